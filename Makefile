@@ -1,0 +1,122 @@
+# One word for everything; `make` lists them. CI calls `make test` and nothing else.
+# Settings of the tools stand in pyproject.toml, never here.
+
+VERSIONS := 3.14 3.13 3.12 3.11
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest -q -n 2
+CODE := herdpy bookie tests examples
+PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+STAMP := .venv/.stamp
+
+N ?=
+SEED ?=
+PLANT ?=
+runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant $(PLANT))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash kill fuzz integration \
+        docs reference interpreters test demo bench-embedded big clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the newest Python found; again only when pyproject.toml changed
+
+$(STAMP): pyproject.toml
+	@if ! $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    python=$$(.ci/find-python $(VERSIONS)) || { \
+	        echo "setup: no Python 3.11 or newer found (looked for $(VERSIONS) on PATH and in ~/.pyenv)"; \
+	        exit 1; }; \
+	    echo "setup: .venv with $$($$python --version)"; \
+	    rm -rf .venv && "$$python" -m venv .venv; \
+	fi
+	@echo "setup: installing herdpy-db with its tools (the first time takes a minute)"
+	@$(PY) -m pip install $(PIP_FLAGS) -e '.[dev]'
+	@touch $@
+
+fmt: setup ## format the code, mend what ruff can mend
+	$(PY) -m ruff format $(CODE)
+	$(PY) -m ruff check --fix $(CODE)
+
+lint: setup ## ruff: format and rules
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m ruff check $(CODE)
+
+types: setup ## pyright, strict for the product
+	$(PY) -m pyright
+
+layers: setup ## the import rule and the house's own rules
+	$(PYTEST) tests/style --ignore tests/style/test_docs.py
+
+unit: setup ## tests of one module each
+	$(PYTEST) tests/unit
+
+contract: setup ## one suite per interface, over every implementation
+	$(PYTEST) tests/contract
+
+sql: setup ## the *.test files of SQL
+	$(PYTEST) tests/sql
+
+dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
+	$(PYTEST) tests/dbapi
+
+check: lint types layers unit contract sql dbapi ## all that needs no process, disk or network of its own
+
+crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
+	$(PY) -m tests.crash.run $(runner_flags)
+
+kill: setup ## real processes under SIGKILL: make kill N=10
+	$(PY) -m tests.integration.kill $(runner_flags)
+
+fuzz: setup ## random statements and bytes: make fuzz N=2000
+	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -k fuzz
+
+integration: setup ## real processes and real disks
+	$(PYTEST) tests/integration
+
+docs: setup ## run every example and every code block, check references
+	$(PYTEST) tests/style/test_docs.py
+
+reference: setup ## write docs/reference/ anew from the code
+	$(PY) -m tests.style.generate_reference
+
+interpreters: setup ## unit and contract suites on every other Python found
+	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for version in $(VERSIONS); do \
+	    if [ $$version = $$own ]; then continue; fi; \
+	    if ! python=$$(.ci/find-python $$version); then \
+	        echo "*** SKIPPED: no Python $$version that starts was found; herdpy is not tested on it"; \
+	        continue; \
+	    fi; \
+	    venv=.venvs/$$version; \
+	    if [ ! $$venv/.stamp -nt pyproject.toml ]; then \
+	        echo "interpreters: $$venv with $$python"; \
+	        rm -rf $$venv && "$$python" -m venv $$venv; \
+	        $$venv/bin/python -m pip install $(PIP_FLAGS) -e '.[dev]'; \
+	        touch $$venv/.stamp; \
+	    fi; \
+	    echo "interpreters: $$($$venv/bin/python --version)"; \
+	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/contract; \
+	done
+
+test: setup ## everything that must pass before a push
+	$(MAKE) check
+	$(MAKE) integration
+	$(MAKE) docs
+	$(MAKE) fuzz N=200
+	$(MAKE) crash N=200
+	$(MAKE) kill N=3
+	$(MAKE) interpreters
+
+demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
+	$(PY) -m examples.nycflights
+
+bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
+	$(PY) -m tests.benchmarks.embedded
+
+big: setup ## tests on tables of ten million rows
+	$(PY) -m pytest -q -m big tests/big
+
+clean: ## remove what was built, installed environments included
+	rm -rf .venv .venvs build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,228 @@
+"""OsDisk: a directory of the operating system as a Disk.
+
+Real write() and no buffer of our own, so that a trace of system calls shows the order that the
+log relies on. Durable means fdatasync on Linux (it flushes the length too, when that changed) and
+F_FULLFSYNC on macOS, where fsync stops at the drive's cache. Windows is refused: it has no fsync
+of directories. Handles are closed by their owners; a forgotten one gives a ResourceWarning.
+"""
+
+import errno
+import mmap
+import os
+import sys
+import warnings
+import weakref
+from pathlib import Path
+
+from bookie.runtime.interfaces import BytesLike, DiskLockedError
+from bookie.runtime.mapping import ViewMapping
+from bookie.runtime.paths import check_path, os_error
+
+if sys.platform != "win32":
+    import fcntl
+
+_OWNER_BYTES_MAX = 4096
+# Python 3.13 can map without keeping a descriptor open per mapping; older ones keep one.
+_MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+def _sync_descriptor(descriptor: int) -> None:
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            # Network and some foreign file systems do not know the call; fsync is their strongest.
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(descriptor)
+    elif sys.platform == "linux":
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+
+
+class OsFile:
+    """File over a descriptor."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        rest = memoryview(data).cast("B")
+        while True:
+            written = os.pwrite(self._descriptor, rest, offset)
+            if written == len(rest):
+                return
+            if written == 0:
+                raise OSError(errno.EIO, "the system wrote no byte and gave no reason", self._path)
+            offset += written
+            rest = rest[written:]
+
+    def read_at(self, offset: int, byte_count: int) -> bytes:
+        data = os.pread(self._descriptor, byte_count, offset)
+        if len(data) == byte_count or not data:
+            return data
+        chunks = [data]
+        found = len(data)
+        while found < byte_count:
+            data = os.pread(self._descriptor, byte_count - found, offset + found)
+            if not data:
+                break
+            chunks.append(data)
+            found += len(data)
+        return b"".join(chunks)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        if self._descriptor < 0:  # the other calls say so by themselves
+            raise os_error(errno.EBADF, self._path)
+        _sync_descriptor(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            warnings.warn(f"unclosed file {self._path!r}", ResourceWarning, stacklevel=2)
+            self.close()
+
+
+class OsDirectoryLock:
+    """DirectoryLock over flock, which ends with the last descriptor of this open file."""
+
+    __slots__ = ("__weakref__", "_descriptor")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        _locks.add(self)
+
+    def close(self) -> None:
+        # No LOCK_UN: in a fork()ed child that would give away the parent's lock.
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+_locks: weakref.WeakSet[OsDirectoryLock] = weakref.WeakSet()
+
+
+def _close_inherited_locks() -> None:
+    """In a fork()ed child: let go, so that the lock ends with the parent."""
+    for lock in list(_locks):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited_locks)
+
+
+class OsDisk:
+    """Disk over the directory `root`, which make_directory("") creates if it is missing."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError(
+                "herdpy does not run on Windows yet: directories cannot be made durable there; "
+                "use Linux, macOS or WSL 2"
+            )
+        # Resolved once: the program may change its working directory later.
+        self._root = Path(root).resolve()
+
+    def _at(self, path: str) -> Path:
+        return self._root / check_path(path)
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return OsFile(os.open(self._at(path), flags, 0o644), path)
+
+    def map(self, path: str, byte_count: int) -> ViewMapping:
+        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Touching a mapped page behind the end of the file would kill the process (SIGBUS).
+            size = os.fstat(descriptor).st_size
+            if not 0 <= byte_count <= size:
+                raise ValueError(f"map {path}: expected {byte_count} bytes, found {size}")
+            if byte_count == 0:  # mmap takes 0 for "the whole file" and refuses an empty one
+                return ViewMapping(memoryview(b""))
+            mapped = mmap.mmap(descriptor, byte_count, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+            return ViewMapping(memoryview(mapped))
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        return self._at(path).read_bytes()
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return self._at(path).stat().st_size
+
+    def list(self, path: str) -> list[str]:
+        return sorted(entry.name for entry in self._at(path).iterdir())
+
+    def make_directory(self, path: str) -> None:
+        self._at(path).mkdir()
+        if path == "":  # no path of this Disk names the root's parent, so nobody else can sync it
+            self._sync_directory(self._root.parent)
+
+    def rename(self, source: str, target: str) -> None:
+        self._at(source).replace(self._at(target))
+
+    def unlink(self, path: str) -> None:
+        self._at(path).unlink()
+
+    def sync_directory(self, path: str) -> None:
+        self._sync_directory(self._at(path))
+
+    @staticmethod
+    def _sync_directory(directory: Path) -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if sys.platform == "darwin":
+                _sync_descriptor(descriptor)
+            else:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str, owner: str) -> OsDirectoryLock:
+        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = os.pread(descriptor, _OWNER_BYTES_MAX, 0).decode(errors="replace")
+                raise DiskLockedError(path, text) from None
+            # Only now is the file ours to change: a loser must read who holds it.
+            data = owner.encode()[:_OWNER_BYTES_MAX]
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, data, 0)
+            return OsDirectoryLock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise

@@ -1,0 +1,235 @@
+"""Connection: one session of a database, with PEP 249's face and a few conveniences.
+
+Threads may share a connection (threadsafety 2): the session runs one statement at a time. After
+close(), and in a fork()ed child, every method raises InterfaceError. A connection that is
+collected while open is closed by a finalizer, its transaction rolled back.
+"""
+
+import os
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from bookie.runtime.os_process import process_generation
+from herdpy import errors
+from herdpy.driver import local
+from herdpy.driver.cursor import Cursor, Parameters
+from herdpy.driver.dsn import MEMORY, parse_target
+from herdpy.engine.session import Session
+from herdpy.engine.settings import Settings
+from herdpy.errors import InterfaceError, ProgrammingError
+from herdpy.log.interfaces import Durability
+
+if TYPE_CHECKING:
+    from herdpy.driver.box import Box
+
+
+def connect(
+    target: "str | os.PathLike[str]" = MEMORY,
+    *,
+    autocommit: bool = False,
+    durability: str = "sync",
+    memory_bytes_max: int | None = None,
+    lock_timeout_s: float | None = None,
+    statement_timeout_s: float | None = None,
+    idle_in_transaction_timeout_s: float | None = None,
+) -> "Connection":
+    """Open a directory (made if missing) as a database, or a private database in memory.
+
+    `durability` is what a commit waits for: "sync" the disk, "os" the operating system, "none"
+    nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
+    connecting with other values is a ProgrammingError. Time-outs are in seconds and belong to the
+    connection; None and 0 mean no limit.
+    """
+    if durability not in [choice.value for choice in Durability]:
+        raise ProgrammingError(
+            f"connect: durability: expected 'sync', 'os' or 'none', found {durability!r}",
+            sqlstate="22023",
+        )
+    if not isinstance(autocommit, bool):
+        raise ProgrammingError(
+            f"connect: autocommit: expected True or False, found {autocommit!r}", sqlstate="22023"
+        )
+    settings = Settings(
+        durability=Durability(durability),
+        lock_timeout_s=_or_zero(lock_timeout_s),
+        statement_timeout_s=_or_zero(statement_timeout_s),
+        idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
+    )
+    options = local.Options(
+        memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
+    )
+    lease = local.Lease(parse_target(target))
+    try:
+        return Connection(lease, lease.open(options))
+    except BaseException:
+        lease.close()
+        raise
+
+
+def _or_zero(limit_s: float | None) -> float:
+    return 0.0 if limit_s is None else limit_s
+
+
+class Connection:
+    """Made by connect()."""
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(self, lease: "local.Lease", session: Session) -> None:
+        self._lease = lease
+        self._session = session
+        self._generation = process_generation()
+        self._is_closed = False
+        self.block: TransactionBlock | None = None
+        self._finalizer = weakref.finalize(self, local.abandon, lease)
+
+    # Statements.
+
+    def cursor(self) -> Cursor:
+        self.live_session()
+        return Cursor(self)
+
+    def execute(self, text: str, parameters: Parameters | None = None) -> Cursor:
+        """Run one statement on a new cursor and return it."""
+        return Cursor(self).execute(text, parameters)
+
+    def executemany(self, text: str, rows: Iterable[Parameters]) -> Cursor:
+        """Run one statement for each row of parameters on a new cursor and return it."""
+        return Cursor(self).executemany(text, rows)
+
+    def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
+        """Run one statement and return what prints as a table; it can be iterated, too."""
+        from herdpy.driver.box import Box
+
+        return Box(self.execute(text, parameters))
+
+    def cancel(self) -> None:
+        """Stop the statement that runs now, from any thread: it fails with 57014, harmlessly."""
+        self.live_session().cancel()
+
+    # Transactions.
+
+    def commit(self) -> None:
+        """Commit; nothing to do without a transaction."""
+        self.live_session().commit()
+
+    def rollback(self) -> None:
+        """Roll back; nothing to do without a transaction."""
+        self.live_session().rollback()
+
+    def transaction(self, durability: str | None = None) -> "TransactionBlock":
+        """Return a context manager: begin, then commit, or roll back if the block raises.
+
+        `durability` replaces the database's for this transaction.
+        """
+        self.live_session()
+        return TransactionBlock(self, durability)
+
+    @property
+    def autocommit(self) -> bool:
+        """True: each statement commits by itself. False: the first one begins a transaction."""
+        return self.live_session().autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        session = self.live_session()
+        if not isinstance(value, bool):
+            raise ProgrammingError(f"autocommit: expected True or False, found {value!r}")
+        if session.in_transaction and value != session.autocommit:
+            raise ProgrammingError(
+                "autocommit cannot change inside a transaction",
+                sqlstate="25001",
+                hint="commit() or rollback() first",
+            )
+        session.autocommit = value
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.live_session().in_transaction
+
+    # Life.
+
+    def close(self) -> None:
+        """Roll back what is open and close; a second call raises InterfaceError.
+
+        The last connection to a database closes the database. After an interrupt, call it again.
+        """
+        self.live_session()
+        self._lease.close()
+        self._finalizer.detach()
+        self._is_closed = True
+
+    def __enter__(self) -> "Connection":
+        self.live_session()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if self._is_closed:
+            return
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        where = self._lease.target.path or MEMORY
+        return f"<herdpy.Connection {where!r}{' closed' if self._is_closed else ''}>"
+
+    def live_session(self) -> Session:
+        """Return the session; InterfaceError when closed or inherited by a fork."""
+        if self._is_closed:
+            raise InterfaceError("the connection is closed", hint="call herdpy.connect() again")
+        if process_generation() != self._generation:
+            raise InterfaceError(
+                "the connection was opened by the parent of this forked process",
+                hint="connect after the fork, or start children by 'spawn'",
+            )
+        if local.orphans:
+            local.close_orphans()
+        return self._session
+
+
+class TransactionBlock:
+    """`with conn.transaction():`; begins on entry. Blocks do not nest: there are no savepoints."""
+
+    __slots__ = ("_connection", "_durability")
+
+    def __init__(self, connection: Connection, durability: str | None) -> None:
+        self._connection = connection
+        self._durability = durability
+
+    def __enter__(self) -> Connection:
+        connection = self._connection
+        session = connection.live_session()
+        if connection.block is not None and session.in_transaction:
+            raise ProgrammingError(
+                "transaction(): a block is open already and blocks do not nest", sqlstate="25001"
+            )
+        session.begin(self._durability)
+        connection.block = self
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        session = self._connection.live_session()
+        try:
+            if kind is None:
+                session.commit()
+        finally:
+            session.rollback()  # nothing to do when the commit settled it, either way
+            self._connection.block = None

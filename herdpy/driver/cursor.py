@@ -1,0 +1,232 @@
+"""Cursor: runs a statement on its connection's session and hands out the rows as they stream.
+
+One thread at a time uses a cursor; other cursors of the same connection may be used by other
+threads. Rows are not read ahead: what has not been fetched has not been made. A fetch that fails
+or is interrupted gives the result up, so that the next fetch cannot mistake it for the end.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from herdpy.driver.types import Description, describe
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from herdpy.driver.connection import Connection
+    from herdpy.engine.session import Result
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+ARROW_BATCH_ROWS = 65_536
+
+
+def checked_parameters(parameters: object) -> Parameters:
+    """Return what can be bound: a sequence for `?`, a mapping for `:name`.
+
+    A string is a sequence too, and binding its characters is never meant; sets have no order.
+    """
+    kind = type(parameters)
+    if kind is tuple or kind is list or kind is dict:
+        return parameters  # type: ignore[return-value]  # the three usual kinds, at once
+    if isinstance(parameters, Mapping):
+        return parameters
+    if isinstance(parameters, Sequence) and not isinstance(
+        parameters, (str, bytes, bytearray, memoryview)
+    ):
+        return parameters
+    raise ProgrammingError(
+        f"parameters: expected a sequence for ? or a mapping for :name, found {kind.__name__}",
+        sqlstate="07001",
+        hint="a single value is passed as (value,)",
+    )
+
+
+class Cursor:
+    """PEP 249's cursor. `arraysize` is what fetchmany() takes by default, 1."""
+
+    __slots__ = ("_connection", "_is_closed", "_result", "_rows", "arraysize")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._is_closed = False
+        self._result: Result | None = None
+        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self.arraysize = 1
+
+    # Statements.
+
+    def execute(self, text: str, parameters: Parameters | None = None) -> "Cursor":
+        """Run one statement and return this cursor. A result not yet fetched is dropped first."""
+        session = self._ready()
+        if parameters is not None:
+            parameters = checked_parameters(parameters)
+        self._result = session.execute(text, parameters)
+        return self
+
+    def executemany(self, text: str, rows: Iterable[Parameters]) -> "Cursor":
+        """Run one statement for each row of parameters; all of them or, on an error, none.
+
+        `rows` may be a generator and is read once. `rowcount` is the sum.
+        """
+        session = self._ready()
+        if isinstance(rows, (str, bytes, bytearray, Mapping)) or not isinstance(rows, Iterable):
+            raise ProgrammingError(
+                f"executemany: expected rows of parameters, found {type(rows).__name__}",
+                sqlstate="07001",
+            )
+        self._result = session.execute_many(text, map(checked_parameters, rows))
+        return self
+
+    # Results.
+
+    @property
+    def connection(self) -> "Connection":
+        return self._connection
+
+    @property
+    def description(self) -> tuple[Description, ...] | None:
+        """One 7-tuple for each column; None before execute and for statements without rows."""
+        result = self._result
+        if result is None or result.columns is None:
+            return None
+        return tuple(describe(name, sql_type) for name, sql_type in result.columns)
+
+    @property
+    def rowcount(self) -> int:
+        """Rows written; -1 before execute and for SELECT, whose rows stream."""
+        return -1 if self._result is None else self._result.row_count
+
+    @property
+    def lastrowid(self) -> int | None:
+        return None if self._result is None else self._result.last_row_id
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, None behind the last."""
+        rows = self._streaming()
+        try:
+            return next(rows, None)
+        except BaseException:
+            self._forget_result()
+            raise
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Return up to size (arraysize) rows; an empty list behind the last."""
+        rows = self._streaming()
+        count = self.arraysize if size is None else size
+        if count < 0:
+            raise ProgrammingError(f"fetchmany: expected 0 rows or more, found {count}")
+        try:
+            return list(islice(rows, count))
+        except BaseException:
+            self._forget_result()
+            raise
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return all rows that are left, at once, in memory."""
+        rows = self._streaming()
+        try:
+            return list(rows)
+        except BaseException:
+            self._forget_result()
+            raise
+
+    def __iter__(self) -> "Cursor":
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        row = self.fetchone()
+        if row is None:
+            raise StopIteration
+        return row
+
+    def fetch_record_batch(self, rows: int = ARROW_BATCH_ROWS) -> "pa.RecordBatchReader":
+        """Return a reader that streams Arrow batches of at most `rows` rows; takes the result."""
+        if rows < 1:
+            raise ProgrammingError(f"fetch_record_batch: expected 1 row or more, found {rows}")
+        self._check()
+        result = self._result
+        if result is None or result.columns is None:
+            raise self._no_result()
+        if self._rows is not None:
+            raise ProgrammingError(
+                "rows of this result were fetched already; Arrow takes a whole result",
+                hint="execute the statement again",
+            )
+        self._rows = iter(())
+        return result.arrow_batches(rows)
+
+    def fetch_arrow_table(self) -> "pa.Table":
+        """Return the whole result as a pyarrow.Table."""
+        return self.fetch_record_batch().read_all()
+
+    def to_df(self) -> "pd.DataFrame":
+        """Return the whole result as a pandas.DataFrame; ImportError without pandas."""
+        return self.fetch_arrow_table().to_pandas()
+
+    # The rest of PEP 249.
+
+    def close(self) -> None:
+        """Drop the result; the cursor cannot be used afterwards. May be called again."""
+        self._is_closed = True
+        self._forget_result()
+
+    def setinputsizes(self, sizes: object) -> None:
+        """Do nothing, as PEP 249 allows."""
+
+    def setoutputsize(self, size: object, column: object = None) -> None:
+        """Do nothing, as PEP 249 allows."""
+
+    def nextset(self) -> None:
+        """Refuse: a statement has one result."""
+        raise NotSupportedError("nextset: a statement has one result; execute them one by one")
+
+    def __enter__(self) -> "Cursor":
+        self._check()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside.
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise InterfaceError("the cursor is closed", hint="ask the connection for a new one")
+        self._connection.live_session()
+
+    def _ready(self) -> Any:
+        if self._is_closed:
+            self._check()
+        session = self._connection.live_session()
+        if self._result is not None:
+            self._forget_result()
+        return session
+
+    def _streaming(self) -> Iterator[tuple[Any, ...]]:
+        self._check()
+        rows = self._rows
+        if rows is not None:
+            return rows
+        result = self._result
+        if result is None or result.columns is None:
+            raise self._no_result()
+        rows = result.rows()
+        self._rows = rows
+        return rows
+
+    def _no_result(self) -> ProgrammingError:
+        return ProgrammingError(
+            "there is no result to fetch from: nothing was executed, the statement has no rows, "
+            "or an earlier fetch failed",
+            sqlstate="24000",
+        )
+
+    def _forget_result(self) -> None:
+        result = self._result
+        self._rows = None
+        self._result = None
+        if result is not None:
+            result.close()

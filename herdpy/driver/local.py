@@ -1,0 +1,239 @@
+"""The databases that this process has open, and who uses them; builds disk, clock, rng, threads.
+
+The only place in herdpy where the real world is made. Connections to one real path share one
+engine, which the last of them closes. Any thread may call.
+"""
+
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_detached import run_detached
+from bookie.runtime.os_disk import OsDisk
+from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_rng import OsRng
+from herdpy.config import Config
+from herdpy.driver.dsn import MEMORY, Target
+from herdpy.engine.database import Database
+from herdpy.engine.session import Session
+from herdpy.engine.settings import Settings
+from herdpy.errors import Error, OperationalError, ProgrammingError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What connect() was asked for. The first two fields belong to the database."""
+
+    memory_bytes_max: int | None
+    """None: nothing asked for."""
+    settings: Settings
+    autocommit: bool
+
+    def config(self) -> Config:
+        if self.memory_bytes_max is None:
+            return Config()
+        try:
+            return Config(memory_bytes_max=self.memory_bytes_max)
+        except (TypeError, ValueError) as error:
+            raise ProgrammingError(f"connect: {error}", sqlstate="22023") from error
+
+
+class _Shared:
+    """One database of this process; all fields under its mutex."""
+
+    __slots__ = ("__weakref__", "database", "leases", "mutex", "options")
+
+    def __init__(self) -> None:
+        self.mutex = new_mutex()
+        self.database: Database | None = None
+        self.options: Options | None = None
+        self.leases: set[Lease] = set()
+
+
+class _Registry:
+    """The shared databases by real path, of one process; a forked child begins a new one."""
+
+    def __init__(self) -> None:
+        self.generation = process_generation()
+        self.mutex = new_mutex()
+        self.by_path: weakref.WeakValueDictionary[str, _Shared] = weakref.WeakValueDictionary()
+
+
+_registry = _Registry()
+
+
+def _shared(path: str | None) -> _Shared:
+    global _registry
+    if path is None:
+        return _Shared()
+    registry = _registry
+    if registry.generation != process_generation():
+        # The parent's threads are gone and may have left its mutexes locked. A child has one
+        # thread at this point unless it raced here, and then one registry wins below.
+        registry = _registry = _Registry()
+    return _under(registry.mutex, lambda: registry.by_path.setdefault(path, _Shared()))
+
+
+def _under(mutex: Mutex, body: Callable[[], T]) -> T:
+    # On one line, so that an interrupt raised "at a line" never falls between body and release.
+    with mutex: return body()  # noqa: E701 - as above  # fmt: skip
+
+
+class Lease:
+    """One connection's claim on a database. close() may be repeated and ends every half step."""
+
+    __slots__ = ("_generation", "_session", "_shared", "target")
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._generation = process_generation()
+        self._session: Session | None = None
+        self._shared = _shared(target.path)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._session is not None and self._session.in_transaction
+
+    def is_ours(self) -> bool:
+        """Return False in a forked child, where the database belongs to the parent."""
+        return process_generation() == self._generation
+
+    def open(self, options: Options) -> Session:
+        """Open the database, or join it, and return a new session of it."""
+        return _under(self._shared.mutex, lambda: self._open(self._shared, options))
+
+    def _open(self, shared: _Shared, options: Options) -> Session:
+        shared.leases.add(self)
+        if shared.database is None:
+            shared.options = options
+            shared.database = _open_database(self.target, options.config())
+        elif shared.options is not None:
+            _check_same(shared.options, options, self.target.path)
+        self._session = shared.database.session(options.settings, autocommit=options.autocommit)
+        return self._session
+
+    def close(self) -> None:
+        """Close the session, and the database behind the last one. Nothing in a forked child."""
+        if not self.is_ours():
+            return
+        if self._session is not None:
+            self._session.close()
+        _under(self._shared.mutex, lambda: self._leave(self._shared))
+
+    def _leave(self, shared: _Shared) -> None:
+        shared.leases.discard(self)
+        if not shared.leases and shared.database is not None:
+            shared.database.close()
+            shared.database = None
+
+
+def _check_same(opened: Options, asked: Options, path: str | None) -> None:
+    pairs: list[tuple[str, object, object]] = [
+        ("durability", opened.settings.durability.value, asked.settings.durability.value)
+    ]
+    if asked.memory_bytes_max is not None:
+        ours, theirs = opened.config().memory_bytes_max, asked.config().memory_bytes_max
+        pairs.append(("memory_bytes_max", ours, theirs))
+    for name, ours, theirs in pairs:
+        if ours != theirs:
+            raise ProgrammingError(
+                f"connect: {path} is open in this process with {name}={ours!r}, "
+                f"asked for {theirs!r}",
+                sqlstate="55006",
+                hint=f"connect with {name}={ours!r}, or close the other connections first",
+            )
+
+
+def _open_database(target: Target, config: Config) -> Database:
+    clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
+    if target.path is None:
+        return Database.open(
+            disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
+        )
+    return Database.open(
+        disk=_make_directory(target.path),
+        clock=clock,
+        rng=rng,
+        driver=driver,
+        config=config,
+        where=target.path,
+        temp_directory=f"{target.path}/default/temp",
+    )
+
+
+def _make_directory(path: str) -> OsDisk:
+    """Return the disk of a directory, which is made, durably, when its parent is there."""
+    try:
+        parent, _, name = path.rpartition("/")
+        if name:
+            above = OsDisk(parent or "/")
+            if not above.exists(name):
+                above.make_directory(name)
+                above.sync_directory("")
+        return OsDisk(path)
+    except OSError as error:
+        raise OperationalError(
+            f"connect: {path} cannot be opened or made: {error.strerror or error}",
+            sqlstate="58P01" if isinstance(error, FileNotFoundError) else "58030",
+            hint="the parent must be a directory, and this one readable and writable",
+        ) from error
+
+
+# Connections that were collected while open.
+
+orphans: dict[Lease, None] = {}
+"""Leases still to be closed. Grows by one dict store, which no lock has to guard."""
+
+
+def abandon(lease: Lease) -> None:
+    """Close the lease of a collected connection.
+
+    The collector runs between any two lines of any thread. If a frame of ours is below, this
+    thread may hold one of our locks: then another thread has to do it.
+    """
+    if not lease.is_ours():
+        return
+    had_transaction = lease.in_transaction
+    orphans[lease] = None
+    if not _is_inside_our_code():
+        close_orphans()
+    else:
+        try:
+            run_detached(close_orphans)
+        except RuntimeError:
+            pass  # the next call of any connection does it
+    if had_transaction:
+        warnings.warn(
+            f"a herdpy connection to {lease.target.path or MEMORY!r} was collected with an open "
+            "transaction, which is rolled back; close connections, or use `with`",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
+def close_orphans() -> None:
+    """Close what abandon() had to leave."""
+    for lease in list(orphans):
+        try:
+            lease.close()
+        except Error:
+            pass  # the engine keeps its failure and tells the next statement
+        orphans.pop(lease, None)
+
+
+def _is_inside_our_code() -> bool:
+    frame: Any = sys._getframe(2)  # behind abandon()  # noqa: SLF001 - sys has no public name
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("herdpy.", "bookie.")):
+            return True
+        frame = frame.f_back
+    return False

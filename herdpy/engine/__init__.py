@@ -1,0 +1,1 @@
+"""The owner of state: tablespace, transactions, locks, checkpoint and recovery."""

@@ -1,0 +1,29 @@
+"""Catalog: the tables by name at one moment, and a transaction's own changes laid over it."""
+
+from collections.abc import Iterable, Mapping
+
+from herdpy.model.schema import Table
+
+
+class Catalog:
+    """An immutable set of tables; implements sql.interfaces.Catalog."""
+
+    __slots__ = ("_by_name", "version")
+
+    def __init__(self, version: int, tables: Iterable[Table]) -> None:
+        self.version = version
+        self._by_name = {table.name: table for table in tables}
+
+    def table(self, name: str) -> Table | None:
+        return self._by_name.get(name)
+
+    def table_names(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def tables(self) -> list[Table]:
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def with_changes(self, changes: Mapping[str, Table | None], *, version: int) -> "Catalog":
+        """Return the catalog after creating (Table) and dropping (None) tables by name."""
+        merged = {**self._by_name, **changes}
+        return Catalog(version, (table for table in merged.values() if table is not None))

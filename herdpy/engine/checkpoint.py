@@ -1,0 +1,246 @@
+"""Checkpoint: move what the memtables hold into a segment, and say so in the manifest.
+
+Steps: freeze (under the monitor, only pointers move) · make the log durable up to there · write one
+segment with L0 pages and bitmaps, sync it and its directory · one manifest record · publish (under
+the monitor, pointers again) · drop the log before. Statements go on all the while; only one
+checkpoint or compaction runs at a time. Every step can fail: then the frozen memtables stay where
+readers find them and the next checkpoint takes them along.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bookie.runtime.interfaces import Disk
+from herdpy.engine.memtable import Memtable
+from herdpy.engine.state import State, TableState
+from herdpy.engine.table import Applier
+from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.transactions import OwnVersion, Transaction
+from herdpy.errors import InvariantViolation
+from herdpy.log.interfaces import Durability
+from herdpy.log.record import TransactionId
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table, table_from_plain, table_to_plain
+from herdpy.model.types import Key, Row
+from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
+from herdpy.storage.manifest import Checkpoint, Manifest, TableEdit
+from herdpy.storage.segment import segment_name
+
+
+class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
+    """A transaction open at the checkpoint: what it wrote before, newest change of each key."""
+
+    id: TransactionId
+    begun_us: int
+    statement: int
+    byte_count: int
+    tables: list[tuple[int, list[tuple[Any, ...]]]]
+    """(table id, changes as (statement, lsn, key, row or None))."""
+    catalog: list[tuple[str, Any]]
+
+
+class EngineState(msgspec.Struct, array_like=True, frozen=True):
+    """What the engine keeps beside rows and catalog; the manifest carries it as bytes."""
+
+    epoch: int
+    counter: int
+    reserved: dict[int, int]
+    transactions: list[OpenTransaction]
+
+
+class OpenAt(NamedTuple):
+    """What the monitor must be held for to note of an open transaction."""
+
+    id: TransactionId | None
+    begun_us: int
+    statement: int
+    byte_count: int
+    changes: dict[int, list[tuple[Key, OwnVersion]]]
+    catalog_changes: dict[str, Table | None]
+
+
+class Frozen(NamedTuple):
+    """What one checkpoint writes: fixed under the monitor, immutable from then on."""
+
+    state: State
+    engine: bytes
+    next_table_id: int
+
+
+def freeze(tablespace: Tablespace) -> Frozen:
+    """Begin new memtables and note the rest of the state at this Lsn. Takes the monitor."""
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.check_writable()
+        applier = tablespace.applier
+        state = applier.state
+        tables = {
+            table_id: table_state._replace(
+                memtable=Memtable(), frozen=(table_state.memtable, *table_state.frozen)
+            )
+            if len(table_state.memtable)
+            else table_state
+            for table_id, table_state in state.tables.items()
+        }
+        open_at = [
+            OpenAt(
+                transaction.id,
+                transaction.begun_us,
+                transaction.statement,
+                transaction.byte_count,
+                transaction.changes_until(state.lsn),
+                transaction.catalog_changes.copy(),
+            )
+            for transaction in applier.transactions.values()
+        ]
+        counters = (applier.epoch, applier.counter, applier.reserved.copy())
+        applier.state = state = state._replace(tables=tables)
+        next_table_id = applier.next_table_id
+    transactions = [_open_to_plain(item) for item in open_at]
+    engine = msgspec.msgpack.encode(EngineState(*counters, transactions))
+    return Frozen(state, engine, next_table_id)
+
+
+def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, directory: str) -> bool:
+    """Write one checkpoint; False when nothing changed since the last. One at a time.
+
+    OSError or an Error: the checkpoint did not happen, or not visibly; the next one repeats it.
+    """
+    if manifest.failure is not None:
+        raise manifest.failure
+    frozen = freeze(tablespace)
+    state = frozen.state
+    listed = manifest.state
+    if tuple(state.lsn) == tuple(listed.checkpoint_lsn):
+        return False
+    tablespace.log.sync()
+    tablespace.on_progress()
+    deltas = [
+        TableDelta(
+            table_state.table,
+            table_state.pages,
+            _newest_rows(table_state.frozen),
+            is_new=table_id not in listed.tables,
+        )
+        for table_id, table_state in state.tables.items()
+    ]
+    written = write_delta(disk, directory, listed.next_segment, deltas)
+    if written.segments:
+        disk.sync_directory(directory)
+    dropped = tuple(
+        TableEdit(table_id, is_dropped=True)
+        for table_id in listed.tables
+        if table_id not in state.tables
+    )
+    manifest.append(
+        Checkpoint(
+            lsn=tuple(state.lsn),
+            position=state.position,
+            engine=frozen.engine,
+            next_table_id=frozen.next_table_id,
+            segments=written.segments,
+            tables=(*written.edits, *dropped),
+        )
+    )
+    publish(tablespace, written, state)
+    remove_unlisted(disk, directory, manifest)
+    tablespace.log.drop_before(state.lsn)
+    return True
+
+
+def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> None:
+    """Let readers see the new pages instead of the memtables that are in them."""
+    with tablespace.monitor:
+        tablespace.enter()
+        state = tablespace.applier.state
+        tables = dict(state.tables)
+        for table_id, pages in written.pages.items():
+            current = tables.get(table_id)
+            if current is None:  # dropped meanwhile
+                continue
+            done = frozen.tables[table_id].frozen
+            kept = tuple(memtable for memtable in current.frozen if memtable not in done)
+            tables[table_id] = TableState(current.table, current.memtable, kept, pages)
+        tablespace.applier.state = state._replace(tables=tables)
+
+
+def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
+    """Unlink segments that the manifest does not list; readers that map them keep them."""
+    listed = {segment_name(number) for number in manifest.state.segments}
+    for name in disk.list(directory):
+        if name not in listed:
+            disk.unlink(f"{directory}/{name}")
+
+
+def _newest_rows(frozen: tuple[Memtable, ...]) -> list[tuple[Key, Row | None]]:
+    newest: dict[Key, Row | None] = {}
+    for memtable in reversed(frozen):  # the oldest first, so that newer ones replace it
+        for key, version in memtable.chains.items():
+            newest[key] = version[1]
+    return sorted(newest.items(), key=lambda item: item[0])
+
+
+def _open_to_plain(item: OpenAt) -> OpenTransaction:
+    if item.id is None:
+        raise InvariantViolation("I11: an open transaction without id in a checkpoint")
+    tables: list[tuple[int, list[tuple[Any, ...]]]] = []
+    for table_id, changes in sorted(item.changes.items()):
+        rows = [
+            (version.statement, tuple(version.lsn), _plain_cells(key), _plain_row(version.row))
+            for key, version in changes
+        ]
+        tables.append((table_id, rows))
+    catalog = [
+        (name, None if table is None else table_to_plain(table))
+        for name, table in item.catalog_changes.items()
+    ]
+    return OpenTransaction(item.id, item.begun_us, item.statement, item.byte_count, tables, catalog)
+
+
+def restore_open(plain: OpenTransaction) -> Transaction:
+    """Return the transaction that a checkpoint found open."""
+    transaction = Transaction(Durability.SYNC, begun_us=plain.begun_us, is_autocommit=False)
+    transaction.id = plain.id
+    transaction.statement = plain.statement
+    transaction.byte_count = plain.byte_count
+    for table_id, rows in plain.tables:
+        writes = transaction.writes.setdefault(table_id, {})
+        for statement, lsn, key, row in rows:
+            writes[_cells(key)] = OwnVersion(
+                statement, None if row is None else _cells(row), Lsn(*lsn), None
+            )
+    for name, table in plain.catalog:
+        transaction.catalog_changes[name] = None if table is None else table_from_plain(table)
+    return transaction
+
+
+_WIDE_MIN, _WIDE_MAX = -(2**63), 2**63 - 1
+
+
+def _plain_cells(values: tuple[Any, ...]) -> list[Any]:
+    # An integer beyond 64 bits (a wide DECIMAL) becomes [decimal text]; msgpack has no such int.
+    return [
+        [str(value)] if isinstance(value, int) and not _WIDE_MIN <= value <= _WIDE_MAX else value
+        for value in values
+    ]
+
+
+def _plain_row(row: Row | None) -> list[Any] | None:
+    return None if row is None else _plain_cells(row)
+
+
+def _cells(plain: list[Any]) -> Any:
+    return tuple(int(value[0]) if isinstance(value, list) else value for value in plain)
+
+
+def restore_engine(applier: Applier, data: bytes) -> None:
+    """Fill the applier's counters and open transactions from the manifest."""
+    if not data:
+        return
+    engine = msgspec.msgpack.decode(data, type=EngineState)
+    applier.epoch = engine.epoch
+    applier.counter = engine.counter
+    applier.reserved = dict(engine.reserved)
+    for plain in engine.transactions:
+        applier.transactions[plain.id] = restore_open(plain)

@@ -1,0 +1,54 @@
+"""A digest of everything that apply() can change, to compare replicas, checkpoints and replays."""
+
+import hashlib
+from typing import Any
+
+from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.transactions import Transaction
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import table_to_plain
+
+
+def state_digest(tablespace: Tablespace) -> str:
+    """Return the SHA-256, in hex, of tables, rows, counters and open transactions at State.lsn.
+
+    Takes the monitor only to note the open transactions; rows are read from a snapshot. Equal logs
+    give equal digests, whatever checkpoints lie between.
+    """
+    with tablespace.monitor:
+        tablespace.enter()
+        applier = tablespace.applier
+        snapshot = tablespace.snapshot(None)
+        lsn = snapshot.state.lsn
+        counters = (applier.next_table_id, sorted(applier.reserved.items()))
+        open_at = sorted(
+            (_open_digest(transaction, lsn) for transaction in applier.transactions.values()),
+            key=repr,
+        )
+    try:
+        digest = hashlib.sha256(repr((tuple(lsn), counters, open_at)).encode())
+        for table in snapshot.state.catalog.tables():
+            digest.update(repr(table_to_plain(table)).encode())
+            for row in snapshot.source(table).range(None, None):
+                digest.update(repr(row).encode())
+        return digest.hexdigest()
+    finally:
+        snapshot.close()
+
+
+def _open_digest(transaction: Transaction, lsn: Lsn) -> tuple[Any, ...]:
+    changes = {
+        table_id: sorted((key, version.statement, version.row) for key, version in items)
+        for table_id, items in transaction.changes_until(lsn).items()
+        if items
+    }
+    catalog = {
+        name: None if table is None else table_to_plain(table)
+        for name, table in transaction.catalog_changes.items()
+    }
+    return (
+        transaction.id,
+        transaction.begun_us,
+        sorted(changes.items()),
+        sorted(catalog.items(), key=repr),
+    )

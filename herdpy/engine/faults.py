@@ -1,0 +1,35 @@
+"""What the engine says when the disk fails, and when a session was left alone too long."""
+
+import errno
+
+from herdpy.errors import DiskFullError, Error, IdleInTransactionError, OperationalError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_error(error: OSError) -> Error:
+    """Return the error of a statement that the disk refused before anything happened."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in _FULL:
+        return DiskFullError(
+            f"no space left on the disk{where}; the statement had no effect",
+            hint="Free some space and run the statement again; the database goes on.",
+        )
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return OperationalError(
+            f"the database directory cannot be written{where}: {error.strerror}",
+            sqlstate="25006",
+            hint="Check the mount and the permissions of the directory.",
+        )
+    return OperationalError(
+        f"the disk failed{where}: {error.strerror or error}; the statement had no effect",
+        sqlstate="58030",
+    )
+
+
+def idle_error(limit_s: float) -> IdleInTransactionError:
+    return IdleInTransactionError(
+        "the transaction was idle longer than idle_in_transaction_session_timeout "
+        f"({limit_s:g} s) and was rolled back",
+        hint="Run the transaction again.",
+    )

@@ -1,0 +1,183 @@
+"""Locks on rows and tables: granted in order of request, deadlocks found when a wait begins.
+
+Every method runs under the tablespace's monitor. A lock that is free is granted at once; otherwise
+the request queues and its Ticket is completed when the lock has been handed over, so nobody barges
+in and N waiters wake one after the other. Each step can be repeated after an interrupt.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Protocol
+
+from bookie.runtime.ticket import Ticket
+from herdpy.errors import DeadlockError
+from herdpy.model.types import Key
+
+Resource = tuple[int, Key] | tuple[int] | tuple[str]
+"""(table id, key) is a row, (table id,) a table, (name,) a table's name."""
+
+
+class Mode(IntEnum):
+    """How a resource is held: many SHARED or one EXCLUSIVE."""
+
+    SHARED = 1
+    EXCLUSIVE = 2
+
+
+class Owner(Protocol):
+    """What holds locks: a transaction."""
+
+    locks: list[Resource]
+    waits_for: "Waiter | None"
+
+
+class Waiter:
+    """A queued request."""
+
+    __slots__ = ("mode", "owner", "resource", "ticket")
+
+    def __init__(self, owner: Owner, resource: Resource, mode: Mode) -> None:
+        self.owner = owner
+        self.resource = resource
+        self.mode = mode
+        self.ticket: Ticket[None] = Ticket()
+
+
+class LockTable:
+    """Who holds what, and who waits for it."""
+
+    __slots__ = ("_exclusive", "_queues", "_shared")
+
+    def __init__(self) -> None:
+        self._exclusive: dict[Resource, Owner] = {}
+        self._shared: dict[Resource, dict[Owner, None]] = {}
+        self._queues: dict[Resource, deque[Waiter]] = {}
+
+    def acquire(self, owner: Owner, resource: Resource, mode: Mode) -> Ticket[None] | None:
+        """Return None when `owner` now holds the lock, else the Ticket of its place in the queue.
+
+        DeadlockError (40P01) when waiting would close a circle; nothing is queued then.
+        """
+        holder = self._exclusive.get(resource)
+        if holder is owner:
+            return None
+        if mode is Mode.SHARED and owner in self._shared.get(resource, ()):
+            return None
+        waiter = owner.waits_for
+        if waiter is not None:
+            if waiter.resource == resource and waiter.mode is mode and not waiter.ticket.is_done:
+                return waiter.ticket
+            self.abandon(owner)
+        if resource not in self._queues and self._is_free(owner, resource, mode):
+            owner.locks.append(resource)
+            self._grant(owner, resource, mode)
+            return None
+        waiter = Waiter(owner, resource, mode)
+        self._check_deadlock(waiter)
+        owner.waits_for = waiter
+        queue = self._queues.setdefault(resource, deque())
+        if mode is Mode.EXCLUSIVE and owner in self._shared.get(resource, ()):
+            queue.appendleft(waiter)  # an upgrade must go first: those behind wait for its share
+        else:
+            queue.append(waiter)
+        self._settle(resource)
+        return None if waiter.ticket.is_done else waiter.ticket
+
+    def release_all(self, owner: Owner) -> None:
+        """Give up every lock and every place in a queue; repeatable."""
+        self.abandon(owner)
+        locks = owner.locks
+        while locks:
+            resource = locks[-1]
+            if self._exclusive.get(resource) is owner:
+                del self._exclusive[resource]
+            holders = self._shared.get(resource)
+            if holders is not None:
+                holders.pop(owner, None)
+                if not holders:
+                    self._shared.pop(resource, None)
+            if resource in self._queues:
+                self._settle(resource)
+            locks.pop()
+
+    def abandon(self, owner: Owner) -> None:
+        """Leave the queue without the lock (time-out, cancel); repeatable."""
+        waiter = owner.waits_for
+        if waiter is None:
+            return
+        queue = self._queues.get(waiter.resource)
+        if queue is not None:
+            if waiter in queue:
+                queue.remove(waiter)
+            self._settle(waiter.resource)
+        owner.waits_for = None
+
+    def held(self) -> dict[Resource, list[Owner]]:
+        """Return the holders of every lock, for tests and diagnosis."""
+        result: dict[Resource, list[Owner]] = {r: [o] for r, o in self._exclusive.items()}
+        for resource, owners in self._shared.items():
+            result.setdefault(resource, []).extend(owners)
+        return result
+
+    def _is_free(self, owner: Owner, resource: Resource, mode: Mode) -> bool:
+        holder = self._exclusive.get(resource)
+        if holder is not None and holder is not owner:
+            return False
+        if mode is Mode.SHARED:
+            return True
+        sharers = self._shared.get(resource)
+        return not sharers or (len(sharers) == 1 and owner in sharers)
+
+    def _grant(self, owner: Owner, resource: Resource, mode: Mode) -> None:
+        if mode is Mode.EXCLUSIVE:
+            self._exclusive[resource] = owner
+        else:
+            self._shared.setdefault(resource, {})[owner] = None
+
+    def _settle(self, resource: Resource) -> None:
+        """Hand the lock to the head of the queue as long as it is free for it."""
+        queue = self._queues.get(resource)
+        while queue:
+            waiter = queue[0]
+            if not self._is_free(waiter.owner, resource, waiter.mode):
+                return
+            if not waiter.owner.locks or waiter.owner.locks[-1] != resource:
+                waiter.owner.locks.append(resource)
+            self._grant(waiter.owner, resource, waiter.mode)
+            waiter.owner.waits_for = None
+            queue.popleft()
+            waiter.ticket.complete(None)
+        self._queues.pop(resource, None)
+
+    def _blockers(self, waiter: Waiter) -> Iterator[Owner]:
+        """Yield everyone else that must let go before the waiter is granted."""
+        owner = waiter.owner
+        holder = self._exclusive.get(waiter.resource)
+        if holder is not None and holder is not owner:
+            yield holder
+        if waiter.mode is Mode.EXCLUSIVE:
+            for sharer in self._shared.get(waiter.resource, ()):
+                if sharer is not owner:
+                    yield sharer
+        for other in self._queues.get(waiter.resource, ()):
+            if other is waiter:
+                return
+            if other.owner is not owner:
+                yield other.owner
+
+    def _check_deadlock(self, waiter: Waiter) -> None:
+        seen: set[int] = set()
+        frontier = list(self._blockers(waiter))
+        while frontier:
+            owner = frontier.pop()
+            if owner is waiter.owner:
+                raise DeadlockError(
+                    "deadlock: this transaction waits for a lock whose holder waits for it",
+                    hint="The transaction was rolled back; run it again.",
+                )
+            if id(owner) in seen:
+                continue
+            seen.add(id(owner))
+            if owner.waits_for is not None:
+                frontier.extend(self._blockers(owner.waits_for))

@@ -1,0 +1,144 @@
+"""Memtable: the versions of one table's rows since the last checkpoint, in memory.
+
+A chain is `(position, row, older)`, newest first; row None is a deletion. The last `older` is None
+when nothing was dropped behind it (go on in the pages) or TRIMMED when versions were.
+
+Threads: put() under the tablespace's monitor; everything else by any thread without a lock. A
+chain is an immutable tuple and changes by one dict store, so a reader sees the old or the new one.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import Any, Final
+
+from herdpy.model.types import Key, Row
+
+Version = tuple[int, Row | None, Any]
+"""(position of the commit, row or None, older Version | None | TRIMMED)."""
+
+TRIMMED: Final = (-1, None, None)
+"""Stands for versions given up; no registered snapshot may come this far."""
+
+_TAIL_KEYS_MAX = 2048
+_VERSION_OVERHEAD_BYTES = 220
+
+
+class Memtable:
+    """Versions by key; sorted lazily, because most tables are written more than range-scanned."""
+
+    __slots__ = (
+        "__weakref__",
+        "_added",
+        "_ordered",
+        "byte_count",
+        "chains",
+        "overlay",
+        "superseded_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.chains: dict[Key, Version] = {}
+        self.byte_count = 0
+        self.superseded_bytes = 0  # of versions that only older snapshots need
+        self.overlay: tuple[int, Any, Any] | None = None  # of engine/overlay.py, one assignment
+        self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
+        self._ordered: tuple[list[Key], int] = ([], 0)  # sorted keys, how many of _added they hold
+
+    def put(
+        self, key: Key, row: Row | None, position: int, row_bytes: int, horizon: list[int] | None
+    ) -> None:
+        """Make `row` the newest version; repeating the call has no further effect.
+
+        horizon: ascending positions at which snapshots may read, the last one being the newest
+        position when it was taken; None keeps every version.
+        """
+        chains = self.chains
+        older = chains.get(key)
+        if older is None:
+            self._added.append(key)
+            self.byte_count += row_bytes + _VERSION_OVERHEAD_BYTES
+            chains[key] = (position, row, None)
+            return
+        if older[0] == position:
+            if older[1] is not row:  # two changes of one key in one commit: the later one wins
+                chains[key] = (position, row, older[2])
+            return
+        dropped = 0
+        if horizon is not None:
+            older, dropped = trim(older, horizon)
+        growth = (1 - dropped) * (row_bytes + _VERSION_OVERHEAD_BYTES)
+        self.byte_count += growth
+        self.superseded_bytes += growth
+        chains[key] = (position, row, older)
+
+    def keys(
+        self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
+    ) -> list[Key]:
+        """Return the keys between bounds in order, those without a visible version too.
+
+        Bounds may be prefixes: an inclusive one takes in all that begin with it.
+        """
+        main, count = self._ordered
+        added = self._added
+        total = len(added)
+        if total - count > _TAIL_KEYS_MAX:
+            main = sorted({*main, *added[count:total]}) if count else sorted(set(added[:total]))
+            self._ordered = (main, total)
+            count = total
+        tail = sorted(set(added[count:total]))
+        first = _slice(main, low, high, low_open=low_open, high_open=high_open)
+        if tail:
+            second = _slice(tail, low, high, low_open=low_open, high_open=high_open)
+            if second:
+                first = sorted({*first, *second})
+        return first
+
+    def __len__(self) -> int:
+        return len(self.chains)
+
+
+def trim(version: Version, horizon: list[int]) -> tuple[Version, int]:
+    """Return the chain without what no snapshot of horizon can see, and how many were dropped.
+
+    What is newer than the last position of horizon is kept whole.
+    """
+    kept: list[Version] = []
+    dropped = 0
+    index = len(horizon) - 1
+    newest = horizon[index]
+    node: Any = version
+    while node is not None and node is not TRIMMED and index >= 0:
+        if node[0] > newest:
+            kept.append(node)
+        elif node[0] <= horizon[index]:
+            kept.append(node)
+            index = bisect_left(horizon, node[0]) - 1
+        else:
+            dropped += 1
+        node = node[2]
+    tail: Any = node
+    if node is not None and node is not TRIMMED:
+        tail = TRIMMED
+        while node is not None and node is not TRIMMED:
+            dropped += 1
+            node = node[2]
+    if not dropped:
+        return version, 0
+    for item in reversed(kept):
+        tail = (item[0], item[1], tail)
+    return tail, dropped
+
+
+def _slice(
+    keys: list[Key], low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
+) -> list[Key]:
+    start, stop = 0, len(keys)
+    if low is not None:
+        start = _after_prefix(keys, low) if low_open else bisect_left(keys, low)
+    if high is not None:
+        stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
+    return keys[start:stop]
+
+
+def _after_prefix(keys: list[Key], prefix: Key) -> int:
+    width = len(prefix)
+    return bisect_right(keys, prefix, key=lambda key: key[:width])

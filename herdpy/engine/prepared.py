@@ -1,0 +1,145 @@
+"""Prepared: a statement compiled, planned and turned into functions; and the cache of them.
+
+Key = (text, catalog version, kinds of the parameters). A Prepared is immutable and shared by all
+sessions; a transaction with uncommitted DDL uses none of them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from bookie.runtime.drivers import new_mutex
+from herdpy.exec import coerce
+from herdpy.exec.interfaces import Interrupt, RowSource
+from herdpy.exec.row.select import (
+    compile_assignments,
+    compile_check_row,
+    compile_find,
+    compile_insert_rows,
+    compile_row_filler,
+    compile_row_select,
+)
+from herdpy.model.types import Physical, Row, SqlType
+from herdpy.sql.compile import compile_sql, parameter_kinds
+from herdpy.sql.duckdb_text import DuckText, print_query
+from herdpy.sql.interfaces import Catalog
+from herdpy.sql.plan import (
+    Compiled,
+    ExplainPlan,
+    InsertPlan,
+    Parameters,
+    Plan,
+    RowFind,
+    RowSelect,
+    UpdatePlan,
+    VectorSelect,
+)
+from herdpy.sql.planner import plan_statement
+from herdpy.sql.tree import Query
+
+RowFunction = Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+PlanKey = tuple[str, int, Any]
+
+
+class Prepared:
+    """One plan and its functions, each made on first use."""
+
+    __slots__ = (
+        "_cache",
+        "columns",
+        "compiled",
+        "convert",
+        "plan",
+        "slots",
+    )
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
+        self.slots = compiled.slots
+        self.plan: Plan = plan_statement(compiled.statement)
+        self.columns: tuple[tuple[str, SqlType], ...] | None = None
+        self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+        self._cache: dict[str, Any] = {}
+        if isinstance(self.plan, RowSelect | VectorSelect):
+            self.columns = self.plan.query.columns
+            self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
+
+    def values(self, parameters: Parameters) -> list[Physical]:
+        return coerce.slot_values(self.slots, parameters) if self.slots else []
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        function = self._cache.get(name)
+        if function is None:
+            function = self._cache.setdefault(name, make())
+        return function
+
+    def select(self, plan: RowSelect) -> RowFunction:
+        return self._once("select", lambda: compile_row_select(plan))
+
+    def find(self, plan: RowFind) -> RowFunction:
+        return self._once("find", lambda: compile_find(plan))
+
+    def assign(self, plan: UpdatePlan) -> Callable[[Row, Sequence[Physical]], Row]:
+        return self._once("assign", lambda: compile_assignments(plan.ref.table, plan.assignments))
+
+    def check(self, plan: "InsertPlan | UpdatePlan") -> Callable[[Row], None]:
+        table = plan.statement.table if isinstance(plan, InsertPlan) else plan.ref.table
+        return self._once("check", lambda: compile_check_row(table))
+
+    def insert_rows(self, plan: InsertPlan) -> Callable[..., list[Row]]:
+        return self._once("insert", lambda: compile_insert_rows(plan))
+
+    def row_filler(self, plan: InsertPlan) -> Callable[[Sequence[Physical], int], Row]:
+        statement = plan.statement
+        return self._once("fill", lambda: compile_row_filler(statement.table, statement.ordinals))
+
+    def vector_text(self, query: Query) -> DuckText:
+        return self._once("vector", lambda: print_query(query))
+
+    def inner_plan(self) -> "Prepared":
+        """Return the Prepared of EXPLAIN's statement."""
+        if not isinstance(self.plan, ExplainPlan):
+            raise TypeError("not an EXPLAIN")
+        inner = Prepared.__new__(Prepared)
+        statement = self.compiled.statement.statement  # type: ignore[union-attr]  # an Explain
+        Prepared.__init__(inner, Compiled(statement, self.compiled.slots))
+        return inner
+
+
+class PlanCache:
+    """Prepared statements by key, bounded by count and by bytes of text; the oldest go first."""
+
+    __slots__ = ("_byte_count", "_bytes_max", "_entries", "_entries_max", "_mutex")
+
+    def __init__(self, entries_max: int, bytes_max: int) -> None:
+        self._entries: dict[PlanKey, Prepared] = {}
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._byte_count = 0
+        self._mutex = new_mutex()
+
+    def get(self, key: PlanKey) -> Prepared | None:
+        return self._entries.get(key)
+
+    def put(self, key: PlanKey, prepared: Prepared) -> None:
+        with self._mutex:
+            if self._entries_max == 0 or len(key[0]) > self._bytes_max:
+                return
+            if key not in self._entries:
+                self._byte_count += len(key[0])
+            self._entries[key] = prepared
+            while len(self._entries) > self._entries_max or self._byte_count > self._bytes_max:
+                oldest = next(iter(self._entries))
+                del self._entries[oldest]
+                self._byte_count -= len(oldest[0])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def plan_key(text: str, catalog: Catalog, parameters: Parameters) -> PlanKey:
+    """Return the cache key; what decides the types of the parameters is part of it."""
+    return (text, catalog.version, parameter_kinds(parameters) if parameters else None)
+
+
+def prepare(text: str, catalog: Catalog, parameters: Parameters) -> Prepared:
+    return Prepared(compile_sql(text, catalog, parameters))

@@ -1,0 +1,108 @@
+"""Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
+
+from bookie.runtime.interfaces import Clock, Disk
+from herdpy.config import Config
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.checkpoint import remove_unlisted, restore_engine
+from herdpy.engine.memtable import Memtable
+from herdpy.engine.state import State, TableState
+from herdpy.engine.tablespace import Tablespace
+from herdpy.errors import CorruptionError
+from herdpy.log.file_log import FileLog
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.log.record import decode
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import table_from_plain
+from herdpy.storage.manifest import LogFileBegun, LogFilesDropped, Manifest, ManifestState
+from herdpy.storage.segment import Segment, segment_name
+from herdpy.storage.table_pages import TablePages
+
+
+class ManifestListing:
+    """Lists log files in the manifest; implements log.file_log.LogFileListing."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+
+    def log_file_begun(self, number: int, first_sequence: int) -> None:
+        self._manifest.append(LogFileBegun(number, first_sequence))
+
+    def log_files_dropped(self, numbers: "list[int] | tuple[int, ...]") -> None:
+        self._manifest.append(LogFilesDropped(tuple(numbers)))
+
+
+def recover_tablespace(
+    name: str, disk: Disk, directory: str, manifest: Manifest, config: Config, clock: Clock
+) -> Tablespace:
+    """Return the tablespace as its last acknowledged commit left it.
+
+    CorruptionError names file and offset; nothing is skipped or guessed.
+    """
+    listed = manifest.state
+    state = open_state(disk, f"{directory}/segments", listed)
+    remove_unlisted(disk, f"{directory}/segments", manifest)
+    log = FileLog.open(
+        disk,
+        f"{directory}/log",
+        log_id=listed.log_id,
+        files=listed.log_files,
+        known_durable_sequence=max(listed.durable_sequence, listed.checkpoint_lsn[1]),
+        listing=ManifestListing(manifest),
+        first_file_bytes=config.log_file_bytes_first,
+        max_file_bytes=config.log_file_bytes_max,
+    )
+    tablespace = Tablespace(name, log, clock, state)
+    applier = tablespace.applier
+    applier.next_table_id = listed.next_table_id
+    restore_engine(applier, listed.engine)
+    replay_log(tablespace, state.lsn)
+    applier.next_row_id = dict(applier.reserved)
+    applier.epoch += 1
+    applier.counter = 0
+    _roll_back_open(tablespace)
+    return tablespace
+
+
+def open_state(disk: Disk, directory: str, listed: ManifestState) -> State:
+    """Return the State that a manifest describes; maps every segment."""
+    segments = {
+        number: Segment.open(disk, f"{directory}/{segment_name(number)}", number, byte_count)
+        for number, byte_count in listed.segments.items()
+    }
+    tables: dict[int, TableState] = {}
+    for table_id, item in listed.tables.items():
+        table = table_from_plain(item.definition)
+        tables[table_id] = TableState(
+            table, Memtable(), (), TablePages.open(table, item.pages, segments)
+        )
+    catalog = Catalog(1, (item.table for item in tables.values()))
+    return State(max(listed.position, 1), Lsn(*listed.checkpoint_lsn), catalog, tables)
+
+
+def replay_log(tablespace: Tablespace, after: Lsn) -> None:
+    """Apply every record behind `after`."""
+    applier = tablespace.applier
+    for lsn, data in tablespace.log.replay(after):
+        try:
+            record = decode(data)
+        except ValueError as error:
+            raise CorruptionError(
+                f"log record {lsn} of {len(data)} bytes cannot be read: {error}",
+                hint="The frame's checksum is right, so a newer or a broken herdpy wrote it.",
+            ) from error
+        applier.fill(record, lsn, None)
+        applier.apply(record, lsn, len(data))
+        applier.finish(record)
+
+
+def _roll_back_open(tablespace: Tablespace) -> None:
+    """Log ROLLBACK for every transaction that no one can commit any more."""
+    for transaction in list(tablespace.applier.transactions.values()):
+        while True:
+            try:
+                with tablespace.monitor:
+                    tablespace.log_rollback(transaction, must_log=True)
+                    tablespace.end(transaction)
+                break
+            except LogSpaceError as error:
+                tablespace.log.prepare(error.byte_count)

@@ -1,0 +1,62 @@
+"""Result: what a statement gives back; rows stream, and the snapshot lives as long as they do."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from herdpy.errors import ProgrammingError
+from herdpy.model.types import SqlType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Columns = tuple[tuple[str, SqlType], ...]
+LogicalRow = tuple[Any, ...]
+
+
+class Result:
+    """Columns and rows of a query, or the count of a write. One thread at a time."""
+
+    __slots__ = ("_close", "_iterator", "_make_reader", "columns", "last_row_id", "row_count")
+
+    def __init__(
+        self,
+        columns: Columns | None = None,
+        rows: Iterator[LogicalRow] | None = None,
+        *,
+        row_count: int = -1,
+        close: Callable[[], object] | None = None,
+        make_reader: "Callable[[int], pa.RecordBatchReader] | None" = None,
+    ) -> None:
+        """make_reader(rows per batch) gives Arrow directly; it is used before the first row."""
+        self.columns = columns
+        self.row_count = row_count
+        self.last_row_id: int | None = None
+        self._iterator = rows
+        self._close = close
+        self._make_reader = make_reader
+
+    def rows(self) -> Iterator[LogicalRow]:
+        """Return the one iterator over the rows that are left."""
+        if self._iterator is None:
+            raise ProgrammingError("the statement has no rows", sqlstate="HY010")
+        return self._iterator
+
+    def fetch_many(self, count: int) -> list[LogicalRow]:
+        return list(islice(self.rows(), count))
+
+    def arrow_batches(self, rows_per_batch: int) -> "pa.RecordBatchReader":
+        """Return the rows that are left as Arrow batches of at most so many rows."""
+        from herdpy.exec.vector.arrow_rows import rows_reader
+
+        if self._make_reader is not None:
+            make_reader, self._make_reader = self._make_reader, None
+            return make_reader(rows_per_batch)
+        return rows_reader(self.columns or (), self.rows(), rows_per_batch)
+
+    def close(self) -> None:
+        """Let the snapshot go; repeatable."""
+        self._iterator = iter(()) if self._iterator is not None else None
+        close, self._close = self._close, None
+        if close is not None:
+            close()

@@ -1,0 +1,400 @@
+"""Session: one user's statements, one at a time, with its transaction and settings.
+
+Any thread may call; statements of one session run one after the other. An exception of any kind,
+KeyboardInterrupt included, at any line leaves the session usable: an autocommit statement has
+happened wholly or not at all and holds no lock, a transaction goes on without the statement.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from bookie.runtime.drivers import new_mutex
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.execution import Execution, with_log_space
+from herdpy.engine.explain import explain
+from herdpy.engine.faults import idle_error
+from herdpy.engine.interrupt import StatementInterrupt
+from herdpy.engine.prepared import Prepared, plan_key, prepare
+from herdpy.engine.result import Result
+from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
+from herdpy.engine.transactions import Transaction, TransactionState
+from herdpy.errors import (
+    DeadlockError,
+    InterfaceError,
+    InternalError,
+    ProgrammingError,
+    SerializationError,
+)
+from herdpy.log.interfaces import Durability
+from herdpy.model.types import TEXT, Physical
+from herdpy.sql.plan import (
+    ExplainPlan,
+    InsertPlan,
+    Parameters,
+    RowSelect,
+    UtilityPlan,
+    VectorSelect,
+)
+from herdpy.sql.tree import (
+    Begin,
+    Commit,
+    CreateTable,
+    DropTable,
+    Rollback,
+    SetOption,
+    ShowOption,
+)
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
+
+T = TypeVar("T")
+
+
+class Session:
+    """See the module. `settings` are the session's own; Database.session() makes one."""
+
+    def __init__(self, database: "Database", settings: Settings, *, autocommit: bool) -> None:
+        # Constant after __init__.
+        self._database = database
+        self._tablespace = database.tablespace
+        self._clock = database.clock
+        self._driver = database.driver
+        self._defaults = settings
+        self._mutex = new_mutex()
+        # Under the mutex.
+        self._settings = settings
+        self._autocommit = autocommit
+        self._transaction: Transaction | None = None
+        self._statement: Transaction | None = None  # the autocommit statement that runs
+        self._is_closed = False
+        # Read by cancel() without it.
+        self._interrupt: StatementInterrupt | None = None
+        self._used_s = self._clock.monotonic()
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @property
+    def in_transaction(self) -> bool:
+        transaction = self._transaction
+        return transaction is not None and transaction.state is not TransactionState.ENDED
+
+    @property
+    def autocommit(self) -> bool:
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        with self._mutex:
+            if self.in_transaction:
+                raise ProgrammingError(
+                    "autocommit cannot be changed inside a transaction",
+                    sqlstate="25001",
+                    hint="commit() or rollback() first.",
+                )
+            self._autocommit = value
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        return self._guarded(lambda: self._execute(text, parameters))
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        """Run one statement for every set of parameters, all or nothing."""
+        return self._guarded(lambda: self._execute_many(text, rows))
+
+    def begin(self, durability: str | None = None) -> None:
+        self._guarded(lambda: self._begin(durability))
+
+    def commit(self) -> None:
+        self._guarded(self._commit)
+
+    def rollback(self) -> None:
+        self._guarded(self._rollback)
+
+    def cancel(self) -> None:
+        """Stop the running statement, if any; any thread."""
+        interrupt = self._interrupt
+        if interrupt is not None:
+            interrupt.cancel()
+
+    def close(self) -> None:
+        """Roll back and end; repeatable."""
+        with self._mutex:
+            self._is_closed = True
+            try:
+                self._settle()
+            finally:
+                self._end_transaction()
+                self._database.forget_session(self)
+
+    def _guarded(self, body: Callable[[], T]) -> T:
+        with self._mutex:
+            if self._is_closed:
+                raise InterfaceError("the session is closed")
+            try:
+                try:
+                    self._database.check_usable()
+                    self._settle()
+                    self._interrupt = StatementInterrupt(
+                        self._clock, self._settings.statement_timeout_s
+                    )
+                    return body()
+                except BaseException as error:
+                    self._recover(error)
+                    raise
+                finally:
+                    self._used_s = self._clock.monotonic()
+            except BaseException as error:
+                # Once more, because an interrupt may have hit the first clean-up; repeatable.
+                self._recover(error)
+                raise
+
+    def _recover(self, error: BaseException) -> None:
+        """Leave no lock of a failed autocommit statement; end a transaction that cannot go on."""
+        statement, transaction = self._statement, self._transaction
+        if statement is not None:
+            self._give_up(statement)
+            self._statement = None
+        if transaction is not None:
+            if isinstance(error, DeadlockError | SerializationError):
+                self._tablespace.rollback(transaction, error)
+            with self._tablespace.monitor:
+                self._tablespace.enter()
+                self._tablespace.locks.abandon(transaction)
+
+    def _give_up(self, statement: Transaction) -> None:
+        self._tablespace.rollback(statement)
+        if statement.state is TransactionState.COMMITTING:
+            self._request_sync(statement.durability)
+
+    def _settle(self) -> None:
+        """Learn the outcome of a commit whose wait was interrupted, or of a lost transaction."""
+        statement = self._statement
+        if statement is not None:
+            self._give_up(statement)
+            self._statement = None
+        transaction = self._transaction
+        if transaction is None:
+            return
+        if transaction.state is TransactionState.COMMITTING:
+            self._await_commit(transaction)
+        if transaction.state is TransactionState.ENDED:
+            self._transaction = None
+            if transaction.abort_error is not None:
+                error, transaction.abort_error = transaction.abort_error, None
+                if not isinstance(error, DeadlockError | SerializationError):
+                    raise error
+
+    def rollback_if_idle(self, now_s: float) -> None:
+        """Roll back a transaction idle past its limit; run by the housekeeper."""
+        limit_s = self._settings.idle_in_transaction_timeout_s
+        if not limit_s or not self.in_transaction or now_s - self._used_s < limit_s:
+            return
+        if not self._mutex.acquire(False):  # busy, so not idle
+            return
+        try:
+            transaction = self._transaction
+            if transaction is not None and now_s - self._used_s >= limit_s:
+                self._tablespace.rollback(transaction, idle_error(limit_s))
+        finally:
+            self._mutex.release()
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def _begin(self, durability: str | None) -> None:
+        if self._transaction is not None and (
+            self._transaction.id is not None or self._transaction.statement > 1
+        ):
+            raise InternalError(
+                "BEGIN: a transaction is in progress already",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK it first.",
+            )
+        chosen = self._settings.durability if durability is None else _durability(durability)
+        self._transaction = self._tablespace.begin(chosen, is_autocommit=False)
+
+    def _commit(self) -> None:
+        transaction = self._transaction
+        if transaction is None:
+            return
+        with_log_space(self._tablespace, lambda: self._tablespace.commit(transaction, None))
+        self._await_commit(transaction)
+        self._transaction = None
+
+    def _rollback(self) -> None:
+        self._end_transaction()
+
+    def _end_transaction(self) -> None:
+        transaction = self._transaction
+        if transaction is not None:
+            self._tablespace.rollback(transaction)
+            self._transaction = None
+
+    def _await_commit(self, transaction: Transaction) -> None:
+        """Wait for a logged COMMIT; its fate is no longer the statement's to time out."""
+        outcome = transaction.outcome
+        self._request_sync(transaction.durability)
+        if not outcome.is_done:
+            self._driver.wait(outcome)
+        outcome.result()
+
+    def _request_sync(self, durability: Durability) -> None:
+        syncer = self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(durability)
+
+    # --- dispatch --------------------------------------------------------------------------------
+
+    def _catalog(self) -> Catalog:
+        catalog = self._tablespace.state.catalog
+        transaction = self._transaction
+        if transaction is not None and transaction.catalog_changes:
+            return catalog.with_changes(transaction.catalog_changes, version=-1)
+        return catalog
+
+    def _prepare(self, text: str, parameters: Parameters) -> Prepared:
+        catalog = self._catalog()
+        if catalog.version < 0:
+            return prepare(text, catalog, parameters)
+        key = plan_key(text, catalog, parameters)
+        cache = self._database.plans
+        prepared = cache.get(key)
+        if prepared is None:
+            prepared = prepare(text, catalog, parameters)
+            cache.put(key, prepared)
+        return prepared
+
+    def _execute(self, text: str, parameters: Parameters) -> Result:
+        prepared = self._prepare(text, parameters)
+        plan = prepared.plan
+        if isinstance(plan, UtilityPlan):
+            return self._utility(plan)
+        if not self._autocommit and self._transaction is None:
+            self._transaction = self._tablespace.begin(
+                self._settings.durability, is_autocommit=False
+            )
+        values = prepared.values(parameters)
+        if isinstance(plan, RowSelect):
+            return self._execution(self._transaction).select_rows(prepared, plan, values)
+        if isinstance(plan, VectorSelect):
+            return self._execution(self._transaction).select_vector(prepared, plan.query, values)
+        if isinstance(plan, ExplainPlan):
+            return explain(self, prepared, plan, values)
+        return self._write(lambda: self._prepare(text, parameters), [values])
+
+    def _execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        items = list(rows)
+        if not items:
+            return Result(row_count=0)
+        prepared = self._prepare(text, items[0])
+        plan = prepared.plan
+        if isinstance(plan, RowSelect | VectorSelect | ExplainPlan | UtilityPlan):
+            raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
+        is_own = self._transaction is None
+        if is_own:
+            self._transaction = self._tablespace.begin(
+                self._settings.durability, is_autocommit=False
+            )
+        is_autocommit_batch = is_own and self._autocommit
+        if isinstance(plan, InsertPlan) and plan.source is None:
+            if is_autocommit_batch:
+                self._transaction = None
+            values = [prepared.values(item) for item in items]
+            return self._write(lambda: self._prepare(text, items[0]), values)
+        try:
+            count = 0
+            for item in items:
+                current = self._prepare(text, item)
+                values = current.values(item)
+                result = self._write(lambda item=item: self._prepare(text, item), [values])
+                count += max(result.row_count, 0)
+        except BaseException:
+            if is_autocommit_batch:
+                self._end_transaction()
+            raise
+        if is_autocommit_batch:
+            self._commit()
+        return Result(row_count=count)
+
+    def _utility(self, plan: UtilityPlan) -> Result:
+        statement = plan.statement
+        if isinstance(statement, Begin):
+            self._begin(None)
+        elif isinstance(statement, Commit):
+            self._commit()
+        elif isinstance(statement, Rollback):
+            self._rollback()
+        elif isinstance(statement, SetOption):
+            self._settings = change_option(
+                self._settings, self._defaults, statement.name, statement.value
+            )
+        elif isinstance(statement, ShowOption):
+            return self._show(statement.name)
+        elif isinstance(statement, CreateTable | DropTable):
+            self._define(statement)
+        else:
+            raise InternalError(f"no way to run {statement.__class__.__name__}")
+        return Result()
+
+    def _show(self, name: str) -> Result:
+        if name == "tables":
+            rows = [(table,) for table in self._catalog().table_names()]
+            return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
+        if name == "all":
+            pairs = [(option, show_option(self._settings, option)) for option in OPTIONS]
+            return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
+        row = (show_option(self._settings, name),)
+        return Result(((name, TEXT),), iter([row]), row_count=1)
+
+    def _execution(self, transaction: Transaction | None) -> Execution:
+        if self._interrupt is None:
+            raise InternalError("a statement without interrupt")
+        return Execution(
+            self._database, transaction, self._interrupt, self._settings.lock_timeout_s
+        )
+
+    def _write(self, prepare_again: Callable[[], Prepared], values: list[list[Physical]]) -> Result:
+        """Run a write and, for autocommit, its commit."""
+        transaction = self._own_or_statement()
+        count = self._execution(transaction).write(transaction, prepare_again, values)
+        if transaction.is_autocommit:
+            self._finish_autocommit(transaction)
+        self._database.after_write()
+        return Result(row_count=count)
+
+    def _define(self, statement: CreateTable | DropTable) -> None:
+        if not self._autocommit and self._transaction is None:
+            self._transaction = self._tablespace.begin(
+                self._settings.durability, is_autocommit=False
+            )
+        transaction = self._own_or_statement()
+        self._execution(transaction).define(transaction, statement)
+        if transaction.is_autocommit:
+            self._finish_autocommit(transaction)
+
+    def _own_or_statement(self) -> Transaction:
+        """Return the open transaction, or begin the autocommit statement's own."""
+        transaction = self._transaction
+        if transaction is None:
+            transaction = self._statement = self._tablespace.begin(
+                self._settings.durability, is_autocommit=True
+            )
+        return transaction
+
+    def _finish_autocommit(self, transaction: Transaction) -> None:
+        if transaction.state is TransactionState.ACTIVE:  # nothing was logged
+            self._tablespace.rollback(transaction)
+        else:
+            self._await_commit(transaction)
+        self._statement = None
+
+
+def _durability(text: str) -> Durability:
+    try:
+        return Durability(text)
+    except ValueError:
+        raise ProgrammingError(
+            f"durability: expected 'sync', 'os' or 'none', found {text!r}", sqlstate="22023"
+        ) from None

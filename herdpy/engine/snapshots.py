@@ -1,0 +1,295 @@
+"""Snapshots: a registered, consistent view of all tables, and its rows for the two executors.
+
+A reader registers with position 0 (which stops pruning), reads the tablespace's State (one
+immutable object), and then narrows its registration to the State's position. No lock is taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from herdpy.engine.memtable import TRIMMED, Memtable
+from herdpy.engine.state import State, TableState
+from herdpy.engine.transactions import OwnVersion
+from herdpy.errors import InvariantViolation, SnapshotTooOldError
+from herdpy.exec.interfaces import ColumnRange
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.overlay import Overlay
+    from herdpy.engine.transactions import Transaction
+
+
+class SnapshotRegistry:
+    """The positions at which someone may still read. Dict stores only, so no lock is needed."""
+
+    __slots__ = ("_next", "_positions")
+
+    def __init__(self) -> None:
+        self._positions: dict[int, int] = {}
+        self._next = count(1)
+
+    def enter(self) -> int:
+        """Stop all pruning and return a token."""
+        token = next(self._next)
+        self._positions[token] = 0
+        return token
+
+    def narrow(self, token: int, position: int) -> None:
+        """Allow pruning of what `position` cannot see."""
+        if token in self._positions:
+            self._positions[token] = position
+
+    def leave(self, token: int) -> None:
+        """Forget the token; repeatable."""
+        self._positions.pop(token, None)
+
+    def is_registered(self, token: int) -> bool:
+        return token in self._positions
+
+    def horizon(self, newest: int) -> list[int] | None:
+        """Return the ascending positions to keep, `newest` last; None while a reader enters."""
+        positions = set(self._positions.copy().values())
+        if 0 in positions:
+            return None
+        positions.add(newest)
+        return sorted(position for position in positions if position <= newest)
+
+    def evict_oldest(self) -> bool:
+        """Give up the oldest snapshot; its next read fails with 72000. False when there is none."""
+        items = [
+            (position, token) for token, position in self._positions.copy().items() if position
+        ]
+        if not items:
+            return False
+        self._positions.pop(min(items)[1], None)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+
+class Snapshot:
+    """A view at one position, plus the changes its transaction made before one statement."""
+
+    __slots__ = ("_registry", "_token", "_writes", "state", "statement")
+
+    def __init__(
+        self,
+        registry: SnapshotRegistry,
+        read_state: Callable[[], State],
+        transaction: "Transaction | None",
+    ) -> None:
+        self._registry = registry
+        self._token = registry.enter()
+        self.state = read_state()
+        registry.narrow(self._token, self.state.position)
+        self._writes = transaction.writes if transaction is not None else None
+        self.statement = transaction.statement if transaction is not None else 0
+
+    def source(self, table: Table) -> "TableSnapshot":
+        table_state = self.state.tables.get(table.id)
+        own = self._writes.get(table.id) if self._writes is not None else None
+        return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
+
+    def check(self) -> None:
+        """Raise 72000 when the snapshot was evicted."""
+        if not self._registry.is_registered(self._token):
+            raise _too_old()
+
+    def close(self) -> None:
+        """Let go of the versions; repeatable."""
+        self._registry.leave(self._token)
+
+    def __del__(self) -> None:
+        self._registry.leave(self._token)
+
+
+def _too_old() -> SnapshotTooOldError:
+    return SnapshotTooOldError(
+        "snapshot too old: the row versions this statement reads were given up for memory",
+        hint="Run the statement again; read faster or raise version_memory_bytes.",
+    )
+
+
+class TableSnapshot:
+    """One table at one snapshot; implements exec.interfaces.RowSource."""
+
+    __slots__ = ("_memtables", "_own", "_pages", "_position", "_snapshot", "_statement", "table")
+
+    def __init__(
+        self,
+        table: Table,
+        state: TableState | None,
+        position: int,
+        own: dict[Key, OwnVersion] | None,
+        statement: int,
+        snapshot: Snapshot | None,
+    ) -> None:
+        self.table = table
+        self._memtables: tuple[Memtable, ...] = (
+            (state.memtable, *state.frozen) if state is not None else ()
+        )
+        self._pages = state.pages if state is not None else None
+        self._position = position
+        self._own = own
+        self._statement = statement
+        self._snapshot = snapshot  # keeps the registration alive as long as a row is read
+
+    @property
+    def snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            raise InvariantViolation("I9: a table without its snapshot")
+        return self._snapshot
+
+    @property
+    def row_count_guess(self) -> int:
+        pages = self._pages.live_count if self._pages is not None else 0
+        return pages + sum(len(m) for m in self._memtables) + len(self._own or ())
+
+    def get(self, key: Key) -> Row | None:
+        own = self._own
+        if own:
+            node = own.get(key)
+            while node is not None:
+                if node.statement < self._statement:
+                    return node.row
+                node = node.older
+        position = self._position
+        for memtable in self._memtables:
+            version = memtable.chains.get(key)
+            while version is not None:
+                if version[0] <= position:
+                    if version is TRIMMED:
+                        raise _too_old()
+                    return version[1]
+                version = version[2]
+        return self._pages.get(key) if self._pages is not None else None
+
+    def overlay_row(self, key: Key) -> tuple[bool, Row | None]:
+        """Return (True, row) when the write set or a memtable decides about the key."""
+        own = self._own
+        if own:
+            node = own.get(key)
+            while node is not None:
+                if node.statement < self._statement:
+                    return True, node.row
+                node = node.older
+        position = self._position
+        for memtable in self._memtables:
+            version = memtable.chains.get(key)
+            while version is not None:
+                if version[0] <= position:
+                    if version is TRIMMED:
+                        raise _too_old()
+                    return True, version[1]
+                version = version[2]
+        return False, None
+
+    def _overlay_keys(
+        self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
+    ) -> list[Key]:
+        parts = [
+            list(memtable.keys(low, high, low_open=low_open, high_open=high_open))
+            for memtable in self._memtables
+            if memtable.chains
+        ]
+        if self._own:
+            own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
+            parts.append(sorted(own))
+        parts = [part for part in parts if part]
+        if not parts:
+            return []
+        keys = parts[0] if len(parts) == 1 else sorted(set().union(*parts))
+        return keys[::-1] if reverse else keys
+
+    def range(
+        self,
+        low: Key | None,
+        high: Key | None,
+        *,
+        low_inclusive: bool = True,
+        high_inclusive: bool = True,
+        is_reverse: bool = False,
+    ) -> Iterator[Row]:
+        keys = self._overlay_keys(
+            low, high, low_open=not low_inclusive, high_open=not high_inclusive, reverse=is_reverse
+        )
+        base = (
+            self._pages.range(
+                low,
+                high,
+                low_inclusive=low_inclusive,
+                high_inclusive=high_inclusive,
+                is_reverse=is_reverse,
+            )
+            if self._pages is not None
+            else iter(())
+        )
+        return self._merge(base, keys, is_reverse=is_reverse)
+
+    def _merge(
+        self, base: Iterator[tuple[Key, Row]], keys: Sequence[Key], *, is_reverse: bool
+    ) -> Iterator[Row]:
+        if not keys:
+            for _, row in base:
+                yield row
+            return
+        item = next(base, None)
+        for key in keys:
+            while item is not None and (item[0] > key if is_reverse else item[0] < key):
+                yield item[1]
+                item = next(base, None)
+            is_decided, row = self.overlay_row(key)
+            if item is not None and item[0] == key:
+                if not is_decided:
+                    row = item[1]
+                item = next(base, None)
+            if row is not None:
+                yield row
+        while item is not None:
+            yield item[1]
+            item = next(base, None)
+
+    @property
+    def pages(self) -> TablePages | None:
+        return self._pages
+
+    def overlay_of(self, make: "Callable[..., Overlay]") -> "Overlay":
+        """Return what lies over the pages, from the memtable's cache when nothing changed."""
+        own = bool(self._own)
+        if not own and self._memtables:
+            cached = self._memtables[0].overlay
+            if cached is not None and cached[0] == self._position and cached[1] is self._pages:
+                return cached[2]
+        keys: set[Key] = set(self._own.copy()) if self._own else set()
+        for memtable in self._memtables:
+            keys.update(memtable.chains.copy())
+        overlay = make(self, list(keys), self._pages)
+        if not own and self._memtables:
+            self._memtables[0].overlay = (self._position, self._pages, overlay)
+        return overlay
+
+    def rows(self) -> Iterator[Row]:
+        return self.range(None, None)
+
+    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
+        from herdpy.engine.overlay import arrow_table
+
+        return arrow_table(self, ordinals, prune)
+
+
+def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:
+    if low is not None:
+        part = key[: len(low)]
+        if part < low or (low_open and part == low):
+            return False
+    if high is not None:
+        part = key[: len(high)]
+        if part > high or (high_open and part == high):
+            return False
+    return True

@@ -1,0 +1,28 @@
+"""State: everything a snapshot needs, as immutable objects replaced by one assignment."""
+
+from typing import NamedTuple
+
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.memtable import Memtable
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.storage.table_pages import TablePages
+
+
+class TableState(NamedTuple):
+    """One table: memtable, the frozen ones a checkpoint is writing (newest first), pages."""
+
+    table: Table
+    memtable: Memtable
+    frozen: tuple[Memtable, ...]
+    pages: TablePages
+
+
+class State(NamedTuple):
+    """What is committed and visible. `position` counts commits since open; `lsn` is the log's."""
+
+    position: int
+    lsn: Lsn
+    catalog: Catalog
+    tables: dict[int, TableState]
+    """By table id; never changed in place."""

@@ -1,0 +1,235 @@
+"""apply(): the one place where tables, catalog and transactions change, record by record.
+
+The same code runs on a leader after its append, and at recovery over the log; later on followers.
+It runs under the tablespace's monitor, in Lsn order, and can be repeated for a record that an
+interrupt left half applied: nothing it does is visible before `publish`.
+
+In-transaction records change only the transaction's write set. COMMIT and autocommit records move
+changes into memtables, stamped with the next position, and then a new State is published.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from herdpy.engine.memtable import Memtable
+from herdpy.engine.state import State, TableState
+from herdpy.engine.transactions import Transaction
+from herdpy.errors import InvariantViolation
+from herdpy.log.interfaces import Durability
+from herdpy.log.record import (
+    Begin,
+    Commit,
+    CreateTable,
+    DropTable,
+    Record,
+    Reserve,
+    Rollback,
+    Rows,
+    TransactionId,
+    rows_of,
+)
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+Horizon = Callable[[], list[int] | None]
+
+
+class Applier:
+    """The mutable side of a tablespace: State, open transactions, counters. Monitor only.
+
+    `state` may be read by any thread: it is replaced by one assignment.
+    """
+
+    __slots__ = (
+        "_horizon",
+        "counter",
+        "epoch",
+        "next_row_id",
+        "next_table_id",
+        "reserved",
+        "state",
+        "transactions",
+    )
+
+    def __init__(self, state: State, horizon: Horizon) -> None:
+        self.state = state
+        self.transactions: dict[TransactionId, Transaction] = {}
+        self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
+        self.next_row_id: dict[int, int] = {}
+        self.next_table_id = 1
+        self.epoch = 0
+        self.counter = 0
+        self._horizon = horizon
+
+    # --- records of open transactions: effective when appended -----------------------------------
+
+    def fill(self, record: Record, lsn: Lsn, transaction: Transaction | None) -> None:
+        """Take in what a record changes before its transaction commits; repeatable.
+
+        `transaction` is the leader's object; None at recovery, where Begin makes one.
+        """
+        if isinstance(record, Begin):
+            if record.tx not in self.transactions:
+                if transaction is None:
+                    transaction = Transaction(
+                        Durability.SYNC, begun_us=record.at_us, is_autocommit=False
+                    )
+                transaction.id = record.tx
+                self.epoch = max(self.epoch, record.tx[0])
+                self.transactions[record.tx] = transaction
+        elif isinstance(record, Reserve):
+            self.reserved[record.table_id] = max(record.upto, self.reserved.get(record.table_id, 0))
+        elif isinstance(record, CreateTable):
+            table = table_from_plain(record.table)
+            self.next_table_id = max(self.next_table_id, table.id + 1)
+            if record.tx is not None:
+                owner = self._open(record.tx)
+                owner.catalog_changes[table.name] = table
+                owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, DropTable):
+            if record.tx is not None:
+                owner = self._open(record.tx)
+                name = self._name_of(record.table_id, owner)
+                if name is not None:  # else filled in before, of a table this transaction made
+                    owner.catalog_changes[name] = None
+                owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, Rows):
+            self._fill_rows(record, lsn)
+
+    def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
+        owner = self._open(record.tx) if record.tx is not None else None
+        table = self.find_table(record.table_id, owner)
+        if table.is_heap and record.inserts:
+            last = record.inserts[-1][-1]
+            self.next_row_id[table.id] = max(self.next_row_id.get(table.id, 1), int(last or 0) + 1)
+        if owner is not None:
+            for key, row in _changes(record, table):
+                owner.write(table.id, key, row, record.statement, lsn)
+            owner.statement = max(owner.statement, record.statement + 1)
+
+    # --- records that end something: effective when the log says so ------------------------------
+
+    def apply(self, record: Record, lsn: Lsn, record_bytes: int) -> None:
+        """Make a record's effect visible and move State.lsn to it; repeatable."""
+        state = self.state
+        if lsn <= state.lsn:
+            return
+        if isinstance(record, Rows) and record.tx is None:
+            state = self._apply_autocommit(record, record_bytes)
+        elif isinstance(record, Commit):
+            state = self._apply_commit(record)
+        elif isinstance(record, CreateTable) and record.tx is None:
+            table = table_from_plain(record.table)
+            state = self._with_catalog({table.name: table}, state.position + 1)
+        elif isinstance(record, DropTable) and record.tx is None:
+            name = self.find_table(record.table_id, None).name
+            state = self._with_catalog({name: None}, state.position + 1)
+        self.state = State(state.position, lsn, state.catalog, state.tables)
+
+    def finish(self, record: Record) -> None:
+        """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""
+        if isinstance(record, Commit | Rollback):
+            self.transactions.pop(record.tx, None)
+
+    def _apply_autocommit(self, record: Rows, record_bytes: int) -> State:
+        state = self.state
+        table_state = state.tables.get(record.table_id)
+        if table_state is None:
+            raise InvariantViolation(
+                f"I4: a record for table {record.table_id}, which is not there"
+            )
+        position = state.position + 1
+        rows = len(record.inserts) + len(record.changes)
+        self._put(
+            table_state.memtable,
+            _changes(record, table_state.table),
+            position,
+            record_bytes // max(rows, 1),
+        )
+        return State(position, state.lsn, state.catalog, state.tables)
+
+    def _apply_commit(self, record: Commit) -> State:
+        transaction = self._open(record.tx)
+        position = self.state.position + 1
+        state = State(position, self.state.lsn, self.state.catalog, self.state.tables)
+        if transaction.catalog_changes:
+            state = self._with_catalog(transaction.catalog_changes, position)
+        count = sum(len(writes) for writes in transaction.writes.values())
+        row_bytes = transaction.byte_count // max(count, 1)
+        for table_id, writes in transaction.writes.items():
+            table_state = state.tables.get(table_id)
+            if table_state is not None:  # else created or dropped in this very transaction
+                changes = ((key, version.row) for key, version in writes.items())
+                self._put(table_state.memtable, changes, position, row_bytes)
+        return state
+
+    def _put(
+        self,
+        memtable: Memtable,
+        changes: Iterable[tuple[Key, Row | None]],
+        position: int,
+        row_bytes: int,
+    ) -> None:
+        horizon = self._horizon()
+        put = memtable.put
+        for key, row in changes:
+            put(key, row, position, row_bytes, horizon)
+
+    def _with_catalog(self, changes: dict[str, Table | None], position: int) -> State:
+        state = self.state
+        catalog = state.catalog.with_changes(changes, version=state.catalog.version + 1)
+        tables = {
+            table.id: state.tables.get(table.id)
+            or TableState(table, Memtable(), (), TablePages(table, (), ()))
+            for table in catalog.tables()
+        }
+        return State(position, state.lsn, catalog, tables)
+
+    def _open(self, tx: TransactionId) -> Transaction:
+        transaction = self.transactions.get(tx)
+        if transaction is None:
+            raise InvariantViolation(f"I4: a record of transaction {tx}, which is not open")
+        return transaction
+
+    def find_table(self, table_id: int, transaction: Transaction | None) -> Table:
+        """Return a table by id as the transaction sees it."""
+        table_state = self.state.tables.get(table_id)
+        if table_state is not None:
+            return table_state.table
+        for table in transaction.catalog_changes.values() if transaction is not None else ():
+            if table is not None and table.id == table_id:
+                return table
+        raise InvariantViolation(f"I4: a record names table {table_id}, which is not there")
+
+    def _name_of(self, table_id: int, transaction: Transaction) -> str | None:
+        made = (table for table in transaction.catalog_changes.values() if table is not None)
+        known = [item.table for item in self.state.tables.values()]
+        return next((t.name for t in (*known, *made) if t.id == table_id), None)
+
+    def new_transaction_id(self) -> TransactionId:
+        self.counter += 1
+        return (self.epoch, self.counter)
+
+
+def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
+    """Yield (key, new row or None) in the order of the statement; a re-keyed row gives two."""
+    inserts, changes = rows_of(record, table)
+    key_of = table.key_of
+    for row in inserts:
+        yield key_of(row), row
+    yield from _change_effects(changes, key_of)
+
+
+def _change_effects(
+    changes: Sequence[tuple[Row | None, Row | None]], key_of: Callable[[Row], Key]
+) -> Iterable[tuple[Key, Row | None]]:
+    # Old keys go before new ones come, so that UPDATE k = k + 1 over neighbours keeps them all.
+    for old, new in changes:
+        if old is not None:
+            old_key = key_of(old)
+            if new is None or key_of(new) != old_key:
+                yield old_key, None
+    for _, new in changes:
+        if new is not None:
+            yield key_of(new), new

@@ -1,0 +1,284 @@
+"""Tablespace: the owner of one log and the state it makes; the only writer of either.
+
+One monitor guards everything that is not published by a single assignment. A change goes this way:
+the statement has done all its work and checks; under the monitor its Entry becomes `_incoming`,
+the log takes it, it joins the queue, its in-transaction effects are filled in; outside the monitor
+the log is made durable; whoever enters the monitor next applies what is durable, in order, and
+completes the Tickets. An interrupt at any point leaves an Entry that the next one to enter the
+monitor carries to its end, so a statement happens wholly or not at all.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.locks import LockTable
+from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
+from herdpy.engine.state import State
+from herdpy.engine.table import Applier
+from herdpy.engine.transactions import Transaction, TransactionState
+from herdpy.errors import Error, InternalError, InvariantViolation
+from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
+from herdpy.log.record import Begin, Commit, Record, Rollback, encode
+from herdpy.log.syncer import Syncer
+from herdpy.model.lsn import Lsn
+
+_HORIZON_COMMITS_MAX = 64
+
+
+class Entry:
+    """Records on their way through the log, and who waits for them."""
+
+    __slots__ = ("append", "durability", "ends", "is_filled", "records", "ticket", "transaction")
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        encoded: Sequence[bytes],
+        transaction: Transaction,
+        *,
+        ends: bool,
+    ) -> None:
+        self.records = records
+        self.append = Append(tuple(encoded))
+        self.transaction = transaction
+        self.durability = transaction.durability
+        self.ends = ends
+        self.is_filled = False
+        self.ticket: Ticket[None] = transaction.outcome if ends else Ticket()
+
+
+class Tablespace:
+    """See the module. Methods say whether they expect the monitor held."""
+
+    def __init__(self, name: str, log: CommitLog, clock: Clock, state: State) -> None:
+        # Constant after __init__.
+        self.name = name
+        self.log = log
+        self.clock = clock
+        self.monitor = new_mutex()
+        self.registry = SnapshotRegistry()
+        self.syncer: Syncer | None = None  # set once by start()
+        # Monitor.
+        self.applier = Applier(state, self._horizon)
+        self.locks = LockTable()
+        self.failure: Error | None = None
+        self._incoming: Entry | None = None
+        self._queue: deque[Entry] = deque()
+        self._cached_horizon: tuple[int, list[int]] | None = None
+
+    def start(self, syncer: Syncer) -> None:
+        self.syncer = syncer
+
+    # --- reading: no monitor -----------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.applier.state
+
+    def snapshot(self, transaction: Transaction | None) -> Snapshot:
+        return Snapshot(self.registry, self._read_state, transaction)
+
+    def _read_state(self) -> State:
+        return self.applier.state
+
+    def _horizon(self) -> list[int] | None:
+        position = self.applier.state.position
+        cached = self._cached_horizon
+        if (
+            cached is not None
+            and len(self.registry) > _HORIZON_COMMITS_MAX
+            and position - cached[0] < _HORIZON_COMMITS_MAX
+        ):
+            return cached[1]  # stale is safe: what is newer than its last position is kept
+        horizon = self.registry.horizon(position)
+        self._cached_horizon = (position, horizon) if horizon is not None else None
+        return horizon
+
+    # --- writing: monitor held by the caller ---------------------------------------------------
+
+    def enter(self) -> None:
+        """Finish what an interrupt left; the first call of whoever has taken the monitor."""
+        entry = self._incoming
+        if entry is not None:
+            self._take(entry)
+        self.drain()
+
+    def begin_records(self, transaction: Transaction) -> list[Record]:
+        """Return the BEGIN that the transaction's first entry must carry, or nothing."""
+        if transaction.id is not None and transaction.id in self.applier.transactions:
+            return []
+        transaction.id = self.applier.new_transaction_id()
+        return [Begin(tx=transaction.id, at_us=transaction.begun_us)]
+
+    def check_writable(self) -> None:
+        """Raise why the tablespace stopped."""
+        if self.failure is not None:
+            raise self.failure
+        if self.log.failure is not None:
+            raise self.log.failure
+
+    def submit(self, entry: Entry, *, is_urgent: bool = False) -> None:
+        """Put an entry into the log and fill in its effects.
+
+        LogSpaceError or the log's failure: nothing happened.
+        """
+        self.check_writable()
+        if entry.ends:
+            entry.transaction.state = TransactionState.COMMITTING
+        self._incoming = entry
+        try:
+            self.log.append(entry.append, is_urgent=is_urgent)
+        except Exception as error:
+            if isinstance(error, LogSpaceError):
+                error.byte_count = sum(map(len, entry.append.records))
+            self._incoming = None
+            if entry.ends:
+                entry.transaction.state = TransactionState.ACTIVE
+            raise
+        self._take(entry)
+        self.drain()
+
+    def _take(self, entry: Entry) -> None:
+        """Queue what the log has (or now gets) and fill in-transaction effects; repeatable."""
+        try:
+            self.log.append(entry.append, is_urgent=True)
+        except Exception:  # noqa: BLE001 - the log did not take it, so it never happened
+            self._incoming = None
+            if entry.ends:
+                entry.transaction.state = TransactionState.ACTIVE
+            return
+        if not self._queue or self._queue[-1] is not entry:
+            self._queue.append(entry)
+        if not entry.is_filled:
+            lsn = _lsn(entry)
+            for record in entry.records:
+                self.applier.fill(record, lsn, entry.transaction)
+            entry.is_filled = True
+        self._incoming = None
+
+    def drain(self) -> None:
+        """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
+        queue = self._queue
+        failure = self.failure or self.log.failure
+        while queue:
+            entry = queue[0]
+            lsn = _lsn(entry)
+            if entry.durability is Durability.SYNC and entry.ends and lsn > self.log.durable_lsn:
+                if failure is None:
+                    return
+                self._fail(failure)
+                return
+            self._apply(entry, lsn)
+            if entry.ends:
+                self.end(entry.transaction)
+            queue.popleft()
+            entry.ticket.complete(None)
+
+    def _apply(self, entry: Entry, lsn: Lsn) -> None:
+        applier = self.applier
+        if lsn > applier.state.lsn:
+            size = sum(map(len, entry.append.records))
+            last = len(entry.records) - 1
+            for index, record in enumerate(entry.records):
+                # Only the entry's last record can end anything; the others ride on its Lsn.
+                if index == last:
+                    try:
+                        applier.apply(record, lsn, size)
+                    except Error as error:
+                        self._fail(error)
+                        raise
+        for record in entry.records:
+            applier.finish(record)
+
+    def end(self, transaction: Transaction) -> None:
+        """Mark a transaction as over and release its locks; repeatable."""
+        transaction.state = TransactionState.ENDED
+        self.locks.release_all(transaction)
+
+    def _fail(self, error: Error) -> None:
+        """Stop: every entry not applied fails with the error, now and for ever."""
+        if self.failure is None:
+            self.failure = error
+        while self._queue:
+            entry = self._queue[0]
+            self.end(entry.transaction)
+            entry.ticket.fail(error)
+            self._queue.popleft()
+
+    def on_progress(self) -> None:
+        """Run by the syncer when more of the log is durable, or when it failed."""
+        with self.monitor:
+            self.enter()
+
+    # --- transactions: take the monitor themselves ---------------------------------------------
+
+    def begin(self, durability: Durability, *, is_autocommit: bool) -> Transaction:
+        return Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=is_autocommit)
+
+    def commit(self, transaction: Transaction, token: tuple[str, int] | None) -> Ticket[None]:
+        """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.
+
+        A transaction that logged nothing ends at once. LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ACTIVE:
+                if transaction.id is None or transaction.id not in self.applier.transactions:
+                    self.end(transaction)
+                    transaction.outcome.complete(None)
+                else:
+                    record = Commit(tx=transaction.id, token=token)
+                    self.submit(Entry([record], [encode(record)], transaction, ends=True))
+            return transaction.outcome
+
+    def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
+        """Undo everything, through the log if the transaction is in it; repeatable, never waits.
+
+        On a log that failed, or has no room left even for this, the rollback needs no record:
+        recovery rolls back every transaction without COMMIT.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is not TransactionState.ACTIVE:
+                return
+            if reason is not None:
+                transaction.abort_error = reason
+            if transaction.id is not None and transaction.id in self.applier.transactions:
+                self.log_rollback(transaction)
+            self.end(transaction)
+
+    def log_rollback(self, transaction: Transaction, *, must_log: bool = False) -> None:
+        """Append ROLLBACK, which nobody waits for. Monitor held.
+
+        must_log lets LogSpaceError and the log's failure through instead of doing without.
+        """
+        tx = transaction.id
+        if tx is None:
+            raise InvariantViolation("I4: a rollback of a transaction without id")
+        record = Rollback(tx=tx)
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        try:
+            self.submit(entry, is_urgent=True)
+        except (Error, LogSpaceError):
+            if must_log:
+                raise
+            self.applier.finish(record)
+
+    def open_transactions(self) -> list[Transaction]:
+        with self.monitor:
+            return list(self.applier.transactions.values())
+
+    def run(self, step: Callable[[], object]) -> object:
+        """Run a plain function under the monitor, after finishing what was left."""
+        with self.monitor:
+            self.enter()
+            return step()
+
+
+def _lsn(entry: Entry) -> Lsn:
+    if entry.append.lsn is None:
+        raise InternalError("an entry in the queue has no position in the log")
+    return entry.append.lsn

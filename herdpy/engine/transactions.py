@@ -1,0 +1,97 @@
+"""Transaction: identity, write set, locks and state of one unit of work.
+
+Threads: fields change under the tablespace's monitor; `writes` may be read without it by the
+transaction's own session, because each key's chain changes by one dict store.
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.locks import Resource, Waiter
+from herdpy.log.interfaces import Durability
+from herdpy.log.record import TransactionId
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+
+
+class OwnVersion(NamedTuple):
+    """A change of the transaction itself; chains newest first."""
+
+    statement: int
+    row: Row | None
+    lsn: Lsn
+    older: "OwnVersion | None"
+
+
+class TransactionState(Enum):
+    """ACTIVE → COMMITTING → ENDED, or ACTIVE → ENDED (rolled back)."""
+
+    ACTIVE = "active"
+    COMMITTING = "committing"
+    ENDED = "ended"
+
+
+class Transaction:
+    """One transaction. `id` is None until its first record is logged."""
+
+    __slots__ = (
+        "__weakref__",
+        "abort_error",
+        "begun_us",
+        "byte_count",
+        "catalog_changes",
+        "durability",
+        "id",
+        "is_autocommit",
+        "locks",
+        "outcome",
+        "state",
+        "statement",
+        "waits_for",
+        "writes",
+    )
+
+    def __init__(self, durability: Durability, *, begun_us: int, is_autocommit: bool) -> None:
+        # Constant after __init__.
+        self.durability = durability
+        self.begun_us = begun_us
+        self.is_autocommit = is_autocommit
+        # Monitor of the tablespace.
+        self.id: TransactionId | None = None
+        self.state = TransactionState.ACTIVE
+        self.statement = 1
+        self.writes: dict[int, dict[Key, OwnVersion]] = {}
+        self.catalog_changes: dict[str, Table | None] = {}
+        self.byte_count = 0
+        self.locks: list[Resource] = []
+        self.waits_for: Waiter | None = None
+        self.outcome: Ticket[None] = Ticket()
+        self.abort_error: Exception | None = None
+
+    def write(self, table_id: int, key: Key, row: Row | None, statement: int, lsn: Lsn) -> None:
+        """Stamp a change into the write set; applying the same record again changes nothing."""
+        table = self.writes.get(table_id)
+        if table is None:
+            table = self.writes.setdefault(table_id, {})
+        older = table.get(key)
+        if older is not None and older.lsn == lsn and older.statement == statement:
+            if older.row is row:
+                return
+            older = older.older
+        table[key] = OwnVersion(statement, row, lsn, older)
+
+    def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
+        """Return each key's newest change at or before lsn, for a checkpoint."""
+        result: dict[int, list[tuple[Key, OwnVersion]]] = {}
+        for table_id, table in self.writes.items():
+            changes: list[tuple[Key, OwnVersion]] = []
+            for key, version in table.items():
+                node: Any = version
+                while node is not None and node.lsn > lsn:
+                    node = node.older
+                if node is not None:
+                    changes.append((key, node))
+            result[table_id] = changes
+        return result

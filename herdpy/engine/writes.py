@@ -1,0 +1,258 @@
+"""INSERT, UPSERT, UPDATE and DELETE: find, lock, compare, check, log — in that order.
+
+A write is a plain function, attempt(): it returns the number of rows, or the Ticket of a lock it
+must wait for (locks kept, nothing logged), or RESTART when a row it found was changed by another
+transaction in the meantime (READ COMMITTED: new snapshot, whole statement again). Everything is
+validated before anything is logged, so a statement happens wholly or not at all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.locks import Mode
+from herdpy.engine.snapshots import TableSnapshot
+from herdpy.engine.tablespace import Entry, Tablespace
+from herdpy.engine.transactions import Transaction
+from herdpy.errors import IntegrityError, MemoryLimitError, ProgrammingError
+from herdpy.limits import row_locks_max
+from herdpy.log.record import Commit, Record, Reserve, Rows, encode, rows_records
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+
+RESTART: Final = object()
+ROW_ID_RESERVATION: Final = 32
+
+Change = tuple[Row | None, Row | None]
+"""(row before, row after); None before is an insert, None after a delete."""
+
+
+class Write:
+    """One write statement in execution, across waits and restarts."""
+
+    __slots__ = (
+        "_compute",
+        "_is_insert",
+        "_memory_bytes_max",
+        "_table",
+        "_tablespace",
+        "_transaction",
+        "affected",
+    )
+
+    def __init__(
+        self,
+        tablespace: Tablespace,
+        transaction: Transaction,
+        table: Table,
+        compute: Callable[[TableSnapshot], tuple[list[Change], int]],
+        *,
+        is_insert: bool,
+        memory_bytes_max: int,
+    ) -> None:
+        """compute(source) does the statement's work on one snapshot, without any lock.
+
+        It returns the changes, checked but for duplicate keys, and the number of rows to report.
+        With is_insert, a row that is there already is a duplicate (23505), not a change.
+        """
+        self._tablespace = tablespace
+        self._transaction = transaction
+        self._table = table
+        self._compute = compute
+        self._is_insert = is_insert
+        self._memory_bytes_max = memory_bytes_max
+        self.affected = 0
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
+        tablespace, table, transaction = self._tablespace, self._table, self._transaction
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
+            if wait is not None:
+                return wait
+            if not self._is_current():
+                return RESTART
+        snapshot = tablespace.snapshot(transaction)
+        try:
+            source = snapshot.source(table)
+            changes, count = self._compute(source)
+            if not changes:
+                return count
+            expected = _effects(table, changes)
+            if self._is_insert:
+                _check_repeats(table, changes)
+                found = {key: source.get(key) for key in expected}
+            else:
+                found = {key: old or source.get(key) for key, (old, _) in expected.items()}
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                wait = self._lock(expected)
+                if wait is not None:
+                    return wait
+                if tablespace.state is not snapshot.state:
+                    latest = tablespace.snapshot(transaction)
+                    try:
+                        if not self._is_unchanged(latest.source(table), found):
+                            return RESTART
+                    finally:
+                        latest.close()
+                self._check_duplicates(expected, found)
+                self._log(changes)
+                return count
+        finally:
+            snapshot.close()
+
+    def _is_current(self) -> bool:
+        """Return whether the table is still there as the statement was planned for it."""
+        state = self._tablespace.state
+        changed = self._transaction.catalog_changes
+        if self._table.name in changed:
+            return changed[self._table.name] is not None
+        return self._table.id in state.tables
+
+    def _lock(self, keys: "dict[Key, Change]") -> Ticket[None] | None:
+        locks, transaction, table_id = self._tablespace.locks, self._transaction, self._table.id
+        if len(keys) > row_locks_max:
+            return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
+        acquire = locks.acquire
+        exclusive = Mode.EXCLUSIVE
+        for key in keys:
+            wait = acquire(transaction, (table_id, key), exclusive)
+            if wait is not None:
+                return wait
+        return None
+
+    @staticmethod
+    def _is_unchanged(latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
+        for key, row in found.items():
+            now = latest.get(key)
+            if now is not row and now != row and repr(now) != repr(row):  # repr: NaN is not NaN
+                return False
+        return True
+
+    def _check_duplicates(
+        self, expected: "dict[Key, Change]", found: dict[Key, Row | None]
+    ) -> None:
+        for key, (old, new) in expected.items():
+            if new is not None and old is None and found[key] is not None:
+                raise duplicate_key(self._table, key)
+
+    def _log(self, changes: list[Change]) -> None:
+        """Encode the changes and submit them with what they need around them."""
+        tablespace, transaction, table = self._tablespace, self._transaction, self._table
+        before: list[Record] = []
+        if table.is_heap:
+            changes, before = self._number_rows(changes)
+        inserts = [new for old, new in changes if old is None and new is not None]
+        updates = [change for change in changes if change[0] is not None]
+        statement = transaction.statement
+        tx = None
+        is_alone = transaction.is_autocommit and not transaction.catalog_changes
+        parts = rows_records(table, tx, statement, inserts, updates) if is_alone else ()
+        after: list[Record] = []
+        if len(parts) != 1:
+            before = [*tablespace.begin_records(transaction), *before]
+            tx = transaction.id
+            parts = rows_records(table, tx, statement, inserts, updates)
+            if transaction.is_autocommit and tx is not None:
+                after = [Commit(tx=tx, token=None)]
+        size = sum(map(len, parts)) * 3 + 300 * len(changes)
+        if transaction.byte_count + size > self._memory_bytes_max:
+            raise MemoryLimitError(
+                f"the transaction would hold about {transaction.byte_count + size} bytes of "
+                f"changes, more than transaction_memory_bytes ({self._memory_bytes_max})",
+                hint="Commit in smaller pieces, or raise transaction_memory_bytes.",
+            )
+        rows = Rows(
+            tx=tx,
+            statement=statement,
+            part=0,
+            is_last=True,
+            table_id=table.id,
+            table_version=table.version,
+            inserts=inserts,
+            changes=updates,
+        )
+        records: list[Record] = [*before, rows, *after]
+        encoded = [*map(encode, before), *parts, *map(encode, after)]
+        tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        transaction.byte_count += size
+
+    def _number_rows(self, changes: list[Change]) -> tuple[list[Change], list[Record]]:
+        """Give inserted rows of a heap their row ids, from a logged reservation.
+
+        The counters move when the log has taken the records (Applier.fill), not here.
+        """
+        applier, table_id = self._tablespace.applier, self._table.id
+        count = sum(1 for old, _ in changes if old is None)
+        row_id = applier.next_row_id.get(table_id, 1)
+        records: list[Record] = []
+        if row_id + count > applier.reserved.get(table_id, 1):
+            upto = row_id + max(ROW_ID_RESERVATION, count)
+            records.append(Reserve(table_id=table_id, upto=upto))
+        numbered: list[Change] = []
+        for old, new in changes:
+            if old is None and new is not None:
+                numbered.append((None, (*new[:-1], row_id)))
+                row_id += 1
+            else:
+                numbered.append((old, new))
+        return numbered, records
+
+
+def _effects(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
+    """Return per key what the statement finds there and what it leaves there."""
+    key_of = table.key_of
+    effects: dict[Key, Change] = {}
+    if table.is_heap:
+        changes = [change for change in changes if change[0] is not None]
+    for old, new in changes:
+        if old is not None:
+            key = key_of(old)
+            moved_here = effects[key][1] if key in effects else None
+            effects[key] = (old, moved_here)
+            if new is not None:
+                _move(table, effects, key_of(new), new)
+        elif new is not None:
+            key = key_of(new)
+            effects[key] = (effects[key][0] if key in effects else None, new)
+    return effects
+
+
+def _move(table: Table, effects: "dict[Key, Change]", key: Key, row: Row) -> None:
+    there = effects.get(key)
+    if there is not None and there[1] is not None:
+        raise duplicate_key(table, key)
+    effects[key] = (there[0] if there is not None else None, row)
+
+
+def _check_repeats(table: Table, changes: Sequence[Change]) -> None:
+    if table.is_heap:
+        return
+    seen: set[Key] = set()
+    key_of = table.key_of
+    for _, new in changes:
+        if new is not None:
+            key = key_of(new)
+            if key in seen:
+                raise duplicate_key(table, key)
+            seen.add(key)
+
+
+def duplicate_key(table: Table, key: Key) -> IntegrityError:
+    names = ", ".join(table.key_names)
+    values = ", ".join(str(value) for value in key)
+    return IntegrityError(
+        f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
+        sqlstate="23505",
+        hint="UPSERT INTO replaces the row that is there.",
+    )
+
+
+def table_is_gone(table: Table) -> ProgrammingError:
+    return ProgrammingError(
+        f'table "{table.name}" was dropped while the statement waited', sqlstate="42P01"
+    )

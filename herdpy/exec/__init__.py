@@ -1,0 +1,1 @@
+"""Plans to rows: a generated row path, and a vector path over DuckDB; one meaning."""

@@ -1,0 +1,405 @@
+"""The one place that converts values: Python to physical, physical to physical, physical to Python.
+
+Physical and logical forms are those of model/types.py; NULL is None and converts to None. A value
+that does not fit is a DataError with PostgreSQL's SQLSTATE, a Python class that cannot stand for
+the SQL type a ProgrammingError 42804; nothing is cut or rounded silently, except where PostgreSQL's
+casts round: to a DECIMAL's scale and from DECIMAL to integers half away from zero, from DOUBLE to
+integers half to even. `what` names the column or parameter for the message.
+"""
+
+import datetime
+import decimal
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from herdpy.errors import DataError, ProgrammingError
+from herdpy.exec.text_forms import format_text, shown
+from herdpy.limits import decimal_precision_max
+from herdpy.model.schema import Column, Table
+from herdpy.model.types import (
+    BIGINT_MAX,
+    BIGINT_MIN,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Kind,
+    Physical,
+    Row,
+    SqlType,
+)
+from herdpy.sql.conversions import read_text
+from herdpy.sql.plan import Slot
+
+DAY_US = 86_400_000_000
+INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_DAY = _EPOCH.toordinal()
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_INFINITIES = (float("inf"), float("-inf"))
+# Never the thread's context: the host program may have changed its precision or its traps. With
+# this precision scaleb and to_integral_value, the only operations used, are exact.
+_DECIMALS = decimal.Context(
+    prec=decimal.MAX_PREC,
+    Emax=decimal.MAX_EMAX,
+    Emin=decimal.MIN_EMIN,
+    rounding=decimal.ROUND_HALF_UP,
+    traps=[],
+)
+
+# --- Python → physical ---------------------------------------------------------------------------
+
+
+def to_physical(value: object, sql_type: SqlType, *, what: str) -> Physical:
+    """Return a Python value as a physical one; text is read as PostgreSQL reads a literal."""
+    if value is None:
+        return None
+    value = _plain(value, what)
+    kind = sql_type.kind
+    if isinstance(value, str):
+        if kind in (Kind.TEXT, Kind.UNKNOWN):
+            return check_text(value, sql_type, what)
+        return _from_text(value, sql_type, what)
+    convert = _FROM_PYTHON.get((kind, value.__class__))
+    if convert is None:
+        raise ProgrammingError(
+            f"{what}: expected a value for {sql_type},"
+            f" found {value.__class__.__name__} {shown(value)}",
+            sqlstate="42804",
+            hint="CAST the parameter in SQL, or convert it in the program.",
+        )
+    return convert(value, sql_type, what)
+
+
+def _from_text(text: str, sql_type: SqlType, what: str) -> Physical:
+    try:
+        value = read_text(text, sql_type)
+    except DataError as error:
+        raise DataError(
+            f"{what}: {error.message}", sqlstate=error.sqlstate, hint=error.hint
+        ) from None
+    if value in _INFINITIES and "i" not in text.lower():
+        raise _out_of_range(text, sql_type, what)
+    return value
+
+
+def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
+    """Return a Python value as assignment stores it: as to_physical, and 1.5 is 2 in an INTEGER."""
+    if value is not None:
+        value = _plain(value, what)
+        kind = sql_type.kind
+        if sql_type.is_integer and isinstance(value, (float, Decimal)):
+            rounded = round(value) if isinstance(value, float) and _is_finite(value) else value
+            if not isinstance(rounded, int):
+                rounded = _decimal(rounded, sql_type, what)
+            return check_integer(rounded, sql_type, what)
+        if kind is Kind.DATE and isinstance(value, datetime.datetime):
+            return _timestamp(value, sql_type, what) // DAY_US
+        if kind is Kind.TEXT and not isinstance(value, str) and value.__class__ in _KINDS:
+            return check_text(format_text(value, _KINDS[value.__class__]), sql_type, what)
+    return to_physical(value, sql_type, what=what)
+
+
+def slot_values(
+    slots: Sequence[Slot], parameters: Sequence[object] | Mapping[str, object] | None
+) -> list[Physical]:
+    """Return the physical value of every slot, in order."""
+    given: Any = () if parameters is None else parameters
+    values: list[Physical] = []
+    for slot in slots:
+        source = slot.source
+        what = f"parameter {source + 1}" if isinstance(source, int) else f"parameter :{source}"
+        try:
+            value = given[source]
+        except (LookupError, TypeError):
+            raise ProgrammingError(
+                f"{what}: expected a value, found none among {len(given)}", sqlstate="07001"
+            ) from None
+        values.append(to_physical(value, slot.type, what=what))
+    return values
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Return an instance of exactly a class we know, for subclasses of it and numpy's scalars."""
+    if value.__class__ in _KINDS:
+        return value
+    if value.__class__.__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
+    for base, convert in _PLAIN:
+        if isinstance(value, base):
+            if base is datetime.datetime and value != value:  # pandas.NaT calls itself one
+                break
+            if base is datetime.datetime and getattr(value, "nanosecond", 0):  # pandas.Timestamp
+                raise DataError(f"{what}: {value} is finer than microseconds", sqlstate="22008")
+            return convert(value)
+    return value
+
+
+_KINDS: dict[Any, Kind] = {
+    bool: Kind.BOOLEAN,
+    int: Kind.BIGINT,
+    float: Kind.DOUBLE,
+    Decimal: Kind.DECIMAL,
+    str: Kind.TEXT,
+    bytes: Kind.BYTEA,
+    datetime.date: Kind.DATE,
+    datetime.datetime: Kind.TIMESTAMP,
+}
+# The base's own method, as a subclass may answer str() or int() with anything.
+_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (datetime.datetime, lambda value: datetime.datetime.combine(value.date(), value.timetz())),
+    (datetime.date, lambda value: datetime.date(value.year, value.month, value.day)),
+    ((bytes, bytearray, memoryview), bytes),
+    (bool, bool),
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (Decimal, Decimal),
+)
+
+
+def check_text(value: str, sql_type: SqlType, what: str) -> str:
+    """Return value when it is valid UTF-8 without NUL, and not too long for VARCHAR(n)."""
+    if "\0" in value:
+        raise DataError(f"{what}: text cannot hold the character NUL", sqlstate="22021")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            where = f"character {error.start + 1}"
+            raise DataError(f"{what}: lone surrogate at {where}", sqlstate="22021") from None
+    if sql_type.length is not None and len(value) > sql_type.length:
+        found = f"found {len(value)} characters"
+        raise DataError(f"{what}: value too long for type {sql_type}, {found}", sqlstate="22001")
+    return value
+
+
+def check_integer(value: int, sql_type: SqlType, what: str) -> int:
+    """Return value when its INTEGER or BIGINT holds it, else 22003."""
+    low, high = INTEGER_BOUNDS[sql_type.kind]
+    if not low <= value <= high:
+        raise _out_of_range(value, sql_type, what)
+    return value
+
+
+def _double(value: int | Decimal, sql_type: SqlType, what: str) -> float:
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):  # ValueError: a signalling NaN
+        raise _out_of_range(value, sql_type, what) from None
+    if number in _INFINITIES and Decimal(value).is_finite():
+        raise _out_of_range(value, sql_type, what)
+    return number
+
+
+def _decimal(value: int | float | Decimal, sql_type: SqlType, what: str) -> int:
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    scale = sql_type.scale or 0
+    # adjusted() first: the digits of 1E+999999 would fill the memory.
+    if not number.is_finite() or (number and number.adjusted() > decimal_precision_max):
+        raise _out_of_range(value, sql_type, what)
+    scaled = int(_DECIMALS.to_integral_value(number.scaleb(scale, _DECIMALS)))
+    return check_decimal(scaled, sql_type, what)
+
+
+def check_decimal(scaled: int, sql_type: SqlType, what: str) -> int:
+    """Return scaled when it has no more digits than the type's precision, else 22003."""
+    limit = 10 ** (sql_type.precision or decimal_precision_max)
+    if not -limit < scaled < limit:
+        raise _out_of_range(_to_decimal(scaled, sql_type.scale or 0), sql_type, what)
+    return scaled
+
+
+def _timestamp(value: datetime.datetime, sql_type: SqlType, what: str) -> int:
+    if value.tzinfo is not None:
+        raise ProgrammingError(
+            f"{what}: expected a datetime without time zone for {sql_type}, found {value}",
+            sqlstate="42804",
+            hint="Use value.astimezone(UTC).replace(tzinfo=None).",
+        )
+    return (value - _EPOCH) // _MICROSECOND
+
+
+def _same(value: Any, _type: SqlType, _what: str) -> Any:
+    return value
+
+
+_FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
+    (Kind.BOOLEAN, bool): _same,
+    (Kind.INTEGER, int): check_integer,
+    (Kind.BIGINT, int): check_integer,
+    (Kind.DOUBLE, float): _same,
+    (Kind.DOUBLE, int): _double,
+    (Kind.DOUBLE, Decimal): _double,
+    (Kind.DECIMAL, int): _decimal,
+    (Kind.DECIMAL, float): _decimal,
+    (Kind.DECIMAL, Decimal): _decimal,
+    (Kind.BYTEA, bytes): _same,
+    (Kind.DATE, datetime.date): lambda value, _type, _what: value.toordinal() - _EPOCH_DAY,
+    (Kind.TIMESTAMP, datetime.datetime): _timestamp,
+    (Kind.TIMESTAMP, datetime.date): lambda value, _type, _what: (
+        (value.toordinal() - _EPOCH_DAY) * DAY_US
+    ),
+}
+
+
+# --- physical → physical -------------------------------------------------------------------------
+
+
+def cast_physical(
+    value: Any, from_type: SqlType, to_type: SqlType, *, is_assignment: bool, what: str
+) -> Physical:
+    """Return a physical value of from_type as one of to_type, as CAST or as assignment does.
+
+    They differ in one thing: CAST to VARCHAR(n) cuts, assignment of longer text is 22001.
+    """
+    if value is None:
+        return None
+    source, target = from_type.kind, to_type.kind
+    if source in (Kind.TEXT, Kind.UNKNOWN) and target is not Kind.TEXT:
+        return to_physical(value, to_type, what=what)
+    if target is Kind.TEXT:
+        convert = output_converter(from_type)
+        text: str = value
+        if source not in (Kind.TEXT, Kind.UNKNOWN):
+            text = format_text(convert(value) if convert else value, source)
+        if not is_assignment and to_type.length is not None:
+            text = text[: to_type.length]
+        return check_text(text, to_type, what)
+    if source is Kind.DECIMAL and (target is Kind.DECIMAL or to_type.is_integer):
+        scaled = _rescale(value, from_type.scale or 0, to_type.scale or 0)
+        check = check_decimal if target is Kind.DECIMAL else check_integer
+        return check(scaled, to_type, what)
+    if source is Kind.DECIMAL and target is Kind.DOUBLE:
+        return value / 10 ** (from_type.scale or 0)  # int / int is correctly rounded
+    if to_type.is_integer and (from_type.is_numeric or source is Kind.BOOLEAN):
+        if source is Kind.DOUBLE and not _is_finite(value):
+            raise _out_of_range(value, to_type, what)
+        return check_integer(round(value), to_type, what)
+    if to_type.is_numeric and from_type.is_numeric:
+        return to_physical(value, to_type, what=what)
+    if target is source:
+        return value
+    if target is Kind.BOOLEAN and from_type.is_integer:
+        return value != 0
+    if (source, target) == (Kind.DATE, Kind.TIMESTAMP):
+        return value * DAY_US
+    if (source, target) == (Kind.TIMESTAMP, Kind.DATE):
+        return value // DAY_US
+    raise ProgrammingError(f"{what}: cannot cast {from_type} to {to_type}", sqlstate="42846")
+
+
+def _rescale(scaled: int, from_scale: int, to_scale: int) -> int:
+    """Return the integer at another scale, rounded half away from zero."""
+    if to_scale >= from_scale:
+        return scaled * 10 ** (to_scale - from_scale)
+    unit = 10 ** (from_scale - to_scale)
+    quotient, rest = divmod(abs(scaled), unit)
+    quotient += 2 * rest >= unit
+    return quotient if scaled >= 0 else -quotient
+
+
+def _is_finite(value: float) -> bool:
+    return value == value and value not in _INFINITIES
+
+
+def _out_of_range(value: object, sql_type: SqlType, what: str) -> DataError:
+    message = f"{what}: value {shown(value)} is out of range for type {sql_type}"
+    return DataError(message, sqlstate="22003")
+
+
+# --- many rows at once ---------------------------------------------------------------------------
+
+
+def compile_row_converter(
+    table: Table, ordinals: Sequence[int]
+) -> Callable[[Sequence[object], int], Row]:
+    """Return f(values in the order of ordinals, now_us) → whole row, for executemany's INSERT.
+
+    Columns not named take their default; the hidden row id stays None. Generated, because it runs
+    per row: a value of the exact Python class costs one test, all others go through to_assigned.
+    The caller checks the number of values, and the row with compile_check_row.
+    """
+    space: dict[str, Any] = {}
+    tests: list[str] = []
+    parts = default_sources(table, space)
+    for position, ordinal in enumerate(ordinals):
+        column = table.columns[ordinal]
+        space[f"slow{position}"] = _assigner(column)
+        name = parts[ordinal] = f"v{position}"
+        exact = _EXACT_TESTS.get(column.type.kind, "False").replace("$", name)
+        if column.type.length is not None:
+            exact += f" and len({name}) <= {column.type.length}"
+        tests.append(f"    if not ({name} is None or {exact}): {name} = slow{position}({name})")
+    names = "".join(f"v{position}, " for position in range(len(ordinals)))
+    head = ["def convert(values, now_us):", f"    {names}= values" if names else "    pass"]
+    exec("\n".join([*head, *tests, f"    return ({', '.join(parts)},)"]), space)  # noqa: S102 - our own text
+    return space["convert"]
+
+
+def default_sources(table: Table, space: dict[str, Any]) -> list[str]:
+    """Return Python source for every column's default, over `now_us` and names put into space."""
+    parts: list[str] = []
+    for ordinal, column in enumerate(table.columns):
+        space[f"default{ordinal}"] = column.default
+        computed = {Kind.TIMESTAMP: "now_us", Kind.DATE: f"now_us // {DAY_US}"}
+        is_static = column.default_sql is None
+        parts.append(f"default{ordinal}" if is_static else computed[column.type.kind])
+    return parts
+
+
+def _assigner(column: Column) -> Callable[[object], Physical]:
+    return lambda value: to_assigned(value, column.type, what=f"column {column.name}")
+
+
+_EXACT_TESTS = {
+    Kind.BOOLEAN: "$.__class__ is bool",
+    Kind.INTEGER: f"$.__class__ is int and {INTEGER_MIN} <= $ <= {INTEGER_MAX}",
+    Kind.BIGINT: f"$.__class__ is int and {BIGINT_MIN} <= $ <= {BIGINT_MAX}",
+    Kind.DOUBLE: "$.__class__ is float",
+    Kind.TEXT: "$.__class__ is str and $.isascii() and '\\0' not in $",
+    Kind.BYTEA: "$.__class__ is bytes",
+}
+
+
+# --- physical → logical --------------------------------------------------------------------------
+
+
+def compile_output(types: Sequence[SqlType]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
+    """Return the function that makes a physical row logical; None when the two are the same."""
+    converters = [output_converter(sql_type) for sql_type in types]
+    if not any(converters):
+        return None
+    space = {f"f{index}": convert for index, convert in enumerate(converters)}
+    parts = [
+        f"r[{i}]" if convert is None else f"None if r[{i}] is None else f{i}(r[{i}])"
+        for i, convert in enumerate(converters)
+    ]
+    return eval(f"lambda r: ({', '.join(parts)},)", space)  # noqa: S307 - our own text
+
+
+def output_converter(sql_type: SqlType) -> Callable[[Any], Any] | None:
+    """Return physical → logical for one value that is not NULL; None when they are the same."""
+    if sql_type.kind is Kind.DECIMAL:
+        scale = sql_type.scale or 0
+        return lambda scaled: _to_decimal(scaled, scale)
+    return {Kind.DATE: _to_date, Kind.TIMESTAMP: _to_datetime}.get(sql_type.kind)
+
+
+def _to_decimal(scaled: int, scale: int) -> Decimal:
+    return Decimal(scaled).scaleb(-scale, _DECIMALS)
+
+
+def _to_date(days: int) -> datetime.date:
+    try:
+        return datetime.date.fromordinal(days + _EPOCH_DAY)
+    except (ValueError, OverflowError):
+        message = f"date of day {days} from 1970-01-01 is outside the years 1 to 9999"
+        raise DataError(message, sqlstate="22008") from None
+
+
+def _to_datetime(microseconds: int) -> datetime.datetime:
+    try:
+        return _EPOCH + datetime.timedelta(microseconds=microseconds)
+    except OverflowError:
+        message = f"timestamp {microseconds} µs from 1970-01-01 is outside the years 1 to 9999"
+        raise DataError(message, sqlstate="22008") from None

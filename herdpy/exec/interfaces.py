@@ -1,0 +1,87 @@
+"""What execution needs of the engine: tables as one snapshot sees them, and a way to be stopped."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Physical, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ColumnRange(NamedTuple):
+    """A conjunct that provably holds for every row wanted: low <= column <= high (None = open).
+
+    Values are physical. Used to leave out pages by zone map; never to filter rows exactly.
+    """
+
+    ordinal: int
+    low: Physical
+    high: Physical
+
+
+class RowSource(Protocol):
+    """One table at one snapshot, the transaction's own writes included. Any one thread at a time.
+
+    Rows are whole and physical. SnapshotTooOldError when the snapshot's versions were given up.
+    """
+
+    @property
+    def table(self) -> Table: ...
+
+    @property
+    def row_count_guess(self) -> int:
+        """About how many rows; from page counts and memtable sizes."""
+        ...
+
+    def get(self, key: Key) -> Row | None:
+        """Return the row of a whole canonical key, None when there is none."""
+        ...
+
+    def range(
+        self,
+        low: Key | None,
+        high: Key | None,
+        *,
+        low_inclusive: bool = True,
+        high_inclusive: bool = True,
+        is_reverse: bool = False,
+    ) -> Iterator[Row]:
+        """Yield rows in key order between canonical keys or key prefixes (None = open).
+
+        A prefix as an inclusive bound takes in all keys that begin with it, as an exclusive one
+        none of them.
+        """
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row, in storage order."""
+        ...
+
+    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
+        """Return a table of columns c<ordinal> and, last, `__live` (bool; may be all true).
+
+        Rows with __live false are no rows of the table. Streams nothing: pages are mapped.
+        Types: bool, int32, int64, float64, decimal128/decimal64(p,s), string or
+        dictionary<int32,string>, binary, date32, timestamp[us].
+        """
+        ...
+
+
+class Snapshot(Protocol):
+    """A consistent view of all tables."""
+
+    def source(self, table: Table) -> RowSource: ...
+
+
+class Interrupt(Protocol):
+    """Cancellation and time-outs of the running statement."""
+
+    def check(self) -> None:
+        """Raise QueryCanceledError when the statement is to stop; called about every 1,000 rows."""
+        ...
+
+    def on_cancel(self, callback: "object | None") -> None:
+        """Have callback() run by the cancelling thread (DuckDB's interrupt); None unregisters."""
+        ...

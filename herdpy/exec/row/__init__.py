@@ -1,0 +1,1 @@
+"""The row path: one generated Python function per statement shape."""

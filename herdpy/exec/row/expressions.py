@@ -1,0 +1,262 @@
+"""Bound expressions to Python source with SQL's three-valued logic; None is NULL.
+
+The source reads the row `r` (a physical Row) and the parameters `p`, and names constants and
+helpers of the Writer's `space`. Three contexts: `value` gives the value or None, `truth` something
+true exactly when the condition is TRUE, `falsity` something true exactly when it is FALSE; the
+latter two save most tests for NULL. DOUBLEs compare as in PostgreSQL and DuckDB: NaN equals NaN and
+is the greatest, -0.0 equals 0.0; their arithmetic overflows to infinity as DuckDB's does. Whatever
+is not a row-path expression (sql/planner.py decides) is an InvariantViolation.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from herdpy.errors import DataError, InvariantViolation
+from herdpy.exec.coerce import INTEGER_BOUNDS, cast_physical
+from herdpy.model.keys import float_order
+from herdpy.model.schema import Table
+from herdpy.model.types import BOOLEAN, Kind, SqlType
+from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, InList, Literal, Parameter
+
+_COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_DOUBLE_COMPARISONS = {
+    "=": "({a} == {b} or {a} != {a} and {b} != {b})",
+    "<>": "({a} != {b} and ({a} == {a} or {b} == {b}))",
+    "<": "({a} < {b} if {b} == {b} else {a} == {a})",
+    "<=": "({a} <= {b} or {b} != {b})",
+    ">": "({a} > {b} if {a} == {a} else {b} == {b})",
+    ">=": "({a} >= {b} or {a} != {a})",
+}
+
+
+def overflow(type_name: str) -> NoReturn:
+    """Raise PostgreSQL's error for integer arithmetic that leaves its type."""
+    raise DataError(f"{type_name} out of range", sqlstate="22003")
+
+
+def _order(value: float | None) -> int | None:
+    return None if value is None else float_order(value)
+
+
+class Writer:
+    """Writes source for the expressions of one generated function.
+
+    `space` is the function's globals; `prelude` are statements over `p` to run before the rows.
+    """
+
+    def __init__(self, table: Table | None) -> None:
+        self.space: dict[str, Any] = {"overflow": overflow, "to_order": _order}
+        self.prelude: list[str] = []
+        self._table = table  # the relation every ColumnRef refers to
+        self._temporary_count = 0
+
+    def name(self, value: object) -> str:
+        """Put a constant into space and return its name."""
+        name = f"k{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def value(self, node: Expression) -> str:
+        """Return source that yields the value, None for NULL; evaluated anew at each use."""
+        match node:
+            case Literal(value=value):
+                # Other constants by name: `5 is None` would be a SyntaxWarning.
+                return str(value) if value is None or value.__class__ is bool else self.name(value)
+            case Parameter(index=index):
+                return f"p[{index}]"
+            case ColumnRef(ordinal=ordinal):
+                return f"r[{ordinal}]"
+            case Cast(operand=operand):
+                return self._cast(operand, node.type)
+            case InList():
+                return self._in_list(node)
+            case Call():
+                return self._call(node)
+            case _:
+                raise _unsupported(node)
+
+    def row(self, nodes: Sequence[Expression]) -> str:
+        """Return source of the tuple of values."""
+        return f"({''.join(f'{self.value(node)}, ' for node in nodes)})"
+
+    def function(self, parameters: str, lines: Sequence[str]) -> Any:
+        """Return the function made of the prelude and lines."""
+        body = "".join(f"    {line}\n" for line in (*self.prelude, *lines))
+        exec(f"def function({parameters}):\n{body}", self.space)  # noqa: S102 - our own text
+        return self.space["function"]
+
+    def truth(self, node: Expression) -> str:
+        """Return source that is true exactly when the condition is TRUE."""
+        match node:
+            case Call(function="and", arguments=parts):
+                return f"({' and '.join(map(self.truth, parts))})"
+            case Call(function="or", arguments=parts):
+                return f"({' or '.join(map(self.truth, parts))})"
+            case Call(function="not", arguments=(operand,)):
+                return self.falsity(operand)
+            case Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
+                return self._compare(function, left, right)
+            case Call(function="is_null", arguments=(operand,)):
+                return f"({self.value(operand)} is None)"
+            case _:
+                return f"({self.value(node)} is True)"
+
+    def falsity(self, node: Expression) -> str:
+        """Return source that is true exactly when the condition is FALSE."""
+        match node:
+            case Call(function="and", arguments=parts):
+                return f"({' or '.join(map(self.falsity, parts))})"
+            case Call(function="or", arguments=parts):
+                return f"({' and '.join(map(self.falsity, parts))})"
+            case Call(function="not", arguments=(operand,)):
+                return self.truth(operand)
+            case Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
+                return self._compare(_OPPOSITES[function], left, right)
+            case Call(function="is_null", arguments=(operand,)):
+                return f"({self.value(operand)} is not None)"
+            case _:
+                return f"({self.value(node)} is False)"
+
+    def _call(self, node: Call) -> str:
+        function, parts = node.function, node.arguments
+        if function in ("and", "or"):
+            return self._connect(parts, stop="False" if function == "and" else "True")
+        if function == "not":
+            temporary, source = self._operand(parts[0])
+            return f"(None if ({source}) is None else not {temporary})"
+        if function == "is_null":
+            return self.truth(node)
+        if function in _COMPARISONS:
+            nulls, a, b = self._operands(*parts)
+            comparison = _comparison(function, a, b, parts)
+            return f"(None if {nulls} else {comparison})" if nulls else f"({comparison})"
+        if function in ("+", "-", "*") and len(parts) == 2:
+            nulls, a, b = self._operands(*parts)
+            result = self._checked(f"{a} {function} {b}", node.type)
+        elif function in ("neg", "-") and len(parts) == 1:
+            nulls, a, _ = self._operands(parts[0], Literal(parts[0].type, 0))
+            result = self._checked(f"-{a}", node.type)
+        else:
+            raise _unsupported(node)
+        if any(part.type.kind is not node.type.kind for part in parts):
+            raise _unsupported(node)
+        return f"(None if {nulls} else {result})" if nulls else f"({result})"
+
+    def _checked(self, source: str, sql_type: SqlType) -> str:
+        if sql_type.kind is Kind.DOUBLE:
+            return source
+        if sql_type.kind not in INTEGER_BOUNDS:
+            raise InvariantViolation(f"row path: no arithmetic on {sql_type}")
+        low, high = INTEGER_BOUNDS[sql_type.kind]
+        result = self.temporary()
+        name = self.name(str(sql_type).lower())
+        return f"{result} if {low} <= ({result} := {source}) <= {high} else overflow({name})"
+
+    def _compare(self, function: str, left: Expression, right: Expression) -> str:
+        """Return source of a comparison that is false when an operand is NULL."""
+        nulls, a, b = self._operands(left, right)
+        comparison = _comparison(function, a, b, (left, right))
+        return f"(not ({nulls}) and {comparison})" if nulls else f"({comparison})"
+
+    def _operands(self, left: Expression, right: Expression) -> tuple[str, str, str]:
+        """Return source of "one is NULL" ("" for never), and a name for each operand after it."""
+        a, a_source = self._operand(left)
+        b, b_source = self._operand(right)
+        tests = [
+            f"({source} is None)" if _is_simple(node) else f"(({source}) is None)"
+            for source, node in ((a_source, left), (b_source, right))
+            if not _is_simple(node) or self._is_nullable(node)
+        ]
+        # An operand that may overflow is evaluated beside a NULL too, as DuckDB does.
+        return (" or " if _is_simple(right) else " | ").join(tests), a, b
+
+    def _operand(self, node: Expression) -> tuple[str, str]:
+        """Return a name to use after source was evaluated; the same when it costs nothing."""
+        source = self.value(node)
+        if _is_simple(node):
+            return source, source
+        temporary = self.temporary()
+        return temporary, f"{temporary} := {source}"
+
+    def _is_nullable(self, node: Expression) -> bool:
+        if isinstance(node, Literal):
+            return node.value is None
+        if isinstance(node, ColumnRef) and self._table is not None:
+            return not self._table.columns[node.ordinal].not_null
+        return True
+
+    def _connect(self, parts: tuple[Expression, ...], *, stop: str) -> str:
+        """Return source of AND (stop False) or OR (stop True) with three values."""
+        names = [self.temporary() for _ in parts]
+        stops = (
+            f"({n} := {self.value(part)}) is {stop}" for n, part in zip(names, parts, strict=True)
+        )
+        nulls = " or ".join(f"{name} is None" for name in names)
+        return f"({stop} if {' or '.join(stops)} else None if {nulls} else {stop == 'False'})"
+
+    def _in_list(self, node: InList) -> str:
+        if not all(isinstance(item, (Literal, Parameter)) for item in node.items):
+            tests = tuple(Call(BOOLEAN, "=", (node.operand, item)) for item in node.items)
+            return self.value(_negated_if(node.is_negated, Call(BOOLEAN, "or", tests)))
+        for item in node.items:
+            _require_alike(node.operand.type, item.type)
+        members = self.temporary()
+        values = "".join(f"{self.value(item)}, " for item in node.items)
+        convert = "to_order" if node.operand.type.kind is Kind.DOUBLE else ""
+        self.prelude.append(
+            f"{members} = frozenset({f'map(to_order, ({values}))' if convert else f'({values})'})"
+        )
+        name, source = self._operand(node.operand)
+        found, missed = ("False", "True") if node.is_negated else ("True", "False")
+        return (
+            f"(None if ({source}) is None else {found} if {convert}({name}) in {members}"
+            f" else None if None in {members} else {missed})"
+        )
+
+    def _cast(self, operand: Expression, to_type: SqlType) -> str:
+        from_type = operand.type
+        source = self.value(operand)
+        if from_type == to_type or (from_type.kind, to_type.kind) == (Kind.INTEGER, Kind.BIGINT):
+            return source
+        convert = self.name(_caster(from_type, to_type))
+        return f"{convert}({source})"
+
+    def temporary(self) -> str:
+        """Return a new name for a local variable."""
+        self._temporary_count += 1
+        return f"t{self._temporary_count}"
+
+
+def _caster(from_type: SqlType, to_type: SqlType) -> Any:
+    return lambda value: cast_physical(
+        value, from_type, to_type, is_assignment=False, what=f"CAST to {to_type}"
+    )
+
+
+def _comparison(function: str, a: str, b: str, operands: tuple[Expression, ...]) -> str:
+    left, right = operands
+    _require_alike(left.type, right.type)
+    if left.type.kind is Kind.DOUBLE:
+        return _DOUBLE_COMPARISONS[function].format(a=a, b=b)
+    return f"{a} {_COMPARISONS[function]} {b}"
+
+
+def _require_alike(left: SqlType, right: SqlType) -> None:
+    """Raise unless the physical forms of the two types compare as the values do."""
+    is_alike = left.kind is right.kind and left.scale == right.scale
+    if not is_alike and not (left.is_integer and right.is_integer):
+        raise InvariantViolation(f"row path: compares {left} with {right} without a cast")
+
+
+def _is_simple(node: Expression) -> bool:
+    return isinstance(node, (Literal, Parameter, ColumnRef))
+
+
+def _negated_if(is_negated: bool, node: Expression) -> Expression:
+    return Call(BOOLEAN, "not", (node,)) if is_negated else node
+
+
+def _unsupported(node: Expression) -> InvariantViolation:
+    detail = node.function if isinstance(node, Call) else ""
+    return InvariantViolation(f"row path: got {node.__class__.__name__} {detail} of {node.type}")

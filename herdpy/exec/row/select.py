@@ -1,0 +1,257 @@
+"""Row-path plans to Python functions, generated once per plan: queries, finds and changes of rows.
+
+Everything is physical in and out. Functions for reading take (source, p, interrupt) and return an
+iterator; what can be wrong with limits and keys is raised by the call, not by the first row. They
+read ahead of the consumer in chunks that double up to 1,024 rows, with interrupt.check() between.
+Functions for writing only compute rows: locks, log and memtable are the engine's.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from herdpy.errors import DataError, IntegrityError, InvariantViolation, OperationalError
+from herdpy.exec.coerce import (
+    INTEGER_BOUNDS,
+    check_decimal,
+    check_integer,
+    check_text,
+    default_sources,
+)
+from herdpy.exec.interfaces import Interrupt, RowSource
+from herdpy.exec.row.expressions import Writer
+from herdpy.limits import key_bytes_max
+from herdpy.model.keys import encode_key, float_order
+from herdpy.model.schema import Table
+from herdpy.model.types import Kind, Physical, Row
+from herdpy.sql.plan import Access, InsertPlan, PointAccess, RangeAccess, RowFind, RowSelect
+from herdpy.sql.tree import ColumnRef, Expression
+
+_CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
+
+Reader = Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def compile_row_select(plan: RowSelect) -> Reader:
+    """Return the function that yields the query's rows, one tuple of physical values each."""
+    ordinals = [item.ordinal if isinstance(item, ColumnRef) else -1 for item in plan.outputs]
+    is_whole = ordinals == list(range(len(plan.ref.table.columns)))
+    return _compile_reader(
+        plan.ref.table,
+        plan.access,
+        plan.residual,
+        None if is_whole else plan.outputs,
+        is_reverse=plan.is_reverse,
+        limit=plan.limit,
+        offset=plan.offset,
+    )
+
+
+def compile_find(
+    plan: RowFind,
+) -> Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[Row]]:
+    """Return the function that yields the whole rows to change."""
+    return _compile_reader(plan.ref.table, plan.access, plan.residual, None)
+
+
+def _compile_reader(
+    table: Table,
+    access: Access,
+    residual: Expression | None,
+    outputs: Sequence[Expression] | None,
+    *,
+    is_reverse: bool = False,
+    limit: Expression | None = None,
+    offset: Expression | None = None,
+) -> Reader:
+    writer = Writer(table)
+    writer.space.update(
+        count=_row_count, islice=islice, float_order=float_order, maxsize=sys.maxsize
+    )
+    lines: list[str] = []
+    has_limit = limit is not None or offset is not None
+    if has_limit:
+        lines.append(f"skip = count({writer.value(offset) if offset else None}, 'OFFSET', 0)")
+        lines.append(f"take = count({writer.value(limit) if limit else None}, 'LIMIT', maxsize)")
+        lines.append("if not take: return iter(())")
+        lines.append("stop = min(skip + take, maxsize)")
+    found = writer.row(outputs) if outputs is not None else "r"
+    condition = writer.truth(residual) if residual is not None else ""
+    if isinstance(access, PointAccess):
+        key, key_lines = _key_source(writer, table, access.key)
+        lines += [*key_lines, f"r = source.get({key})"]
+        lines.append(f"if r is None{f' or not {condition}' if condition else ''}: return iter(())")
+        lines.append(f"rows = ({found},)")
+        lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
+    else:
+        lines += _scan_lines(writer, table, access, is_reverse=is_reverse)
+        if has_limit and not condition:
+            lines.append("scan = islice(scan, skip, stop)")
+        lines += _CHUNKS.format(found=found, where=condition and f" if {condition}").splitlines()
+        is_late = has_limit and condition
+        lines.append(f"return {'islice(rows(), skip, stop)' if is_late else 'rows()'}")
+    return writer.function("source, p, interrupt", lines)
+
+
+_CHUNKS = f"""\
+def rows():
+    size = {_CHUNK_ROWS_FIRST}
+    while chunk := list(islice(scan, size)):
+        interrupt.check()
+        yield from [{{found}} for r in chunk{{where}}]
+        size = min(2 * size, {_CHUNK_ROWS_MAX})"""
+
+
+def _scan_lines(writer: Writer, table: Table, access: Access, *, is_reverse: bool) -> list[str]:
+    if not isinstance(access, RangeAccess):
+        if isinstance(access, PointAccess) or (is_reverse and not access.is_ordered):
+            raise InvariantViolation(f"row path: cannot scan by {access}")
+        scan = f"range(None, None, is_reverse={is_reverse})" if access.is_ordered else "rows()"
+        return [f"scan = iter(source.{scan})"]
+    prefix, lines = _key_source(writer, table, access.prefix)
+    arguments: list[str] = []
+    for bound, expression in (("low", access.low), ("high", access.high)):
+        if expression is None:
+            arguments.append(prefix if access.prefix else "None")
+            continue
+        last, more = _key_source(writer, table, (expression,), first=len(access.prefix))
+        lines += [*more, f"{bound} = {prefix} + {last}"]
+        arguments.append(bound)
+    low_inclusive = access.low is None or access.low_inclusive
+    high_inclusive = access.high is None or access.high_inclusive
+    arguments.append(f"low_inclusive={low_inclusive}, high_inclusive={high_inclusive}")
+    arguments.append(f"is_reverse={is_reverse}")
+    return [*lines, f"scan = iter(source.range({', '.join(arguments)}))"]
+
+
+def _key_source(
+    writer: Writer, table: Table, parts: Sequence[Expression], *, first: int = 0
+) -> tuple[str, list[str]]:
+    """Return source of a canonical key tuple, and lines before it that end the call on NULL."""
+    lines: list[str] = []
+    names: list[str] = []
+    for position, part in enumerate(parts, first):
+        column = table.columns[table.key[position]]
+        is_alike = part.type.kind is column.type.kind and part.type.scale == column.type.scale
+        if not is_alike and not (part.type.is_integer and column.type.is_integer):
+            raise InvariantViolation(f"row path: key {column.name} {column.type} by {part.type}")
+        name = writer.temporary()
+        lines += [f"{name} = {writer.value(part)}", f"if {name} is None: return iter(())"]
+        names.append(f"float_order({name})" if column.type.kind is Kind.DOUBLE else name)
+    return f"({''.join(f'{name}, ' for name in names)})", lines
+
+
+def _row_count(value: Any, word: str, default: int) -> int:
+    if value is None:  # LIMIT NULL is no limit
+        return default
+    if value < 0:
+        sqlstate = "2201W" if word == "LIMIT" else "2201X"
+        raise DataError(f"{word} must not be negative, found {value}", sqlstate=sqlstate)
+    return value
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def compile_insert_rows(plan: InsertPlan) -> Callable[[Sequence[Physical], int], list[Row]]:
+    """Return f(p, now_us) → whole rows of INSERT … VALUES, defaults filled in, not yet checked.
+
+    The hidden row id of a table without primary key stays None.
+    """
+    statement = plan.statement
+    if statement.rows is None:
+        raise InvariantViolation("row path: INSERT … SELECT has no rows of its own")
+    writer = Writer(None)
+    defaults = default_sources(statement.table, writer.space)
+    rows: list[str] = []
+    for expressions in statement.rows:
+        parts = list(defaults)
+        for ordinal, expression in zip(statement.ordinals, expressions, strict=True):
+            parts[ordinal] = writer.value(expression)
+        rows.append(f"({', '.join(parts)},)")
+    return writer.function("p, now_us", [f"return [{', '.join(rows)}]"])
+
+
+def compile_row_filler(
+    table: Table, ordinals: Sequence[int]
+) -> Callable[[Sequence[Physical], int], Row]:
+    """Return f(values in the order of ordinals, now_us) → whole row, for INSERT … SELECT."""
+    writer = Writer(None)
+    parts = default_sources(table, writer.space)
+    for position, ordinal in enumerate(ordinals):
+        parts[ordinal] = f"values[{position}]"
+    return writer.function("values, now_us", [f"return ({', '.join(parts)},)"])
+
+
+def compile_assignments(
+    table: Table, assignments: Sequence[tuple[int, Expression]]
+) -> Callable[[Row, Sequence[Physical]], Row]:
+    """Return f(old row, p) → new row, not yet checked; all assignments read the old row."""
+    writer = Writer(table)
+    parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
+    for ordinal, expression in assignments:
+        parts[ordinal] = writer.value(expression)
+    return writer.function("r, p", [f"return ({', '.join(parts)},)"])
+
+
+def compile_check_row(table: Table) -> Callable[[Row], None]:
+    """Return the function that raises unless a whole row fits its table.
+
+    NOT NULL (23502), ranges (22003), lengths (22001), key length (54000). It runs last before the
+    row is logged, whichever path computed it. The hidden row id is not looked at.
+    """
+    writer = Writer(None)
+    lines: list[str] = []
+    # A character is at most 4 bytes, a byte of BYTEA at most 2.
+    short = (key_bytes_max // len(table.key) - 17) // 4
+    for ordinal, column in enumerate(table.columns):
+        item, kind = f"r[{ordinal}]", column.type.kind
+        if column.hidden:
+            continue  # the row id is given out when the row is logged
+        if column.not_null or ordinal in table.key:
+            lines.append(f"if {item} is None: {writer.name(_null_error(table, column.name))}()")
+        check: Any = None
+        test = ""
+        if kind in INTEGER_BOUNDS:
+            low, high = INTEGER_BOUNDS[kind]
+            test, check = f"not {low} <= {item} <= {high}", check_integer
+        elif kind is Kind.DECIMAL and column.type.precision is not None:
+            limit = 10**column.type.precision
+            test, check = f"not -{limit} < {item} < {limit}", check_decimal
+        elif kind is Kind.TEXT and column.type.length is not None:
+            test, check = f"len({item}) > {column.type.length}", check_text
+        if check is not None:
+            names = f"{writer.name(column.type)}, {writer.name(f'column {column.name}')}"
+            call = f"{writer.name(check)}({item}, {names})"
+            lines.append(f"if {item} is not None and {test}: {call}")
+        if ordinal in table.key and kind in (Kind.TEXT, Kind.BYTEA):
+            lines.append(f"if len({item}) > {short}: {writer.name(_key_check(table))}(r)")
+    return writer.function("r", [*lines, "return None"])
+
+
+def _null_error(table: Table, name: str) -> Callable[[], None]:
+    def fail() -> None:
+        raise IntegrityError(
+            f'null value in column "{name}" of table "{table.name}" violates NOT NULL',
+            sqlstate="23502",
+        )
+
+    return fail
+
+
+def _key_check(table: Table) -> Callable[[Row], None]:
+    kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
+
+    def check(row: Row) -> None:
+        byte_count = len(encode_key(table.key_of(row), kinds))
+        if byte_count > key_bytes_max:
+            raise OperationalError(
+                f'key of table "{table.name}" ({", ".join(table.key_names)}): expected at most'
+                f" {key_bytes_max} bytes, found {byte_count}",
+                sqlstate="54000",
+            )
+
+    return check

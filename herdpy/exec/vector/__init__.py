@@ -1,0 +1,1 @@
+"""The vector path: DuckDB over a snapshot's pages."""

@@ -1,0 +1,341 @@
+"""VectorEngine: printed queries run by DuckDB over Arrow tables of one snapshot; results stream.
+
+One in-memory connection for the whole engine, locked down before the first query: no files, no
+network, no extensions, no access to Python variables, PostgreSQL's settings for all, then no more
+settings. A query gets a cursor of its own, and in it its own tables: a cursor is one snapshot, used
+by one thread at a time. duckdb and pyarrow are imported on first use.
+"""
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bookie.runtime.drivers import new_mutex
+from herdpy.errors import (
+    DataError,
+    DiskFullError,
+    Error,
+    InterfaceError,
+    InternalError,
+    MemoryLimitError,
+    ProgrammingError,
+    QueryCanceledError,
+)
+from herdpy.exec.coerce import output_converter
+from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
+from herdpy.model.types import Physical, SqlType
+from herdpy.sql.duckdb_text import DuckTable, DuckText
+from herdpy.sql.tree import Expression, Literal, Parameter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
+
+# In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
+# a cursor does not inherit what a plain SET changed.
+_SETTINGS = (
+    "python_enable_replacements = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "allow_community_extensions = false",
+    "integer_division = true",
+    "error_on_division_by_zero = true",
+    "scalar_subquery_error_on_multiple_rows = true",
+    "default_null_order = 'nulls_last_on_asc_first_on_desc'",
+    "TimeZone = 'UTC'",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
+
+
+class VectorEngine:
+    """DuckDB for one database. Any thread may call query(); close() ends it for all."""
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        threads: int,
+        temp_directory: str | None,
+        *,
+        results_max: int = 32,
+    ) -> None:
+        """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1."""
+        self._memory_bytes = memory_bytes
+        self._threads = threads
+        self._temp_directory = temp_directory
+        self._results_max = results_max
+        # Guarded by _mutex.
+        self._mutex = new_mutex()
+        self._connection: Any = None
+        self._is_closed = False
+        self._results: weakref.WeakValueDictionary[int, VectorResult]
+        self._results = weakref.WeakValueDictionary()
+        self._ids = itertools.count()
+
+    def query(
+        self,
+        text: DuckText,
+        snapshot: Snapshot,
+        values: Sequence[Physical],
+        parameter_types: Sequence[SqlType],
+        interrupt: Interrupt,
+        *,
+        columns: Sequence[tuple[str, SqlType]] | None = None,
+    ) -> "VectorResult":
+        """Start a query; values and parameter_types are those of all slots of the statement.
+
+        With `columns` the result has these names, and other types than these are an InternalError.
+        """
+        tables = [
+            (table.name, snapshot.source(table.ref.table).arrow(table.ordinals, prune))
+            for table, prune in ((table, column_ranges(table, values)) for table in text.tables)
+        ]
+        parameters = {
+            f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
+        }
+        result = VectorResult(text.sql, interrupt, self._results.pop, columns)
+        with self._mutex:
+            if self._is_closed:
+                raise InterfaceError("the vector engine is closed")
+            if len(self._results) >= self._results_max:
+                raise MemoryLimitError(
+                    f"expected at most {self._results_max} unfinished results of big queries",
+                    hint="Fetch results to the end or close their cursors, or raise"
+                    " vector_results_max.",
+                )
+            result.id = next(self._ids)
+            if self._connection is None:
+                self._connection = self._connect()
+            result.cursor = self._connection.cursor()
+            self._results[result.id] = result
+        result.start(tables, parameters)
+        return result
+
+    def _connect(self) -> Any:
+        import duckdb
+
+        connection = duckdb.connect(":memory:")
+        try:
+            threads = self._threads
+            if threads == 0:
+                (cores,) = connection.execute("SELECT current_setting('threads')").fetchall()[0]
+                threads = max(1, cores - 1)
+            folder = (self._temp_directory or "").replace("'", "''")
+            own = (
+                f"memory_limit = '{self._memory_bytes}B'",
+                f"threads = {threads}",
+                f"temp_directory = '{folder}'",
+            )
+            for setting in (*own, *_SETTINGS):
+                connection.execute(f"SET GLOBAL {setting}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close all results and DuckDB; idempotent."""
+        with self._mutex:
+            self._is_closed = True
+            connection, self._connection = self._connection, None
+            results = list(self._results.values())
+        for result in results:
+            result.close()
+        if connection is not None:
+            _close(connection)
+
+
+class VectorResult:
+    """The rows of one query, read once by one of batches(), rows(), physical_rows(), reader().
+
+    It closes itself at its end and at its first error; close() may be called any time, repeatedly.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        interrupt: Interrupt,
+        forget: Callable[[int, None], object],
+        columns: Sequence[tuple[str, SqlType]] | None,
+    ) -> None:
+        self.id = -1
+        self.cursor: Any = None
+        self._sql = sql
+        self._interrupt = interrupt
+        self._forget = forget
+        self._columns = columns
+        self._reader: Any = None
+        self._schema: pa.Schema | None = None
+
+    def start(
+        self, tables: Sequence[tuple[str, "pa.Table"]], parameters: Mapping[str, Any]
+    ) -> None:
+        """Register the tables and run the query up to its first batch; by VectorEngine only."""
+        from herdpy.exec.vector.arrow_rows import arrow_schema
+
+        cursor = self.cursor
+        try:
+            for name, table in tables:
+                cursor.register(name, table)
+            self._interrupt.on_cancel(cursor.interrupt)
+            self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
+            relation = cursor.sql(self._sql, params=parameters or None)
+            self._reader = relation.to_arrow_reader(_BATCH_ROWS)
+            columns = self._columns
+            self._schema = self._reader.schema if columns is None else arrow_schema(columns)
+        except BaseException as error:
+            self.close()
+            raise self._translated(error) from error
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """Names and types of the batches."""
+        if self._schema is None:
+            raise InterfaceError("the result is closed")
+        return self._schema
+
+    def batches(self) -> Iterator["pa.RecordBatch"]:
+        """Yield Arrow batches of at most some ten thousand rows."""
+        from herdpy.exec.vector.arrow_rows import with_schema
+
+        try:
+            while (reader := self._reader) is not None:
+                self._interrupt.check()
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    break
+                finally:
+                    del reader  # so that close() between two batches frees it
+                yield with_schema(batch, self.schema) if self._columns is not None else batch
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.close()
+            raise self._translated(error) from error
+        self.close()
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of logical values."""
+        from herdpy.exec.vector.arrow_rows import logical_rows
+
+        return itertools.chain.from_iterable(map(logical_rows, self.batches()))
+
+    def physical_rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield rows of physical values."""
+        from herdpy.exec.vector.arrow_rows import physical_rows
+
+        return itertools.chain.from_iterable(map(physical_rows, self.batches()))
+
+    def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
+        """Return the batches cut to at most so many rows, as Arrow's own stream."""
+        import pyarrow as pa
+
+        pieces = (
+            batch.slice(first, rows_per_batch)
+            for batch in self.batches()
+            for first in range(0, batch.num_rows, rows_per_batch)
+        )
+        return pa.RecordBatchReader.from_batches(self.schema, pieces)
+
+    def close(self) -> None:
+        """Give cursor, tables and memory back; idempotent.
+
+        When another thread is just reading (the engine closes), it is stopped and frees them.
+        """
+        self._forget(self.id, None)
+        # Dropped, not closed: closing under a thread that reads would free what it reads.
+        self._reader = None
+        cursor, self.cursor = self.cursor, None
+        if cursor is not None:
+            self._interrupt.on_cancel(None)
+            _close(cursor)
+
+    def _translated(self, error: BaseException) -> BaseException:
+        """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
+        module = error.__class__.__module__
+        if isinstance(error, Error) or not ("duckdb" in module or isinstance(error, OSError)):
+            return error
+        if str(error).startswith("INTERRUPT"):
+            try:
+                self._interrupt.check()
+            except Error as reason:
+                return reason
+        return translate_error(str(error), self._sql)
+
+
+def _close(connection: Any) -> None:
+    """Close a connection or cursor; one that another thread is using is stopped, and ends there."""
+    connection.interrupt()
+    try:
+        connection.close()
+    except Exception as error:
+        if error.__class__.__name__ != "ResourceInUseException":  # duckdb is not imported here
+            raise
+
+
+_SQLSTATES: tuple[tuple[str, str, str], ...] = (
+    # prefix of DuckDB's message, words in the rest of it, SQLSTATE
+    ("Invalid Input Error", "ivision by zero", "22012"),
+    ("Invalid Input Error", "More than one row returned by a subquery", "21000"),
+    ("Out of Range Error", "", "22003"),
+    ("Conversion Error", "field value out of range", "22008"),
+    ("Conversion Error", "out of range", "22003"),
+    ("Conversion Error", "", "22P02"),
+)
+
+
+def translate_error(text: str, sql: str) -> Error:
+    """Return our error for the text of one of DuckDB's; the text is all that Arrow passes on."""
+    kind, _, rest = text.partition(": ")
+    message = rest.split("\n", 1)[0] or text
+    if kind == "INTERRUPT Error":
+        return QueryCanceledError("the statement was cancelled")
+    if "No space left on device" in text:
+        return DiskFullError(f"no space to spill a query: {message}")
+    if kind == "Out of Memory Error":
+        return MemoryLimitError(
+            f"the query needs more memory: {message}", hint="Raise memory_bytes_max."
+        )
+    for prefix, words, sqlstate in _SQLSTATES:
+        if kind == prefix and words in rest:
+            class_ = ProgrammingError if sqlstate == "21000" else DataError
+            return class_(message, sqlstate=sqlstate)
+    return InternalError(
+        f"the vector path failed: {text}", hint=f"This is a bug in herdpy. Its query was: {sql}"
+    )
+
+
+def column_ranges(table: DuckTable, values: Sequence[Physical]) -> list[ColumnRange]:
+    """Return what a reference's prune conjuncts say about columns, for leaving out pages."""
+    ranges: list[ColumnRange] = []
+    for ordinal, operator, expression in table.prune:
+        value = _constant(expression, values)
+        declared = table.ref.table.columns[ordinal].type
+        given = expression.type
+        is_alike = given.kind is declared.kind and given.scale == declared.scale
+        # A NaN or a value of another type may not compare as zone maps do: no pruning by it.
+        if (
+            value is None
+            or value != value
+            or not (is_alike or (given.is_integer and declared.is_integer))
+        ):
+            continue
+        low = value if operator in ("=", ">", ">=") else None
+        high = value if operator in ("=", "<", "<=") else None
+        if low is not None or high is not None:
+            ranges.append(ColumnRange(ordinal, low, high))
+    return ranges
+
+
+def _constant(expression: Expression, values: Sequence[Physical]) -> Any:
+    if isinstance(expression, Literal):
+        return expression.value
+    return values[expression.index] if isinstance(expression, Parameter) else None
+
+
+def _logical(value: Physical, sql_type: SqlType) -> Any:
+    convert = None if value is None else output_converter(sql_type)
+    return value if convert is None else convert(value)

@@ -1,0 +1,41 @@
+"""Every limit in one place; the relations between them are checked at import.
+
+Bytes and counts that no node may exceed, because other nodes, files or peers rely on them. What a
+user may tune is in config.py.
+"""
+
+# The log: record <= frame <= wire frame (5 MiB is what a BookKeeper client accepts).
+record_bytes_max = 2 * 1024 * 1024
+frame_bytes_max = 4 * 1024 * 1024
+wire_frame_bytes_max = 5 * 1024 * 1024
+row_bytes_max = 1024 * 1024
+frame_overhead_bytes_max = 64 * 1024
+
+# Pages.
+page_rows_max = 4096
+page_bytes_max = 8 * 1024 * 1024
+buffer_alignment_bytes = 64
+l0_runs_max = 4
+key_bytes_max = 8 * 1024
+
+# SQL text and trees.
+statement_bytes_max = 16 * 1024 * 1024
+statement_tokens_max = 4_000_000
+statement_depth_max = 200
+parameters_max = 65_535
+identifier_bytes_max = 63
+columns_max = 1_600
+join_tables_max = 64
+
+# Transactions.
+statement_restarts_max = 100
+row_locks_max = 1_000_000
+decimal_precision_max = 38
+varchar_length_max = 10_485_760
+
+if not row_bytes_max < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
+    raise AssertionError("limits: row < record <= frame - overhead does not hold")
+if not frame_bytes_max <= wire_frame_bytes_max:
+    raise AssertionError("limits: frame <= wire frame does not hold")
+if not row_bytes_max < page_bytes_max:
+    raise AssertionError("limits: a row must fit in a page")

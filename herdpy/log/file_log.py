@@ -1,0 +1,431 @@
+"""FileLog: the commit log of a directory: frames in pre-zeroed files, one fsync for many commits.
+
+append() finds the exact place of every record (file, frame, index), so that positions are known
+and room is certain before anything happens; write() and sync() carry the frames there. An
+interrupt anywhere leaves either nothing done or something that the next call repeats with the same
+bytes at the same offset. After an I/O error the log is `failure` for good: what an fsync lost
+cannot be known, and a second fsync would deny it.
+
+Locks, outermost first: _files_lock (make and drop files), _io_lock (write, sync), _mutex (the
+queue; held for microseconds).
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Disk
+from herdpy.errors import Error, InvariantViolation, LogFailedError
+from herdpy.limits import frame_bytes_max, frame_overhead_bytes_max, record_bytes_max
+from herdpy.log.file_replay import LogReader
+from herdpy.log.frame import HEADER_BYTES, RECORD_OVERHEAD_BYTES, encode_frame, frame_bytes
+from herdpy.log.interfaces import Append, LogSpaceError
+from herdpy.log.log_files import LogFile, LogFileListing, LogFiles
+from herdpy.log.record import Noop, encode
+from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
+
+_NOOP = encode(Noop())
+
+
+class _Cursor(NamedTuple):
+    """The open frame: in _room[slot] at offset, with what is in it so far."""
+
+    slot: int  # -1: no file
+    offset: int
+    sequence: int
+    payload_bytes: int
+    record_count: int
+
+
+class _Piece(NamedTuple):
+    """Records that follow each other in one frame."""
+
+    slot: int
+    offset: int
+    sequence: int
+    records: list[bytes]
+
+
+class _Placed(NamedTuple):
+    """One append and the state of the log after it."""
+
+    pieces: list[_Piece]
+    cursor: _Cursor
+    last_lsn: Lsn
+    append: Append | None  # the last one that was not a mark of ours
+    append_lsn: Lsn
+    bytes_appended: int
+
+
+class _Tail(NamedTuple):
+    """What is appended and not taken for writing; appending to queue is the moment of effect."""
+
+    queue: list[_Placed]
+    base: _Placed
+
+    @property
+    def newest(self) -> _Placed:
+        return self.queue[-1] if self.queue else self.base
+
+
+_UNREAD = _Tail([], _Placed([], _Cursor(-1, 0, 0, 0, 0), START_LSN, None, START_LSN, 0))
+
+
+class FileLog:
+    """CommitLog over files of a Disk; made by open(), then replay() once."""
+
+    def __init__(self, disk: Disk, files: LogFiles, log_id: bytes, known: int, slack: int) -> None:
+        self._disk = disk
+        self._log_id = log_id
+        self._known_durable_sequence = known
+        self._slack_bytes = slack  # kept free for urgent appends
+        # Under _files_lock; _room only grows, at its end.
+        self._files_lock = new_mutex()
+        self._files = files
+        self._room: list[LogFile] = []  # the files of this process, in the order of use
+        self._bytes_wanted = 0  # by the last append refused
+        # Under _mutex; replaced by one assignment, read without.
+        self._mutex = new_mutex()
+        self._tail = _UNREAD
+        # Under _io_lock; read without.
+        self._io_lock = new_mutex()
+        self._in_flight: _Tail | None = None  # taken, perhaps written, not yet known as written
+        self._dirty: LogFile | None = None  # has writes that are not synced; one file at a time
+        self._written_slot = -1
+        self._recorded_sequence = 0  # the highest durable_sequence that stands in a written frame
+        self._written_lsn = START_LSN
+        self._durable_lsn = START_LSN
+        self._failure: Error | None = None
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        log_id: bytes,
+        files: Sequence[tuple[int, int]],
+        known_durable_sequence: int,
+        listing: LogFileListing,
+        first_file_bytes: int,
+        max_file_bytes: int,
+    ) -> "FileLog":
+        """Return the log of an existing directory; files are (number, first sequence) as listed.
+
+        Reads no file yet: replay() does.
+        """
+        if len(log_id) != 16:
+            raise InvariantViolation(f"log id: expected 16 bytes, found {len(log_id)}")
+        log_files = LogFiles(
+            disk,
+            directory,
+            listing,
+            files,
+            first_file_bytes=first_file_bytes,
+            max_file_bytes=max_file_bytes,
+        )
+        slack = min(frame_overhead_bytes_max, first_file_bytes // 4)
+        return cls(disk, log_files, log_id, known_durable_sequence, slack)
+
+    @property
+    def log_id(self) -> bytes:
+        return self._log_id
+
+    @property
+    def last_lsn(self) -> Lsn:
+        return self._tail.newest.last_lsn
+
+    @property
+    def durable_lsn(self) -> Lsn:
+        return self._durable_lsn
+
+    @property
+    def written_lsn(self) -> Lsn:
+        return self._written_lsn
+
+    @property
+    def failure(self) -> Error | None:
+        return self._failure
+
+    @property
+    def bytes_appended(self) -> int:
+        return self._tail.newest.bytes_appended
+
+    def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+        if self._tail is not _UNREAD:
+            raise InvariantViolation("file log: replay() comes once, before the first append")
+        files = self._files.files
+        reader = LogReader(
+            self._disk,
+            files,
+            log_id=self._log_id,
+            after=after,
+            known_durable_sequence=self._known_durable_sequence,
+        )
+        yield from reader.records()
+        if reader.unproven:
+            self._harden(reader)
+        self._files.adopt_leftovers()
+        self._written_lsn = self._durable_lsn = reader.last_lsn
+        cursor = _Cursor(-1, 0, reader.next_sequence, 0, 0)
+        self._tail = _Tail([], _Placed([], cursor, reader.last_lsn, None, START_LSN, 0))
+
+    def _harden(self, reader: LogReader) -> None:
+        """Make durable the tail that replay accepted: readers are going to see it.
+
+        Written again before the sync: if an earlier process saw its fsync fail, the cache shows
+        frames that the disk never got, and believes them clean.
+        """
+        path = reader.unproven[0][1].path  # all are in the last file that has frames
+        try:
+            handle = self._disk.open(path)
+            try:
+                for _, _, offset, end in reader.unproven:
+                    handle.write_at(offset, handle.read_at(offset, end - offset))
+                handle.sync()
+            finally:
+                handle.close()
+        except OSError as error:
+            self._failure = _failed(error, path)
+            raise self._failure from error
+
+    def append(self, append: Append, *, is_urgent: bool = False) -> None:
+        records = append.records
+        if not records or max(map(len, records)) > record_bytes_max:
+            raise InvariantViolation(
+                f"file log: expected records of at most {record_bytes_max} bytes, found "
+                f"{max(map(len, records), default='none')}"
+            )
+        with self._mutex:
+            placed = self._tail.newest
+            if placed.append is not append:
+                self._check_usable()
+                placed = self._place(placed, records, slack=0 if is_urgent else self._slack_bytes)
+                placed = placed._replace(append=append, append_lsn=placed.last_lsn)
+                self._tail.queue.append(placed)  # the moment of effect
+            append.lsn = placed.append_lsn
+
+    def _place(self, before: _Placed, records: Sequence[bytes], *, slack: int) -> _Placed:
+        """Return the state after appending records; LogSpaceError when they do not fit."""
+        slot, offset, sequence, payload_bytes, count = before.cursor
+        room = self._room
+        file_bytes = room[slot].byte_count if slot >= 0 else 0
+        pieces: list[_Piece] = []
+        piece: list[bytes] = []
+        for record in records:
+            grown = payload_bytes + RECORD_OVERHEAD_BYTES + len(record)
+            while frame_bytes(grown) > min(frame_bytes_max, file_bytes - offset):
+                if count:  # seal the frame
+                    if piece:
+                        pieces.append(_Piece(slot, offset, sequence, piece))
+                        piece = []
+                    offset += frame_bytes(payload_bytes)
+                    sequence += 1
+                    payload_bytes = count = 0
+                else:
+                    slot += 1
+                    if slot >= len(room):
+                        self._bytes_wanted = self._bytes_for(records)
+                        raise LogSpaceError
+                    file_bytes = room[slot].byte_count
+                    offset = 0
+                grown = RECORD_OVERHEAD_BYTES + len(record)
+            piece.append(record)
+            payload_bytes = grown
+            count += 1
+        pieces.append(_Piece(slot, offset, sequence, piece))
+        rest = file_bytes - offset - frame_bytes(payload_bytes)
+        if rest < slack and slot + 1 >= len(room):
+            self._bytes_wanted = self._bytes_for(records)
+            raise LogSpaceError
+        return _Placed(
+            pieces,
+            _Cursor(slot, offset, sequence, payload_bytes, count),
+            Lsn(FILE_LEDGER_ID, sequence, count - 1),
+            before.append,
+            before.append_lsn,
+            before.bytes_appended + sum(map(len, records)),
+        )
+
+    def _bytes_for(self, records: Sequence[bytes]) -> int:
+        """Return the length of a file that surely takes the records and leaves the slack."""
+        payload_bytes = sum(map(len, records)) + RECORD_OVERHEAD_BYTES * len(records)
+        # A frame is sealed only when it is at least this full, or at its end.
+        frames = payload_bytes // (frame_bytes_max - record_bytes_max - 2 * HEADER_BYTES) + 2
+        return payload_bytes + frames * frame_bytes(1) + self._slack_bytes
+
+    def prepare(self, byte_count: int) -> None:
+        with self._files_lock:
+            self._check_usable()
+            wanted = max(self._bytes_wanted, self._bytes_for((b"",)) + byte_count * 9 // 8)
+            cursor = self._tail.newest.cursor
+            if any(file.byte_count >= wanted for file in self._room[cursor.slot + 1 :]):
+                return
+            if cursor.slot >= 0:
+                end = cursor.offset + frame_bytes(cursor.payload_bytes)
+                if self._room[cursor.slot].byte_count - end >= wanted:
+                    return
+            file = self._files.begin(wanted, self._durable_lsn.entry_id + 1)
+            self._room.append(file)  # the moment of effect
+            self._bytes_wanted = 0
+
+    def write(self) -> None:
+        with self._io_lock:
+            self._guarded(is_sync=False)
+
+    def sync(self) -> None:
+        with self._io_lock:
+            self._guarded(is_sync=True)
+
+    def mark(self) -> None:
+        """Say on disk, in a frame of its own, that all frames before it are durable."""
+        placed = self._tail.newest
+        said = placed.append_lsn.entry_id
+        if self._recorded_sequence >= said or self._durable_lsn.entry_id < said:
+            return
+        with self._mutex, suppress(LogSpaceError):  # a mark is worth no new file
+            self._check_usable()
+            newest = self._tail.newest
+            if newest is not placed and newest.append is not placed.append:
+                return  # not idle: the next frame will say it
+            self._tail.queue.append(self._place(newest, (_NOOP,), slack=0))
+        self.sync()
+
+    def _guarded(self, *, is_sync: bool) -> None:
+        """Write, and sync, what is appended; an OSError becomes `failure`.
+
+        The outer handler is for an interrupt that comes between the OSError and the note of it.
+        """
+        self._check_usable()
+        outer = sys.exception()
+        try:
+            try:
+                # Twice: the first may only finish what an interrupt left in flight.
+                for _ in range(2):
+                    self._take()
+                    self._write_in_flight()
+                if is_sync:
+                    self._sync_dirty()
+                    self._durable_lsn = self._written_lsn
+            except OSError as error:
+                self._failure = _failed(error, self._dirty.path if self._dirty else "?")
+                raise self._failure from error
+        except BaseException as error:
+            context = error.__context__
+            if self._failure is None and isinstance(context, OSError) and context is not outer:
+                self._failure = _failed(context, "?")
+            raise
+
+    def _take(self) -> None:
+        """Put the queue in flight and seal the open frame; nothing while something is in flight."""
+        with self._mutex:
+            tail = self._tail
+            if self._in_flight is None and tail.queue:
+                self._in_flight = tail
+            if self._in_flight is tail:
+                newest = tail.newest
+                cursor = newest.cursor
+                end = cursor.offset + frame_bytes(cursor.payload_bytes)
+                sealed = _Cursor(cursor.slot, end, cursor.sequence + 1, 0, 0)
+                self._tail = _Tail([], newest._replace(pieces=[], cursor=sealed))
+
+    def _write_in_flight(self) -> None:
+        flight = self._in_flight
+        if flight is None:
+            return
+        frames: list[_Piece] = []
+        for placed in flight.queue:
+            for piece in placed.pieces:
+                if frames and frames[-1].sequence == piece.sequence:
+                    frames[-1].records.extend(piece.records)
+                else:
+                    frames.append(piece._replace(records=list(piece.records)))
+        durable_sequence = self._durable_lsn.entry_id
+        start = 0
+        while start < len(frames):
+            slot = frames[start].slot
+            file = self._room[slot]
+            stop = start
+            encoded: list[bytes] = []
+            while stop < len(frames) and frames[stop].slot == slot:
+                frame = frames[stop]
+                encoded.append(
+                    encode_frame(
+                        frame.records,
+                        log_id=self._log_id,
+                        file_number=file.number,
+                        file_bytes=file.byte_count,
+                        sequence=frame.sequence,
+                        durable_sequence=durable_sequence,
+                    )
+                )
+                stop += 1
+            if self._dirty is not file:  # a frame in this file proves the file before it whole
+                self._sync_dirty()
+            self._dirty = file
+            _open(file).write_at(frames[start].offset, b"".join(encoded))
+            last = frames[stop - 1]
+            file.last_lsn = Lsn(FILE_LEDGER_ID, last.sequence, len(last.records) - 1)
+            self._written_slot = slot
+            start = stop
+        self._recorded_sequence = durable_sequence
+        self._written_lsn = flight.newest.last_lsn
+        self._in_flight = None
+
+    def _sync_dirty(self) -> None:
+        if self._dirty is not None:
+            _open(self._dirty).sync()
+            self._dirty = None
+
+    def drop_before(self, lsn: Lsn) -> None:
+        with self._files_lock:
+            self._check_usable()
+            needed = self._room[max(self._written_slot, 0) :]
+            # The newest stays listed: it keeps its number from being used again.
+            self._files.drop(
+                [
+                    file
+                    for file in self._files.files[:-1]
+                    if file not in needed and (file.last_lsn is None or file.last_lsn <= lsn)
+                ]
+            )
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._tail is _UNREAD or self._is_closed:
+            state = "closed" if self._is_closed else "not replayed"
+            raise InvariantViolation(f"file log: it is {state}")
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None and self._tail is not _UNREAD:
+                self.sync()
+                self.mark()
+        except Error:
+            self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        with self._files_lock:
+            self._files.close()
+            self._is_closed = True
+
+
+def _open(file: LogFile) -> Any:
+    if file.handle is None:
+        raise InvariantViolation(f"log file {file.path}: it is not open for writing")
+    return file.handle
+
+
+def _failed(error: BaseException, path: str) -> LogFailedError:
+    return LogFailedError(
+        f"log file {path}: {error}; the log stopped, and the fate of unanswered commits is decided "
+        f"by the next open"
+    )

@@ -1,0 +1,205 @@
+"""LogReader: reads the listed files of a log, finds its end, and tells a torn tail from damage.
+
+The log ends before the first frame n that is not valid. It is *damage*, a CorruptionError, when
+anything says that n was durable: the manifest (the position to replay from, a known durable
+sequence, a file that was listed when n was durable), a later frame of the same file, or a frame
+in a later file, because a file is written to only after the one before it was synced. Otherwise
+n and what follows is the tail that nobody was told of: it is cut.
+
+The search for a later frame ends one maximal frame behind n, or behind the last frame it found.
+Files are listed only when their name and length are durable, so one that is missing, or shorter
+than its frames say, is damage.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from bookie.runtime.interfaces import Disk, File
+from herdpy.errors import CorruptionError
+from herdpy.limits import frame_bytes_max
+from herdpy.log.frame import ALIGNMENT, HEADER_BYTES, MAGIC, Frame, Invalid, decode_frame
+from herdpy.log.log_files import LogFile
+from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
+
+_WINDOW_BYTES = 1024 * 1024
+_REMEDY = "restore the database from a copy"
+
+
+class _FrameReader:
+    """Frames at offsets of one file, through a window that moves over it."""
+
+    def __init__(self, handle: File, log_id: bytes, file_number: int) -> None:
+        self._handle = handle
+        self._log_id = log_id
+        self._file_number = file_number
+        self.byte_count = handle.size()
+        self._start = 0
+        self._window = b""
+
+    def frame(self, offset: int, sequence: int | None = None) -> Frame | Invalid:
+        """Return the frame at offset with `end` as an offset of the file, or why there is none."""
+        needed = HEADER_BYTES
+        while True:
+            end = min(offset + needed, self.byte_count)
+            if offset < self._start or end > self._start + len(self._window):
+                self._window = self._handle.read_at(offset, max(needed, _WINDOW_BYTES))
+                self._start = offset
+            found = decode_frame(
+                self._window,
+                offset - self._start,
+                log_id=self._log_id,
+                file_number=self._file_number,
+                sequence=sequence,
+            )
+            if isinstance(found, Frame):
+                return found._replace(end=self._start + found.end)
+            if found.bytes_needed <= needed:
+                return found
+            needed = found.bytes_needed
+
+    def later_frames(self, offset: int) -> Iterator[tuple[int, Frame]]:
+        """Yield (offset, frame) of valid frames behind an invalid one at offset."""
+        position = offset + ALIGNMENT
+        limit = offset + frame_bytes_max
+        while position <= min(limit, self.byte_count - HEADER_BYTES):
+            block = self._handle.read_at(position, _WINDOW_BYTES)  # positions stay aligned
+            hit = block.find(MAGIC)
+            if hit < 0:
+                # Leave the last bytes for the next block: a magic may begin in them.
+                position += max(len(block) - ALIGNMENT & -ALIGNMENT, ALIGNMENT)
+                continue
+            candidate = position + hit
+            found = self.frame(candidate) if candidate % ALIGNMENT == 0 else None
+            if isinstance(found, Frame) and candidate <= limit:
+                yield candidate, found
+                position = found.end
+                limit = position + frame_bytes_max
+            else:
+                position = (candidate + ALIGNMENT) & -ALIGNMENT
+
+
+class LogReader:
+    """One pass over the files of a log; the attributes are right once records() is exhausted."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: Sequence[LogFile],
+        *,
+        log_id: bytes,
+        after: Lsn,
+        known_durable_sequence: int,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._log_id = log_id
+        self._after = after
+        self._known = max(
+            known_durable_sequence, after.entry_id, *(file.first_sequence - 1 for file in files)
+        )
+        self._expected: int | None = None  # the next sequence; None before the first frame
+        self.last_lsn = after
+        self.unproven: deque[tuple[int, LogFile, int, int]] = deque()
+        """(sequence, file, offset, end) of the frames at the end that nothing says were durable."""
+
+    @property
+    def next_sequence(self) -> int:
+        return self._after.entry_id + 1 if self._expected is None else self._expected
+
+    def records(self) -> Iterator[tuple[Lsn, bytes]]:
+        """Yield what lies behind `after`; CorruptionError for damage, at the latest at the end."""
+        stops: list[tuple[LogFile, int, str]] = []  # where frames ended since the last good one
+        for file in self._files:
+            try:
+                handle = self._disk.open(file.path)
+            except FileNotFoundError as error:
+                raise CorruptionError(
+                    f"log file {file.path}: it is listed in the manifest and does not exist; "
+                    f"{_REMEDY}"
+                ) from error
+            try:
+                reader = _FrameReader(handle, self._log_id, file.number)
+                file.byte_count = reader.byte_count
+                offset = 0
+                while isinstance(frame := self._next_frame(reader, offset), Frame):
+                    self._check(file, offset, frame, reader.byte_count, stops)
+                    stops.clear()
+                    self._expected = frame.sequence + 1
+                    yield from self._take(file, offset, frame)
+                    offset = frame.end
+                stops.append((file, offset, frame.reason))
+            finally:
+                handle.close()
+        self._check_end(stops)
+
+    def _next_frame(self, reader: _FrameReader, offset: int) -> Frame | Invalid:
+        # At the start of a file a wrong sequence is no torn frame, it says that some are missing.
+        return reader.frame(offset, self._expected if offset else None)
+
+    def _check(
+        self,
+        file: LogFile,
+        offset: int,
+        frame: Frame,
+        byte_count: int,
+        stops: list[tuple[LogFile, int, str]],
+    ) -> None:
+        if byte_count < frame.file_bytes:
+            raise CorruptionError(
+                f"log file {file.path}: expected {frame.file_bytes} bytes, found {byte_count}; "
+                f"{_REMEDY}"
+            )
+        if self._expected is None:
+            if frame.sequence > self._after.entry_id + 1:
+                raise CorruptionError(
+                    f"log file {file.path}: expected a frame with sequence "
+                    f"{self._after.entry_id + 1} or lower at offset {offset}, found sequence "
+                    f"{frame.sequence}: a log file before it is not in the manifest; {_REMEDY}"
+                )
+        elif frame.sequence != self._expected:
+            raise self._damage(stops[0], f"file {file.path} goes on with sequence {frame.sequence}")
+
+    def _take(self, file: LogFile, offset: int, frame: Frame) -> Iterator[tuple[Lsn, bytes]]:
+        after = self._after
+        for index, record in enumerate(frame.records):
+            lsn = Lsn(FILE_LEDGER_ID, frame.sequence, index)
+            if lsn > after:
+                yield lsn, record
+        file.last_lsn = Lsn(FILE_LEDGER_ID, frame.sequence, len(frame.records) - 1)
+        self.last_lsn = max(self.last_lsn, file.last_lsn)
+        unproven = self.unproven
+        unproven.append((frame.sequence, file, offset, frame.end))
+        proved = max(self._known, frame.durable_sequence)
+        while unproven and (unproven[0][0] <= proved or unproven[0][1] is not file):
+            unproven.popleft()
+
+    def _check_end(self, stops: list[tuple[LogFile, int, str]]) -> None:
+        sequence = self.next_sequence
+        if self._known >= sequence:
+            evidence = f"the manifest says that sequence {self._known} was durable"
+            if not stops:
+                raise CorruptionError(f"log: no file is listed, but {evidence}; {_REMEDY}")
+            raise self._damage(stops[0], evidence)
+        for file, stop, _ in stops:
+            handle = self._disk.open(file.path)
+            try:
+                reader = _FrameReader(handle, self._log_id, file.number)
+                for offset, frame in reader.later_frames(stop):
+                    # Copies of old frames may stand in the records of a torn one: they prove
+                    # nothing. Before the first frame of a file there is nothing to copy.
+                    is_proof = frame.sequence >= sequence and frame.durable_sequence >= sequence
+                    if is_proof or (self._expected is None and frame.sequence <= self._known):
+                        raise self._damage(
+                            stops[0],
+                            f"the frame with sequence {frame.sequence} at offset {offset} of "
+                            f"{file.path} says that it was durable",
+                        )
+            finally:
+                handle.close()
+
+    def _damage(self, stop: tuple[LogFile, int, str], evidence: str) -> CorruptionError:
+        file, offset, reason = stop
+        return CorruptionError(
+            f"log file {file.path}: expected a frame with sequence {self.next_sequence} at offset "
+            f"{offset}, found {reason}; {evidence}; {_REMEDY}"
+        )

@@ -1,0 +1,145 @@
+r"""The log frame: some records that reach the disk together, and what proves them whole.
+
+Little-endian; docs/formats/log_frame.md says the same:
+
+    offset width type  meaning
+    0      8     bytes magic 89 48 45 52 44 4C 4F 47 ("\x89HERDLOG")
+    8      2     u16   version, 1
+    10     2     u16   length of this header, 72
+    12     4     u32   number of records, at least 1
+    16     16    bytes log id
+    32     8     u64   number of the file
+    40     8     u64   length of the file, so that a cut file shows
+    48     8     u64   sequence of the frame; consecutive over all files of a log, from 1
+    56     8     u64   highest sequence known durable when this frame was written; lower than it
+    64     4     u32   length of the payload
+    68     4     u32   CRC32C of bytes 0 to 67 and of the payload
+    72     n     payload: per record u32 length and the record; then zeros to a multiple of 8
+
+The payload's length and CRC include the zeros. A whole frame has at most frame_bytes_max bytes.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import google_crc32c
+
+from herdpy.limits import frame_bytes_max, record_bytes_max
+
+MAGIC = b"\x89HERDLOG"
+VERSION = 1
+HEADER_BYTES = 72
+ALIGNMENT = 8
+RECORD_OVERHEAD_BYTES = 4
+
+_HEADER = struct.Struct("<8sHHI16sQQQQI")  # without the CRC
+_U32 = struct.Struct("<I")
+
+
+class Frame(NamedTuple):
+    """A valid frame and the offset behind it."""
+
+    sequence: int
+    durable_sequence: int
+    file_bytes: int
+    records: tuple[bytes, ...]
+    end: int
+
+
+class Invalid(NamedTuple):
+    """No valid frame of this log and file starts here, because `reason`.
+
+    bytes_needed > 0: the buffer ends before the frame does; decode again with that many bytes.
+    """
+
+    reason: str
+    bytes_needed: int = 0
+
+
+def frame_bytes(payload_bytes: int) -> int:
+    """Return the length of a frame whose records, with their lengths, take payload_bytes."""
+    return HEADER_BYTES + ((payload_bytes + ALIGNMENT - 1) & -ALIGNMENT)
+
+
+def encode_frame(
+    records: Sequence[bytes],
+    *,
+    log_id: bytes,
+    file_number: int,
+    file_bytes: int,
+    sequence: int,
+    durable_sequence: int,
+) -> bytes:
+    parts: list[bytes] = []
+    for record in records:
+        parts.append(_U32.pack(len(record)))
+        parts.append(record)
+    payload = b"".join(parts)
+    payload += bytes(-len(payload) % ALIGNMENT)
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        HEADER_BYTES,
+        len(records),
+        log_id,
+        file_number,
+        file_bytes,
+        sequence,
+        durable_sequence,
+        len(payload),
+    )
+    crc = google_crc32c.extend(google_crc32c.value(header), payload)
+    return b"".join((header, _U32.pack(crc), payload))
+
+
+def decode_frame(
+    buffer: bytes, offset: int, *, log_id: bytes, file_number: int, sequence: int | None
+) -> Frame | Invalid:
+    """Return the frame at offset, or why there is none; any bytes are allowed.
+
+    With a sequence, a valid frame of another sequence is Invalid too.
+    """
+    if len(buffer) - offset < HEADER_BYTES:
+        return Invalid("the end of the file", HEADER_BYTES)
+    (magic, version, header_bytes, count, found_log_id, found_number, file_bytes, found, durable,
+     payload_bytes) = _HEADER.unpack_from(buffer, offset)  # fmt: skip
+    if magic != MAGIC:
+        return Invalid("zeros" if magic == bytes(8) else f"no magic but {magic.hex(' ')}")
+    if (version, header_bytes) != (VERSION, HEADER_BYTES):
+        return Invalid(f"version {version} with a header of {header_bytes} bytes")
+    if found_log_id != log_id:
+        return Invalid(f"a frame of the log {found_log_id.hex()}")
+    if found_number != file_number:
+        return Invalid(f"a frame of file number {found_number}")
+    start = offset + HEADER_BYTES
+    end = start + payload_bytes
+    if payload_bytes % ALIGNMENT or end - offset > frame_bytes_max:
+        return Invalid(f"a frame with a payload of {payload_bytes} bytes")
+    if end > len(buffer):
+        return Invalid("a frame that the file ends in", end - offset)
+    payload = buffer[start:end]
+    crc = google_crc32c.extend(google_crc32c.value(buffer[offset : start - 4]), payload)
+    if crc != _U32.unpack_from(buffer, start - 4)[0]:
+        return Invalid("a frame with a wrong CRC")
+    if sequence is not None and found != sequence:
+        return Invalid(f"a frame with sequence {found}")
+    records = _split(payload, count)
+    if records is None or durable >= found:
+        return Invalid("a frame with a right CRC and contradictory fields")
+    return Frame(found, durable, file_bytes, records, end)
+
+
+def _split(payload: bytes, count: int) -> tuple[bytes, ...] | None:
+    """Return the records; None when they do not fill the payload up to its padding."""
+    records: list[bytes] = []
+    position = 0
+    while len(records) < count:
+        if position + RECORD_OVERHEAD_BYTES > len(payload):
+            return None
+        start = position + RECORD_OVERHEAD_BYTES
+        position = start + _U32.unpack_from(payload, position)[0]
+        if position > len(payload) or position - start > record_bytes_max:
+            return None
+        records.append(payload[start:position])
+    return tuple(records) if records and len(payload) - position < ALIGNMENT else None

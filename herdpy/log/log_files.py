@@ -1,0 +1,156 @@
+"""LogFiles: the files of a file log: begun with zeros, listed, dropped, kept as spares.
+
+A file is named by its number ("00000007.log"), a number is used once. Files are pre-zeroed so that
+a write to the log changes no length and needs no space. Order of effects: content and name durable
+→ listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
+the directory that nobody listed are therefore free to reuse. A spare is reused without zeroing:
+every frame carries its file's number, so old ones do not count.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from bookie.runtime.interfaces import Disk, File
+from herdpy.model.lsn import Lsn
+
+_BLOCK_BYTES = 4096
+_ZEROS_BYTES = 1024 * 1024
+_SPARES_MAX = 2
+_NAME = re.compile(r"(spare-)?(\d{8,})\.log")
+
+
+class LogFileListing(Protocol):
+    """The durable list of log files; the manifest keeps it. Durable on return.
+
+    Repeating a call has no further effect, and dropping a number that is not listed none at all:
+    an interrupt or an OSError may hide whether a call came through.
+    """
+
+    def log_file_begun(self, number: int, first_sequence: int) -> None:
+        """Add a file; every frame before first_sequence is durable, and none of them is in it."""
+        ...
+
+    def log_files_dropped(self, numbers: Sequence[int]) -> None: ...
+
+
+class LogFile:
+    """One listed file; byte_count is set once it was read or made, handle if it is written to."""
+
+    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path")
+
+    def __init__(self, directory: str, number: int, first_sequence: int) -> None:
+        self.number = number
+        self.path = f"{directory}/{number:08d}.log"
+        self.first_sequence = first_sequence
+        self.byte_count = 0
+        self.handle: File | None = None
+        self.last_lsn: Lsn | None = None  # of the last frame in it; None: no frame
+
+    def close(self) -> None:
+        if self.handle is not None:
+            self.handle.close()
+
+
+class LogFiles:
+    """One thread at a time (FileLog's lock for files), reads of `files` by any."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        listing: LogFileListing,
+        files: Iterable[tuple[int, int]],
+        *,
+        first_file_bytes: int,
+        max_file_bytes: int,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._listing = listing
+        self._file_bytes = first_file_bytes
+        self._max_file_bytes = max_file_bytes
+        self.files = [LogFile(directory, number, first) for number, first in sorted(files)]
+        """All that may be listed, by number; replaced, never changed in place."""
+        names = [_NAME.fullmatch(name) for name in disk.list(directory)]
+        numbers = [int(match[2]) for match in names if match] + [f.number for f in self.files]
+        self._next_number = max(numbers, default=0) + 1
+        self._spares: list[tuple[str, int]] = []  # path, bytes
+        self._made: LogFile | None = None  # begun, but perhaps not listed or not handed out
+
+    def adopt_leftovers(self) -> None:
+        """Make spares of what is not listed; after replay, when the list has proved right."""
+        self._spares = []
+        listed = {file.path for file in self.files}
+        for name in self._disk.list(self._directory):
+            path = f"{self._directory}/{name}"
+            match = _NAME.fullmatch(name)
+            if match and path not in listed:
+                self._retire(path, int(match[2]))
+
+    def begin(self, bytes_min: int, first_sequence: int) -> LogFile:
+        """Make, list and return a file of at least bytes_min; OSError: try again later.
+
+        A file that was made but could not be listed is kept for the next try.
+        """
+        if self._made is None or self._made.byte_count < bytes_min:
+            self._made = self._make(bytes_min, first_sequence)
+            self._file_bytes = min(2 * self._file_bytes, self._max_file_bytes)
+        file = self._made
+        if file not in self.files:
+            self.files = [*self.files, file]
+        self._listing.log_file_begun(file.number, file.first_sequence)
+        self._made = None
+        return file
+
+    def _make(self, bytes_min: int, first_sequence: int) -> LogFile:
+        byte_count = max(self._file_bytes, bytes_min)
+        byte_count += -byte_count % _BLOCK_BYTES
+        file = LogFile(self._directory, self._next_number, first_sequence)
+        self._next_number += 1
+        try:
+            while self._spares and file.handle is None:
+                spare, spare_bytes = self._spares.pop()
+                if spare_bytes >= byte_count:
+                    self._disk.rename(spare, file.path)
+                    file.handle = self._disk.open(file.path)
+                else:
+                    self._disk.unlink(spare)
+            if file.handle is None:
+                file.handle = self._disk.open(file.path, create=True, exclusive=True)
+                for offset in range(0, byte_count, _ZEROS_BYTES):
+                    file.handle.write_at(offset, bytes(min(_ZEROS_BYTES, byte_count - offset)))
+            file.handle.sync()
+            self._disk.sync_directory(self._directory)
+            file.byte_count = file.handle.size()
+        except BaseException:
+            file.close()
+            with suppress(OSError):  # a leftover goes at the next open
+                self._disk.unlink(file.path)
+            raise
+        return file
+
+    def drop(self, dropped: Sequence[LogFile]) -> None:
+        """Take files off the list, then off the disk."""
+        if not dropped:
+            return
+        self._listing.log_files_dropped([file.number for file in dropped])
+        self.files = [file for file in self.files if file not in dropped]
+        for file in dropped:
+            file.close()
+            with suppress(OSError):  # a leftover goes at the next open
+                self._retire(file.path, file.number)
+
+    def _retire(self, path: str, number: int) -> None:
+        spare = f"{self._directory}/spare-{number:08d}.log"
+        if len(self._spares) >= _SPARES_MAX:
+            self._disk.unlink(path)
+            return
+        if path != spare:
+            self._disk.rename(path, spare)
+        self._spares.append((spare, self._disk.size(spare)))
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()

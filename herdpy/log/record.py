@@ -1,0 +1,203 @@
+"""Log records: what a tablespace's log says happened, and their msgpack bytes.
+
+A record is a msgpack array [kind, field, ...]; docs/formats/record.md has the table. Kinds and
+the order of fields are never reused. Kinds 5 (ROLLBACK TO) and 9 (digest) are reserved.
+
+Rows are physical and whole, in the order of the table's columns. An UPDATE carries the row before
+and after, a DELETE the row before, so that a change stream can rebuild both. DECIMAL values of
+Table.wide_ordinals are 16 bytes, little-endian, two's complement.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from herdpy.errors import InvariantViolation
+from herdpy.limits import record_bytes_max
+from herdpy.model.schema import Table
+from herdpy.model.types import Row
+
+TransactionId = tuple[int, int]
+"""(epoch, counter); never reused."""
+CommitToken = tuple[str, int]
+"""(session, counter): by it a client asks later what became of its commit."""
+Change = tuple[Row | None, Row | None]
+"""(before, after): an update has both, a delete no after, an upsert that inserted no before."""
+
+
+class Noop(msgspec.Struct, array_like=True, tag=0, frozen=True, gc=False):
+    """Nothing; carries a frame that says how much before it is durable."""
+
+
+class Begin(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
+    """A transaction wrote for the first time, at microseconds since 1970 (wall clock)."""
+
+    tx: TransactionId
+    at_us: int
+
+
+class Rows(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
+    """Part of one statement's rows in one table; visible at COMMIT, or at once when tx is None.
+
+    Parts count from 0. Cells are as on disk: rows_of() turns wide decimals back.
+    """
+
+    tx: TransactionId | None
+    statement: int
+    part: int
+    is_last: bool
+    table_id: int
+    table_version: int
+    inserts: list[tuple[Any, ...]]
+    changes: list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]
+
+
+class Commit(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
+    """The transaction's changes take effect, all of them, here."""
+
+    tx: TransactionId
+    token: CommitToken | None = None
+
+
+class Rollback(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
+    """The transaction's changes are void; stands after every record of the transaction."""
+
+    tx: TransactionId
+
+
+class CreateTable(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
+    """A table as of table_to_plain; also a new version of one that exists."""
+
+    tx: TransactionId | None
+    statement: int
+    table: list[Any]
+
+
+class DropTable(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
+    """The table and its rows are gone; its id stays used."""
+
+    tx: TransactionId | None
+    statement: int
+    table_id: int
+
+
+class Reserve(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
+    """Row ids or identity values of the table below `upto` are given away, used or not."""
+
+    table_id: int
+    upto: int
+
+
+Record = Noop | Begin | Rows | Commit | Rollback | CreateTable | DropTable | Reserve
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode(data: bytes) -> Record:
+    """Invert encode; malformed bytes and unknown kinds are a ValueError."""
+    try:
+        return _decoder.decode(data)
+    except RecursionError as error:  # thousands of nested arrays
+        raise ValueError("record: nested too deep") from error
+
+
+def rows_records(
+    table: Table,
+    tx: TransactionId | None,
+    statement: int,
+    inserts: Sequence[Row],
+    changes: Sequence[Change],
+) -> tuple[bytes, ...]:
+    """Return one statement's Rows records, none longer than record_bytes_max; at least one.
+
+    Splits by halves, inserts before changes, so that the usual case costs one encoding.
+    InvariantViolation when one row (or one change) does not fit in a record.
+    """
+    wide = table.wide_ordinals
+    if wide:
+        inserts = [_widen(row, wide) for row in inserts]
+        changes = [
+            (old and _widen(old, wide), new and _widen(new, wide))  # no row is empty
+            for old, new in changes
+        ]
+    parts: list[bytes] = []
+    pending = [(inserts, changes)]  # a stack: the rows that come first are on top
+    while pending:
+        inserts, changes = pending.pop()
+        record = Rows(
+            tx=tx,
+            statement=statement,
+            part=len(parts),
+            is_last=not pending,
+            table_id=table.id,
+            table_version=table.version,
+            inserts=cast("list[Row]", inserts),
+            changes=cast("list[Change]", changes),
+        )
+        data = _encoder.encode(record)
+        if len(data) <= record_bytes_max:
+            parts.append(data)
+        elif inserts and changes:
+            pending += [((), changes), (inserts, ())]
+        elif len(inserts) > 1:
+            middle = len(inserts) // 2
+            pending += [(inserts[middle:], ()), (inserts[:middle], ())]
+        elif len(changes) > 1:
+            middle = len(changes) // 2
+            pending += [((), changes[middle:]), ((), changes[:middle])]
+        else:
+            raise InvariantViolation(
+                f"log record: one row of table {table.name!r} takes {len(data)} bytes, expected at "
+                f"most {record_bytes_max}; rows are to be checked before they are logged"
+            )
+    return tuple(parts)
+
+
+def rows_of(record: Rows, table: Table) -> tuple[Sequence[Row], Sequence[Change]]:
+    """Return (inserts, changes) with every cell physical again.
+
+    InvariantViolation when `table` is not the definition that the rows were written under.
+    """
+    if (record.table_id, record.table_version) != (table.id, table.version):
+        raise InvariantViolation(
+            f"log record: rows of table {record.table_id} version {record.table_version}, "
+            f"the catalog has table {table.id} version {table.version}"
+        )
+    inserts, changes = record.inserts, record.changes
+    lengths = set(map(len, inserts))
+    for pair in changes:
+        lengths.update(len(row) for row in pair if row is not None)
+    if not lengths <= {len(table.columns)}:
+        raise InvariantViolation(
+            f"log record: rows of {sorted(lengths)} values for table {table.name!r} of "
+            f"{len(table.columns)} columns"
+        )
+    wide = table.wide_ordinals
+    if wide:
+        inserts = [_narrow(row, wide) for row in inserts]
+        changes = [(old and _narrow(old, wide), new and _narrow(new, wide)) for old, new in changes]
+    return inserts, changes
+
+
+def _widen(row: Row, wide: tuple[int, ...]) -> Row:
+    cells = list(row)
+    for ordinal in wide:
+        value = cells[ordinal]
+        if value is not None:
+            cells[ordinal] = cast("int", value).to_bytes(16, "little", signed=True)
+    return tuple(cells)
+
+
+def _narrow(row: Row, wide: tuple[int, ...]) -> Row:
+    cells = list(row)
+    for ordinal in wide:
+        value = cells[ordinal]
+        if isinstance(value, bytes):  # an int in a record that never left this process
+            cells[ordinal] = int.from_bytes(value, "little", signed=True)
+    return tuple(cells)

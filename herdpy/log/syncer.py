@@ -1,0 +1,155 @@
+"""Syncers: who calls sync() for the committers, so that several share one fsync.
+
+request() asks that everything appended before it becomes durable (SYNC), or is handed to the
+operating system (OS). on_progress() is called after each pass, without any lock of the syncer, by
+the thread that did it; a log that fails goes to on_failure(error) instead.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Driver, Worker
+from herdpy.errors import Error, InvariantViolation
+from herdpy.log.interfaces import CommitLog, Durability
+
+_UNWRITTEN_BYTES_MAX = 1024 * 1024
+_IDLE_S = 1.0
+
+
+class Syncer(Protocol):
+    """Any thread may call; never with the tablespace's monitor held."""
+
+    def request(self, durability: Durability) -> None:
+        """Ask for a pass; returns at once, or after having done it in this thread.
+
+        NONE asks for nothing, but bounds what the log keeps in memory.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop and join; what is not synced yet stays so (CommitLog.close() syncs). Idempotent."""
+        ...
+
+
+class InlineSyncer:
+    """Syncs in the caller. For simulation and memory; without on_failure a failure is raised."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        on_progress: Callable[[], object],
+        on_failure: Callable[[Error], object] | None = None,
+    ) -> None:
+        self._log = log
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._bytes_written = 0
+
+    def request(self, durability: Durability) -> None:
+        bytes_appended = self._log.bytes_appended
+        if (
+            durability is Durability.NONE
+            and bytes_appended - self._bytes_written < _UNWRITTEN_BYTES_MAX
+        ):
+            return
+        try:
+            if durability is Durability.SYNC:
+                self._log.sync()
+            else:
+                self._log.write()
+        except Error as error:
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+            return
+        self._bytes_written = bytes_appended
+        self._on_progress()
+
+    def close(self) -> None:
+        """Do nothing: no thread, nothing kept."""
+
+
+class GroupSyncer:
+    """Syncs in the caller while it is alone, else in one thread for all who came meanwhile.
+
+    A committer that finds a pass running sets its wish and rings; the thread clears the wish
+    before its pass, so that one set later is never lost. What keeps passes apart is the log's own
+    lock: `_is_running` only guesses, so that an interrupt cannot leave anything locked.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        driver: Driver,
+        on_progress: Callable[[], object],
+        on_failure: Callable[[Error], object],
+    ) -> None:
+        self._log = log
+        self._driver = driver
+        self._on_failure = on_failure
+        self._inline = InlineSyncer(log, on_progress, on_failure)
+        self._bell = driver.new_bell()
+        self._is_running = False
+        self._is_sync_wanted = False
+        self._is_write_wanted = False
+        self._is_closing = False
+        self._worker_mutex = new_mutex()
+        self._worker: Worker | None = None
+
+    def request(self, durability: Durability) -> None:
+        if self._is_closing:
+            raise InvariantViolation("syncer: a request after close()")
+        is_alone = not (self._is_running or self._is_sync_wanted or self._is_write_wanted)
+        if is_alone or durability is Durability.NONE:
+            self._pass(durability)
+            return
+        if durability is Durability.SYNC:
+            self._is_sync_wanted = True
+        else:
+            self._is_write_wanted = True
+        with self._worker_mutex:
+            if self._worker is None or not self._worker.is_alive:
+                self._worker = self._driver.spawn("herdpy-syncer", self._work)
+        self._bell.ring()
+
+    def _pass(self, durability: Durability) -> None:
+        try:
+            self._is_running = True
+            self._inline.request(durability)
+        finally:
+            self._is_running = False
+
+    def _work(self) -> None:
+        is_marked = True
+        try:
+            while not self._is_closing:
+                is_rung = self._bell.wait(None if is_marked else _IDLE_S)
+                if self._is_sync_wanted:
+                    self._is_sync_wanted = self._is_write_wanted = False
+                    self._pass(Durability.SYNC)
+                    is_marked = False
+                elif self._is_write_wanted:
+                    self._is_write_wanted = False
+                    self._pass(Durability.OS)
+                elif not is_rung:
+                    self._mark()
+                    is_marked = True
+        except Exception as error:
+            self._on_failure(InvariantViolation(f"the syncer died: {error!r}"))
+            raise
+        finally:
+            self._bell.ring()  # spawn() may have been interrupted and left a second thread
+
+    def _mark(self) -> None:
+        try:
+            self._log.mark()
+        except Error as error:
+            self._on_failure(error)
+
+    def close(self) -> None:
+        """Not from on_progress or on_failure: it joins the thread that calls them."""
+        self._is_closing = True
+        self._bell.ring()
+        if self._worker is not None:
+            self._worker.join()

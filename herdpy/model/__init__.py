@@ -1,0 +1,1 @@
+"""Immutable facts: types, schemas, keys, positions."""

@@ -1,0 +1,24 @@
+"""Lsn: the position of a record in the log of a tablespace."""
+
+from typing import NamedTuple
+
+FILE_LEDGER_ID = -1
+"""The ledger id of every file log, so that it orders before every ledger."""
+
+
+class Lsn(NamedTuple):
+    """(ledger, entry, index in frame); tuples order as the log does.
+
+    In the file log ledger_id is FILE_LEDGER_ID and entry_id the frame's sequence number.
+    """
+
+    ledger_id: int
+    entry_id: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}.{self.entry_id}.{self.index}"
+
+
+START_LSN = Lsn(FILE_LEDGER_ID, 0, 0)
+"""Before every record: the first frame has sequence 1."""

@@ -1,0 +1,84 @@
+"""SQL types and the physical form of their values.
+
+Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
+BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · DECIMAL(p,s) int scaled by 10**s · TEXT str ·
+BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01.
+At the edge it is *logical*: Decimal, datetime.date, datetime.datetime (naive) for the last three.
+exec/coerce.py alone converts between the two.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+Physical = bool | int | float | str | bytes | None
+Row = tuple[Physical, ...]
+"""One row, physical, in the order of Table.columns (hidden ones included)."""
+Key = tuple[bool | int | str | bytes, ...]
+"""A primary key in memory: canonical, totally ordered and hashable; see keys.py."""
+
+
+class Kind(Enum):
+    """The kinds of type. The values are written to disk and never reused."""
+
+    BOOLEAN = 1
+    INTEGER = 2
+    BIGINT = 3
+    DOUBLE = 4
+    DECIMAL = 5
+    TEXT = 6
+    BYTEA = 7
+    DATE = 8
+    TIMESTAMP = 9
+    # Of expressions only, never of a column:
+    INTERVAL = 100
+    UNKNOWN = 101  # an untyped literal, NULL, or a text parameter before its context is known
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A type: kind, DECIMAL's precision and scale, TEXT's length limit in characters (VARCHAR(n))."""
+
+    kind: Kind
+    precision: int | None = None
+    scale: int | None = None
+    length: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind is Kind.DECIMAL and self.precision is not None:
+            return f"DECIMAL({self.precision},{self.scale})"
+        if self.kind is Kind.TEXT and self.length is not None:
+            return f"VARCHAR({self.length})"
+        return self.kind.name
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.kind in NUMERIC_KINDS
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.INTEGER, Kind.BIGINT)
+
+
+NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+
+BOOLEAN = SqlType(Kind.BOOLEAN)
+INTEGER = SqlType(Kind.INTEGER)
+BIGINT = SqlType(Kind.BIGINT)
+DOUBLE = SqlType(Kind.DOUBLE)
+TEXT = SqlType(Kind.TEXT)
+BYTEA = SqlType(Kind.BYTEA)
+DATE = SqlType(Kind.DATE)
+TIMESTAMP = SqlType(Kind.TIMESTAMP)
+INTERVAL = SqlType(Kind.INTERVAL)
+UNKNOWN = SqlType(Kind.UNKNOWN)
+
+INTEGER_MIN, INTEGER_MAX = -(2**31), 2**31 - 1
+BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
+
+
+def decimal_type(precision: int, scale: int) -> SqlType:
+    return SqlType(Kind.DECIMAL, precision=precision, scale=scale)
+
+
+def varchar_type(length: int) -> SqlType:
+    return SqlType(Kind.TEXT, length=length)

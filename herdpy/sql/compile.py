@@ -1,0 +1,137 @@
+"""Text to a bound statement: scan, read our own statements, parse, bind."""
+
+import datetime
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from herdpy.errors import ProgrammingError
+from herdpy.limits import decimal_precision_max
+from herdpy.model.types import (
+    BIGINT,
+    BIGINT_MAX,
+    BIGINT_MIN,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    TIMESTAMP,
+    UNKNOWN,
+    SqlType,
+    decimal_type,
+)
+from herdpy.sql import tree
+from herdpy.sql.bind import bind_statement
+from herdpy.sql.interfaces import Catalog
+from herdpy.sql.parse import parse, too_deep
+from herdpy.sql.plan import Compiled, Parameters, Slot
+from herdpy.sql.scope import StatementContext
+from herdpy.sql.statements import read_statement
+from herdpy.sql.tokens import Scanned, scan
+
+__all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_types"]
+
+_TYPES: dict[type, SqlType] = {
+    bool: BOOLEAN, float: DOUBLE, str: UNKNOWN, type(None): UNKNOWN, bytes: BYTEA,
+    bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
+}  # fmt: skip
+
+# Classes whose values all have one type: not Decimal (its scale) and not int (its size).
+_SIMPLE = frozenset(_TYPES)
+
+
+def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled:
+    """Return the bound statement of text; the values of parameters are looked at for types only.
+
+    The result holds for every parameters with equal parameter_types and a catalog of the same
+    version. 07001 when parameters do not match the placeholders.
+    """
+    scanned = scan(text)
+    types = dict(parameter_types(parameters))
+    _check_parameters(scanned, types, isinstance(parameters, Mapping))
+    context = StatementContext(scanned, catalog, types)
+    found = read_statement(scanned)
+    if isinstance(found, tree.Statement):
+        return Compiled(found, ())
+    node = parse(found.rest)
+    try:
+        statement = bind_statement(node, context, is_upsert=found.is_upsert)
+    except RecursionError as error:
+        raise too_deep() from error
+    if found.is_explain:
+        statement = tree.Explain(statement, found.is_analyze)
+    return Compiled(statement, context.slots)
+
+
+def parameter_types(parameters: Parameters) -> tuple[tuple[int | str, SqlType], ...]:
+    """Return (source, natural type) of each parameter; hashable, part of a plan cache's key.
+
+    str and None are UNKNOWN: their type comes from the statement. 42804 for other classes.
+    """
+    if parameters is None:
+        return ()
+    if isinstance(parameters, Mapping):
+        return tuple((name, _type_of(parameters[name], name)) for name in sorted(parameters))
+    return tuple((index, _type_of(value, index)) for index, value in enumerate(parameters))
+
+
+def parameter_kinds(parameters: Parameters) -> object:
+    """Return something hashable that is equal only where parameter_types is; cheaper than it."""
+    if not parameters:
+        return None
+    if isinstance(parameters, Mapping):
+        return parameter_types(parameters)
+    kinds = tuple([value.__class__ for value in parameters])
+    if _SIMPLE.issuperset(kinds):
+        return kinds
+    return parameter_types(parameters)
+
+
+def _type_of(value: Any, source: int | str) -> SqlType:
+    kind = type(value)
+    if kind is int:
+        return BIGINT if BIGINT_MIN <= value <= BIGINT_MAX else decimal_type(38, 0)
+    known = _TYPES.get(kind)
+    if known is not None:
+        return known
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        scale = -exponent if isinstance(exponent, int) and exponent < 0 else 0
+        return decimal_type(decimal_precision_max, min(scale, decimal_precision_max))
+    if hasattr(value, "dtype") and hasattr(value, "item"):  # a scalar of numpy
+        return _type_of(value.item(), source)
+    for base in (bool, int, float, str, bytes, datetime.datetime, datetime.date):
+        if isinstance(value, base):
+            return BIGINT if base is int else _TYPES[base]
+    name = source + 1 if isinstance(source, int) else f":{source}"
+    raise ProgrammingError(
+        f"parameter {name}: values of class {kind.__name__} are not supported",
+        sqlstate="42804",
+        hint="Pass bool, int, float, Decimal, str, bytes, date, datetime or None.",
+    )
+
+
+def _check_parameters(
+    scanned: Scanned, types: Mapping[int | str, SqlType], is_mapping: bool
+) -> None:
+    wanted = dict.fromkeys(scanned.placeholders)
+    is_named = any(isinstance(source, str) for source in wanted)
+    if types and wanted and is_named != is_mapping:
+        raise ProgrammingError(
+            f"the statement has {':name' if is_named else '?'} placeholders, "
+            f"found a {'mapping' if is_mapping else 'sequence'} of parameters",
+            sqlstate="07001",
+        )
+    if wanted.keys() == types.keys():
+        return
+    if is_named or is_mapping:
+        missing = ", ".join(f":{name}" for name in wanted if name not in types)
+        unknown = ", ".join(f":{name}" for name in types if name not in wanted)
+        parts = (missing and f"missing {missing}", unknown and f"unknown {unknown}")
+        raise ProgrammingError(
+            f"parameters do not match: {'; '.join(part for part in parts if part)}",
+            sqlstate="07001",
+        )
+    raise ProgrammingError(
+        f"the statement expects {len(wanted)} parameters, found {len(types)}", sqlstate="07001"
+    )

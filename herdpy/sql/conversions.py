@@ -1,0 +1,256 @@
+"""The rules of types: which meet, which may be assigned, and constants converted at bind time.
+
+Everything is physical (model/types.py). PostgreSQL's rules; a value that does not fit is 22003, a
+text that does not read is 22P02 (dates and times: 22007, 22008).
+"""
+
+import math
+import re
+from datetime import date, datetime
+
+from herdpy.errors import DataError
+from herdpy.limits import decimal_precision_max
+from herdpy.model.types import (
+    BIGINT,
+    BIGINT_MAX,
+    BIGINT_MIN,
+    DOUBLE,
+    INTEGER,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    TEXT,
+    TIMESTAMP,
+    Kind,
+    Physical,
+    SqlType,
+    decimal_type,
+)
+
+# At most 400 digits: int() refuses thousands, and no type holds them.
+_INTEGER = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*([+-]?)(\d{0,400})(?:\.(\d{0,400}))?(?:[eE]([+-]?\d{1,6}))?\s*", re.ASCII)
+_SPECIAL = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+_DATE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?\s*",
+    re.ASCII,
+)
+_TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+_FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
+_INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+def is_comparable(left: SqlType, right: SqlType) -> bool:
+    """Tell whether values of both compare as they are, without a Cast."""
+    if left.is_integer and right.is_integer:
+        return True
+    return left.kind is right.kind and left.scale == right.scale
+
+
+def common_type(left: SqlType, right: SqlType) -> SqlType | None:
+    """Return the type that both convert to in comparisons, CASE and VALUES, or None."""
+    if left.kind is right.kind and left.kind is not Kind.DECIMAL:
+        return TEXT if left.kind is Kind.TEXT else left
+    if left.is_numeric and right.is_numeric:
+        if DOUBLE in (left, right):
+            return DOUBLE
+        if Kind.DECIMAL not in (left.kind, right.kind):
+            return BIGINT
+        left, right = as_decimal(left), as_decimal(right)
+        scale = max(digits(left)[1], digits(right)[1])
+        whole = max(digits(left)[0], digits(right)[0])
+        return decimal_type(min(whole + scale, decimal_precision_max), scale)
+    if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+        return TIMESTAMP
+    return None
+
+
+def as_decimal(numeric: SqlType) -> SqlType:
+    """Return the DECIMAL that holds every value of an integer type; a DECIMAL as it is."""
+    if numeric.kind is Kind.DECIMAL:
+        return numeric
+    return decimal_type(_INTEGER_DIGITS[numeric.kind], 0)
+
+
+def digits(decimal: SqlType) -> tuple[int, int]:
+    """Return a DECIMAL's digits before and after the point."""
+    if decimal.precision is None or decimal.scale is None:
+        raise ValueError(f"a DECIMAL without precision: {decimal!r}")
+    return decimal.precision - decimal.scale, decimal.scale
+
+
+def is_assignable(source: SqlType, target: SqlType) -> bool:
+    """Tell whether INSERT and UPDATE convert source to target by themselves."""
+    if source.kind in (target.kind, Kind.UNKNOWN) or target.kind is Kind.TEXT:
+        return True
+    if source.is_numeric and target.is_numeric:
+        return True
+    return {source.kind, target.kind} == {Kind.DATE, Kind.TIMESTAMP}
+
+
+def is_castable(source: SqlType, target: SqlType) -> bool:
+    """Tell whether CAST converts source to target."""
+    if is_assignable(source, target) or source.kind is Kind.TEXT:
+        return True
+    return {source.kind, target.kind} == {Kind.BOOLEAN, Kind.INTEGER}
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physical:
+    """Convert an integer or DECIMAL constant to a numeric type, or an UNKNOWN one to any."""
+    if value is None:
+        return None
+    if source.kind is Kind.UNKNOWN:
+        return read_text(str(value), target)
+    if target.kind is Kind.TEXT and source.is_integer:
+        return str(value)
+    if not isinstance(value, int) or not target.is_numeric:
+        raise ValueError(f"no constant conversion from {source} to {target}")
+    scale = source.scale or 0
+    if target.kind is Kind.DOUBLE:
+        try:
+            return value / 10**scale  # of integers, so it is the nearest float
+        except OverflowError:
+            raise _out_of_range(target) from None
+    return _check_range(rescale(value, scale, target.scale or 0), target)
+
+
+def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
+    """Tell whether a numeric constant means the same in target (an integer or DECIMAL)."""
+    scale, target_scale = source.scale or 0, target.scale or 0
+    if scale > target_scale and value % 10 ** (scale - target_scale):
+        return False
+    try:
+        _check_range(rescale(value, scale, target_scale), target)
+    except DataError:
+        return False
+    return True
+
+
+def rescale(value: int, scale: int, target_scale: int) -> int:
+    """Return a scaled integer at another scale, rounded half away from zero."""
+    if target_scale >= scale:
+        return value * 10 ** (target_scale - scale)
+    unit = 10 ** (scale - target_scale)
+    quotient = (abs(value) + unit // 2) // unit
+    return quotient if value >= 0 else -quotient
+
+
+def number_constant(text: str) -> tuple[Physical, SqlType]:
+    """Read a number in SQL text: INTEGER or BIGINT where it fits, else DECIMAL, else DOUBLE."""
+    text = text.replace("_", "")
+    if _INTEGER.fullmatch(text):
+        value = int(text)
+        if value <= INTEGER_MAX:
+            return value, INTEGER
+        if value <= BIGINT_MAX:
+            return value, BIGINT
+    parsed = _scaled(text)
+    if parsed is not None:
+        value, scale = parsed
+        precision = max(len(str(abs(value))), scale, 1)
+        if precision <= decimal_precision_max:
+            return value, decimal_type(precision, scale)
+    number = float(text)
+    if number == math.inf:
+        raise _out_of_range(DOUBLE)
+    return number, DOUBLE
+
+
+def read_text(text: str, target: SqlType) -> Physical:
+    """Convert the text of an untyped literal to target, as PostgreSQL's input functions do."""
+    kind = target.kind
+    if kind is Kind.TEXT:
+        if "\0" in text:
+            raise DataError("text must not contain the character NUL", sqlstate="22021")
+        return text
+    if kind is Kind.DATE or kind is Kind.TIMESTAMP:
+        return _read_moment(text, target)
+    value: Physical = None
+    if kind is Kind.BOOLEAN:
+        word = text.strip().lower()
+        value = True if word in _TRUE else False if word in _FALSE else None
+    elif target.is_integer and _INTEGER.fullmatch(text):
+        value = _check_range(int(text), target)
+    elif kind is Kind.DOUBLE and (_scaled(text) or _SPECIAL.fullmatch(text)):
+        value = float(text)
+    elif kind is Kind.DECIMAL:
+        parsed = _scaled(text)
+        if parsed is not None:
+            value = _check_range(rescale(*parsed, target.scale or 0), target)
+    elif kind is Kind.BYTEA:
+        value = _read_bytes(text)
+    if value is None:
+        raise DataError(
+            f'invalid input syntax for type {str(target).lower()}: "{text}"', sqlstate="22P02"
+        )
+    return value
+
+
+def _scaled(text: str) -> tuple[int, int] | None:
+    """Return a number as (scaled integer, scale >= 0), None when it is none."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or not (match[2] or match[3]):
+        return None
+    fraction, exponent = match[3] or "", int(match[4] or 0)
+    value = int(match[1] + (match[2] or "") + fraction)
+    scale = len(fraction) - exponent
+    if abs(scale) > 400:  # beyond every type; do not build huge integers of short texts
+        return None
+    return (value, scale) if scale >= 0 else (value * 10**-scale, 0)
+
+
+def _read_moment(text: str, target: SqlType) -> int:
+    match = (_DATE if target.kind is Kind.DATE else _TIMESTAMP).fullmatch(text)
+    if match is None:
+        raise DataError(
+            f'invalid input syntax for type {str(target).lower()}: "{text}"',
+            sqlstate="22007",
+            hint="Write 2024-01-31, with a time 2024-01-31 23:59:58.123456.",
+        )
+    year, month, day, *clock = match.groups()
+    try:
+        if target.kind is Kind.DATE:
+            return date(int(year), int(month), int(day)).toordinal() - _EPOCH
+        hour, minute, second = (int(part or 0) for part in clock[:3])
+        micro = int((clock[3] or "").ljust(6, "0"))
+        moment = datetime(int(year), int(month), int(day), hour, minute, second, micro)
+    except ValueError as error:
+        raise DataError(
+            f'date/time field value out of range: "{text}" ({error})', sqlstate="22008"
+        ) from error
+    seconds = (hour * 60 + minute) * 60 + second
+    return (moment.toordinal() - _EPOCH) * _DAY_US + seconds * 1_000_000 + micro
+
+
+def _read_bytes(text: str) -> bytes | None:
+    if text.startswith("\\x"):
+        try:
+            return bytes.fromhex(text[2:])
+        except ValueError:
+            return None
+    return None if "\\" in text else text.encode()
+
+
+def _check_range(value: int, target: SqlType) -> int:
+    if target.kind is Kind.INTEGER:
+        fits = INTEGER_MIN <= value <= INTEGER_MAX
+    elif target.kind is Kind.BIGINT:
+        fits = BIGINT_MIN <= value <= BIGINT_MAX
+    else:
+        fits = abs(value) < 10 ** (target.precision or decimal_precision_max)
+    if not fits:
+        raise _out_of_range(target)
+    return value
+
+
+def _out_of_range(target: SqlType) -> DataError:
+    return DataError(f"value out of range for type {str(target).lower()}", sqlstate="22003")

@@ -1,0 +1,80 @@
+"""Tokens to sqlglot's tree. sqlglot is a reader only: nothing of it is subclassed or edited."""
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError
+from herdpy.sql.tokens import Scanned, postgres
+
+_CLAUSES = {"locks": "FOR UPDATE or SHARE", "conflict": "ON CONFLICT", "db": "a schema"}
+
+
+def parse(scanned: Scanned) -> exp.Expr:
+    """Return the tree of one statement; 42601 with position for what sqlglot cannot read."""
+    try:
+        trees = postgres().parser().parse(list(scanned.tokens), scanned.text)
+    except ParseError as error:
+        raise _syntax_error(scanned, error) from error
+    except RecursionError as error:
+        raise too_deep() from error
+    if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Command):
+        raise ProgrammingError(
+            f'syntax error in "{scanned.word(0)}"', sqlstate="42601", position=scanned.position(0)
+        )
+    return trees[0]
+
+
+def too_deep() -> OperationalError:
+    return OperationalError(
+        "statement is nested too deep for the stack that is left", sqlstate="54001"
+    )
+
+
+def _syntax_error(scanned: Scanned, error: ParseError) -> ProgrammingError:
+    details = error.errors[0] if error.errors else {}
+    line, column = details.get("line"), details.get("col")
+    place = next((t for t in scanned.tokens if (t.line, t.col) == (line, column)), None)
+    near = f' at or near "{scanned.text[place.start : place.end + 1]}"' if place else ""
+    description = str(details.get("description") or "").split("<Token")[0].removesuffix(" but got ")
+    return ProgrammingError(
+        f"syntax error{near}: {description or 'unexpected text'}",
+        sqlstate="42601",
+        position=place.start + 1 if place else None,
+    )
+
+
+def start_of(node: exp.Expr, scanned: Scanned) -> int | None:
+    """Return the 1-based character where the node begins, None when nothing in it knows."""
+    starts: list[int] = []
+    for part in node.walk():
+        if isinstance(part, exp.Placeholder) and isinstance(part.this, str):
+            starts.append(scanned.placeholder_starts[placeholder_index(part)])
+        elif "start" in part.meta:
+            starts.append(part.meta["start"])
+    return min(starts) + 1 if starts else None
+
+
+def placeholder_index(node: exp.Placeholder) -> int:
+    """Return the 0-based index in Scanned.placeholders."""
+    return int(node.this[1:]) - 1
+
+
+def require_only(node: exp.Expr, allowed: Iterable[str], scanned: Scanned, what: str) -> None:
+    """Refuse (0A000) a node with a clause that nobody would read: nothing is silently ignored."""
+    for name, value in node.args.items():
+        if value and name not in allowed:
+            clause = _CLAUSES.get(name, name.strip("_").replace("_", " ").upper())
+            raise NotSupportedError(
+                f"{what} with {clause} is not supported", position=start_of(node, scanned)
+            )
+
+
+def fold_name(identifier: exp.Expr) -> str:
+    """Return an identifier's name as PostgreSQL does: in lower case unless quoted."""
+    name = identifier.name
+    if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted"):
+        return name
+    # Only ASCII folds: other letters keep their case, as in PostgreSQL with UTF-8.
+    return "".join(c.lower() if c.isascii() else c for c in name)

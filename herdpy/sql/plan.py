@@ -1,0 +1,160 @@
+"""What execution gets of SQL: slots for parameters, compiled statements, and plans. All frozen.
+
+Row path or vector path is decided here and nowhere else. "Row-path expression" means an expression
+for which planner.is_row_expression holds; exec/row can do exactly those. Constants in accesses are
+row-path expressions without columns; one that yields NULL at run time makes the access empty.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from herdpy.model.types import SqlType
+from herdpy.sql.tree import Expression, Insert, Query, Statement, TableRef
+
+Parameters = Sequence[object] | Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One converted parameter: its source (0-based position or name) and the type to convert to."""
+
+    source: int | str
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A bound statement; tree.Parameter.index counts `slots`."""
+
+    statement: Statement
+    slots: tuple[Slot, ...]
+
+
+# --- accesses ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PointAccess:
+    """The row of one key: a constant per key column, in key order, comparable with its kind."""
+
+    key: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAccess:
+    """Rows whose key begins with `prefix` and whose next key column lies between low and high.
+
+    In key order. None is open; with both open there is a prefix, which is shorter than the key.
+    """
+
+    prefix: tuple[Expression, ...]
+    low: Expression | None = None
+    low_inclusive: bool = True
+    high: Expression | None = None
+    high_inclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FullAccess:
+    """Every row; in key order when is_ordered, else in any."""
+
+    is_ordered: bool = False
+
+
+Access = PointAccess | RangeAccess | FullAccess
+
+# --- plans ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelect:
+    """A query by row path: access, then residual (None = all), outputs, offset, limit.
+
+    is_reverse asks for descending key order; it comes only with an ordered access.
+    """
+
+    query: Query
+    ref: TableRef
+    access: Access
+    residual: Expression | None
+    outputs: tuple[Expression, ...]
+    is_reverse: bool
+    limit: Expression | None
+    offset: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSelect:
+    """A query by vector path (duckdb_text.print_query)."""
+
+    query: Query
+
+
+SelectPlan = RowSelect | VectorSelect
+
+
+@dataclass(frozen=True, slots=True)
+class RowFind:
+    """The rows to change, found by row path."""
+
+    ref: TableRef
+    access: Access
+    residual: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFind:
+    """The rows to change, found by a query: key columns in key order, then `value_count` values.
+
+    The values are the new ones of UpdatePlan's assignments, in their order.
+    """
+
+    ref: TableRef
+    query: Query
+    value_count: int = 0
+
+
+Find = RowFind | VectorFind
+
+
+@dataclass(frozen=True, slots=True)
+class InsertPlan:
+    """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path."""
+
+    statement: Insert
+    source: SelectPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """UPDATE. A VectorFind with values yields the new ones, else `assignments` compute them."""
+
+    ref: TableRef
+    find: Find
+    assignments: tuple[tuple[int, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlan:
+    """DELETE."""
+
+    ref: TableRef
+    find: Find
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainPlan:
+    """EXPLAIN [ANALYZE]."""
+
+    plan: "Plan"
+    is_analyze: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityPlan:
+    """A statement that needs no rows: DDL, transactions, SET, SHOW."""
+
+    statement: Statement
+
+
+Plan = RowSelect | VectorSelect | InsertPlan | UpdatePlan | DeletePlan | ExplainPlan | UtilityPlan

@@ -1,0 +1,282 @@
+"""Bound statement to plan: what the row path can do goes there, everything else to the vector path.
+
+The row path's expressions and accesses are those of DESIGN §8; exec/row must be able to do all that
+is_row_expression lets through.
+"""
+
+from collections.abc import Sequence
+
+from herdpy.model.types import Kind, SqlType
+from herdpy.sql import tree
+from herdpy.sql.conversions import is_comparable
+from herdpy.sql.plan import (
+    Access,
+    DeletePlan,
+    ExplainPlan,
+    Find,
+    FullAccess,
+    InsertPlan,
+    Plan,
+    PointAccess,
+    RangeAccess,
+    RowFind,
+    RowSelect,
+    SelectPlan,
+    UpdatePlan,
+    UtilityPlan,
+    VectorFind,
+    VectorSelect,
+)
+
+COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def plan_statement(statement: tree.Statement) -> Plan:
+    """Return the plan of a statement; it depends on nothing else."""
+    if isinstance(statement, tree.SelectStatement):
+        return plan_query(statement.query)
+    if isinstance(statement, tree.Insert):
+        return InsertPlan(statement, _plan_insert_source(statement))
+    if isinstance(statement, tree.Update):
+        return _plan_update(statement)
+    if isinstance(statement, tree.Delete):
+        find = _plan_find(statement.target, statement.where)
+        return DeletePlan(statement.target, find)
+    if isinstance(statement, tree.Explain):
+        return ExplainPlan(plan_statement(statement.statement), statement.is_analyze)
+    return UtilityPlan(statement)
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+def is_row_expression(expression: tree.Expression | None) -> bool:
+    """Tell whether the row path computes it with exactly the vector path's meaning."""
+    if isinstance(expression, (tree.ColumnRef, tree.Literal, tree.Parameter)):
+        return expression.type.kind is not Kind.INTERVAL
+    if isinstance(expression, tree.InList):
+        parts = (expression.operand, *expression.items)
+        return all(is_row_expression(part) for part in parts) and _are_comparable(parts)
+    if isinstance(expression, tree.Cast):
+        source = expression.operand.type
+        return _is_row_cast(source, expression.type) and is_row_expression(expression.operand)
+    if not isinstance(expression, tree.Call):
+        return False
+    arguments = expression.arguments
+    if not all(is_row_expression(part) for part in arguments):
+        return False
+    if expression.function in COMPARISONS:
+        return _are_comparable(arguments)
+    if expression.function in ("+", "-", "*", "neg"):
+        kinds = {part.type.kind for part in arguments} | {expression.type.kind}
+        return len(kinds) == 1 and (expression.type.is_integer or kinds == {Kind.DOUBLE})
+    return expression.function in ("and", "or", "not", "is_null")
+
+
+def _are_comparable(parts: Sequence[tree.Expression]) -> bool:
+    return all(is_comparable(parts[0].type, part.type) for part in parts)
+
+
+def _is_row_cast(source: SqlType, target: SqlType) -> bool:
+    """Tell whether the cast is one that cannot differ between the paths."""
+    return source.is_integer and (target.is_integer or target.kind is Kind.DOUBLE)
+
+
+def conjuncts(where: tree.Expression | None) -> list[tree.Expression]:
+    """Return the parts of the outermost ANDs."""
+    if where is None:
+        return []
+    if isinstance(where, tree.Call) and where.function == "and":
+        return [part for argument in where.arguments for part in conjuncts(argument)]
+    return [where]
+
+
+def column_test(
+    conjunct: tree.Expression, relation: int
+) -> tuple[int, str, tree.Expression] | None:
+    """Return (ordinal, operator, constant) of a test of a bare column of relation, else None."""
+    if not isinstance(conjunct, tree.Call) or conjunct.function not in _MIRRORED:
+        return None
+    left, right = conjunct.arguments
+    operator = conjunct.function
+    if not isinstance(left, tree.ColumnRef):
+        left, right, operator = right, left, _MIRRORED[operator]
+    if not isinstance(left, tree.ColumnRef) or left.relation != relation:
+        return None
+    if not is_comparable(left.type, right.type) or not is_constant(right):
+        return None
+    return left.ordinal, operator, right
+
+
+def is_constant(expression: tree.Expression) -> bool:
+    return isinstance(expression, (tree.Literal, tree.Parameter))
+
+
+# --- access --------------------------------------------------------------------------------------
+
+
+def _plan_access(
+    ref: tree.TableRef, where: tree.Expression | None
+) -> tuple[Access | None, tree.Expression | None]:
+    """Return the access by key and what it leaves of where; None when the key does not help."""
+    rest = conjuncts(where)
+    fixed: list[tree.Expression] = []
+    for ordinal in ref.table.key:
+        constant = _take_test(rest, ref.id, ordinal, "=")
+        if constant is None:
+            break
+        fixed.append(constant)
+    if len(fixed) == len(ref.table.key):
+        return PointAccess(tuple(fixed)), _conjunction(rest)
+    ordinal = ref.table.key[len(fixed)]
+    low_inclusive, high_inclusive = True, True
+    low = _take_test(rest, ref.id, ordinal, ">=")
+    if low is None:
+        low, low_inclusive = _take_test(rest, ref.id, ordinal, ">"), False
+    high = _take_test(rest, ref.id, ordinal, "<=")
+    if high is None:
+        high, high_inclusive = _take_test(rest, ref.id, ordinal, "<"), False
+    if not fixed and low is None and high is None:
+        return None, where
+    access = RangeAccess(
+        tuple(fixed), low, low is None or low_inclusive, high, high is None or high_inclusive
+    )
+    return access, _conjunction(rest)
+
+
+def _take_test(
+    rest: list[tree.Expression], relation: int, ordinal: int, operator: str
+) -> tree.Expression | None:
+    for index, conjunct in enumerate(rest):
+        test = column_test(conjunct, relation)
+        if test is not None and test[:2] == (ordinal, operator):
+            del rest[index]
+            return test[2]
+    return None
+
+
+def _conjunction(parts: list[tree.Expression]) -> tree.Expression | None:
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    return tree.Call(parts[0].type, "and", tuple(parts))
+
+
+# --- queries -------------------------------------------------------------------------------------
+
+
+def plan_query(query: tree.Query) -> SelectPlan:
+    """Return the row path's plan where there is one, else VectorSelect."""
+    return _plan_row_select(query) or VectorSelect(query)
+
+
+def _plan_row_select(query: tree.Query) -> RowSelect | None:
+    body = query.body
+    if (
+        query.ctes
+        or not isinstance(body, tree.Select)
+        or not isinstance(body.source, tree.TableRef)
+    ):
+        return None
+    if body.group_by or body.having is not None or body.is_distinct or body.distinct_on:
+        return None
+    outputs = tuple(output.expression for output in body.outputs)
+    bounds = [bound for bound in (query.limit, query.offset) if bound is not None]
+    if not all(is_row_expression(part) for part in (*outputs, *bounds)):
+        return None  # an aggregate is no row expression
+    ref = body.source
+    access, residual = _plan_access(ref, body.where)
+    if residual is not None and not is_row_expression(residual):
+        return None
+    direction = _key_direction(query.order_by, ref, access)
+    if direction is None:
+        return None
+    if access is None:
+        if residual is not None and query.limit is None:
+            return None
+        access = FullAccess(is_ordered=bool(query.order_by))
+    return RowSelect(
+        query, ref, access, residual, outputs, direction < 0, query.limit, query.offset
+    )
+
+
+def _key_direction(
+    order_by: tuple[tree.SortKey, ...], ref: tree.TableRef, access: Access | None
+) -> int | None:
+    """Return 1 or -1 when key order, forward or backward, satisfies order_by; None when neither.
+
+    Key columns that equality fixes may stand anywhere or be missing; what follows the last key
+    column is without effect, as keys are unique.
+    """
+    if any(not isinstance(key.expression, tree.ColumnRef) for key in order_by):
+        return None
+    key = ref.table.key
+    fixed_count = 0
+    if isinstance(access, PointAccess):
+        fixed_count = len(key)
+    elif isinstance(access, RangeAccess):
+        fixed_count = len(access.prefix)
+    open_columns = list(key[fixed_count:])
+    direction = 0
+    for sort_key in order_by:
+        expression = sort_key.expression
+        if not open_columns:
+            break
+        if not isinstance(expression, tree.ColumnRef) or expression.relation != ref.id:
+            return None
+        if expression.ordinal in key[:fixed_count]:
+            continue
+        wanted = -1 if sort_key.is_descending else 1
+        if expression.ordinal != open_columns[0] or direction == -wanted:
+            return None
+        direction = wanted
+        del open_columns[0]
+    return direction or 1
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def _plan_insert_source(statement: tree.Insert) -> SelectPlan | None:
+    if statement.source is not None:
+        return plan_query(statement.source)
+    rows = statement.rows or ()
+    if all(is_row_expression(value) for row in rows for value in row):
+        return None
+    names = tuple(statement.table.columns[ordinal].name for ordinal in statement.ordinals)
+    columns = tuple(zip(names, (value.type for value in next(iter(rows))), strict=True))
+    return VectorSelect(tree.Query(tree.Values(rows, names), columns))
+
+
+def _plan_update(statement: tree.Update) -> UpdatePlan:
+    ref, assignments = statement.target, statement.assignments
+    values = tuple(value for _, value in assignments)
+    if all(is_row_expression(value) for value in values):
+        return UpdatePlan(ref, _plan_find(ref, statement.where), assignments)
+    find = _vector_find(ref, statement.where, values)
+    return UpdatePlan(ref, find, assignments)
+
+
+def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
+    access, residual = _plan_access(ref, where)
+    if access is None and where is None:
+        access = FullAccess()
+    if access is None or not (residual is None or is_row_expression(residual)):
+        return _vector_find(ref, where, ())
+    return RowFind(ref, access, residual)
+
+
+def _vector_find(
+    ref: tree.TableRef, where: tree.Expression | None, values: tuple[tree.Expression, ...]
+) -> VectorFind:
+    columns = ref.table.columns
+    keys = tuple(
+        tree.ColumnRef(columns[ordinal].type, ref.id, ordinal, columns[ordinal].name)
+        for ordinal in ref.table.key
+    )
+    outputs = tuple(
+        tree.Output(f"o{number}", expression) for number, expression in enumerate((*keys, *values))
+    )
+    shown = tuple((output.name, output.expression.type) for output in outputs)
+    query = tree.Query(tree.Select(outputs, ref, where), shown)
+    return VectorFind(ref, query, len(values))

@@ -1,0 +1,183 @@
+"""Statements that sqlglot does not see: read from tokens by recursive descent.
+
+BEGIN, COMMIT, ROLLBACK, SET, SHOW, RESET are read whole; EXPLAIN and UPSERT are taken off the front
+of a statement that goes on. What we know and do not have is refused here by its first words.
+"""
+
+import difflib
+from dataclasses import dataclass
+
+from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
+
+from herdpy.errors import NotSupportedError, ProgrammingError
+from herdpy.sql import tree
+from herdpy.sql.tokens import Scanned
+
+_PARSED = ("SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP")
+_OWN = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN")
+_REFUSED = (
+    "SAVEPOINT", "RELEASE", "ALTER", "TRUNCATE", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
+    "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
+    "LISTEN", "NOTIFY", "UNLISTEN", "CALL", "DO", "COMMENT", "CLUSTER", "REINDEX", "CHECKPOINT",
+    "REFRESH", "DISCARD", "USE", "PRAGMA", "ATTACH", "DETACH", "DESCRIBE", "REPLACE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before the statement that sqlglot reads."""
+
+    rest: Scanned
+    is_explain: bool = False
+    is_analyze: bool = False
+    is_upsert: bool = False
+
+
+def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
+    """Return one of our own statements whole, or the prefix and the rest for parse and bind."""
+    explain = Prefix(scanned)
+    if scanned.word(0) == "EXPLAIN":
+        count = 2 if scanned.word(1) == "ANALYZE" else 1
+        explain = Prefix(scanned.without_prefix(count), True, count == 2)
+    rest = explain.rest
+    first = rest.word(0)
+    if first == "UPSERT":
+        rest = rest.with_first_token(TokenType.INSERT, "INSERT")
+        return Prefix(rest, explain.is_explain, explain.is_analyze, True)
+    if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
+        raise NotSupportedError(
+            f"{first} {rest.word(1)} is not supported", position=rest.position(1)
+        )
+    if first in _PARSED:
+        return Prefix(rest, explain.is_explain, explain.is_analyze)
+    if first in _REFUSED:
+        raise NotSupportedError(f"{first} is not supported", position=rest.position(0))
+    if first in _OWN and not explain.is_explain:
+        return _Reader(scanned).read()
+    close = difflib.get_close_matches(first, (*_PARSED, *_OWN, "UPSERT"), n=1)
+    raise ProgrammingError(
+        f'syntax error at or near "{first.lower()}"' if first else "syntax error",
+        sqlstate="42601",
+        position=rest.position(0),
+        hint=f"Did you mean {close[0]}?" if close and close[0] != first else None,
+    )
+
+
+class _Reader:
+    """Reads one of our statements, word by word."""
+
+    def __init__(self, scanned: Scanned) -> None:
+        self.scanned = scanned
+        self.index = 0
+
+    def read(self) -> tree.Statement:
+        statement = self._statement()
+        if self.index < len(self.scanned.tokens):
+            raise self._unexpected()
+        return statement
+
+    def _statement(self) -> tree.Statement:
+        first = self._take()
+        if first in ("BEGIN", "START"):
+            if first == "START":
+                self._expect("TRANSACTION")
+            else:
+                self._accept("WORK", "TRANSACTION")
+            self._transaction_modes()
+            return tree.Begin()
+        if first in ("COMMIT", "END", "ROLLBACK", "ABORT"):
+            self._accept("WORK", "TRANSACTION")
+            for word in ("TO", "AND", "PREPARED"):
+                if self._word() == word:
+                    raise self._refused(f"{first} {word}")
+            return tree.Commit() if first in ("COMMIT", "END") else tree.Rollback()
+        if first == "SHOW":
+            return tree.ShowOption(self._option_name())
+        if first == "RESET":
+            return tree.SetOption(self._option_name(), None)
+        return self._set()
+
+    def _set(self) -> tree.SetOption:
+        if self._word() == "LOCAL":
+            raise self._refused("SET LOCAL")
+        self._accept("SESSION")
+        if self._accept("TRANSACTION"):
+            self._transaction_modes()
+            return tree.SetOption("transaction_isolation", "read committed")
+        name = self._option_name()
+        if not self._accept("TO", "="):
+            raise self._unexpected()
+        if self._accept("DEFAULT"):
+            return tree.SetOption(name, None)
+        parts: list[str] = []
+        while self.index < len(self.scanned.tokens):
+            token = self.scanned.tokens[self.index]
+            if token.token_type is TokenType.COLON:
+                raise ProgrammingError(
+                    "SET takes no parameters", sqlstate="42601", position=token.start + 1
+                )
+            parts.append(token.text)
+            self.index += 1
+        if not parts:
+            raise self._unexpected()
+        return tree.SetOption(name, "".join(parts))
+
+    def _option_name(self) -> str:
+        name = self._take().lower()
+        if name == "transaction" and self._accept("ISOLATION"):
+            self._expect("LEVEL")
+            return "transaction_isolation"
+        if not name.isidentifier():
+            self.index -= 1
+            raise self._unexpected()
+        return name
+
+    def _transaction_modes(self) -> None:
+        """Read ISOLATION LEVEL READ COMMITTED and READ WRITE; other modes are 0A000."""
+        while self.index < len(self.scanned.tokens):
+            self._accept(",")
+            if self._accept("ISOLATION"):
+                self._expect("LEVEL")
+                if self._word() in ("REPEATABLE", "SERIALIZABLE"):
+                    word = "REPEATABLE READ" if self._word() == "REPEATABLE" else self._word()
+                    raise self._refused(f"ISOLATION LEVEL {word}")
+                self._expect("READ")
+                self._expect("COMMITTED", "UNCOMMITTED")
+            else:
+                self._expect("READ")
+                if self._word() == "ONLY":
+                    raise self._refused("READ ONLY")
+                self._expect("WRITE")
+
+    def _word(self) -> str:
+        return self.scanned.word(self.index)
+
+    def _take(self) -> str:
+        word = self._word()
+        self.index += 1
+        return word
+
+    def _accept(self, *words: str) -> bool:
+        if self._word() not in words:
+            return False
+        self.index += 1
+        return True
+
+    def _expect(self, *words: str) -> None:
+        if not self._accept(*words):
+            raise self._unexpected(words[0])
+
+    def _unexpected(self, expected: str | None = None) -> ProgrammingError:
+        tokens = self.scanned.tokens
+        near = f'"{tokens[self.index].text}"' if self.index < len(tokens) else "the end"
+        wanted = f", expected {expected}" if expected else ""
+        return ProgrammingError(
+            f"syntax error at or near {near}{wanted}",
+            sqlstate="42601",
+            position=self.scanned.position(self.index),
+        )
+
+    def _refused(self, what: str) -> NotSupportedError:
+        return NotSupportedError(
+            f"{what} is not supported", position=self.scanned.position(self.index)
+        )

@@ -1,0 +1,216 @@
+"""Text to tokens: limits, placeholders, and one statement only.
+
+sqlglot's PostgreSQL tokenizer reads the text; its parser fails on `?::text` and takes `a ? 'b'` for
+JSON, so every placeholder is replaced by the two tokens `:` `p<number>` at the same place of the
+text. Positions of tokens, and so of all errors, stay those of the user's text.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType  # pyright: ignore[reportPrivateImportUsage]
+
+from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError
+from herdpy.limits import (
+    parameters_max,
+    statement_bytes_max,
+    statement_depth_max,
+    statement_tokens_max,
+)
+
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
+_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
+_NOT_WORDS = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER}
+# Where the tokenizer joins "?" with what follows it: what follows.
+_JOINED = {
+    TokenType.QDCOLON: (TokenType.DCOLON, "::"),
+    TokenType.QMARK_AMP: (TokenType.AMP, "&"),
+    TokenType.QMARK_PIPE: (TokenType.PIPE, "|"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """One statement's tokens.
+
+    Placeholder :p<k> has the source placeholders[k-1], a 0-based position or a name;
+    `placeholder_starts` are the 0-based characters where they stand.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    placeholders: tuple[int | str, ...]
+    placeholder_starts: tuple[int, ...]
+
+    def word(self, index: int) -> str:
+        """Return the index-th token in upper case if it may be a keyword, else ""."""
+        if index >= len(self.tokens) or self.tokens[index].token_type in _NOT_WORDS:
+            return ""
+        return self.tokens[index].text.upper()
+
+    def position(self, index: int) -> int:
+        """Return the 1-based character of the index-th token, or of the end of the text."""
+        return (self.tokens[index].start if index < len(self.tokens) else len(self.text)) + 1
+
+    def without_prefix(self, count: int) -> "Scanned":
+        return Scanned(self.text, self.tokens[count:], self.placeholders, self.placeholder_starts)
+
+    def with_first_token(self, kind: TokenType, text: str) -> "Scanned":
+        """Return the statement with its first word replaced, at the same place."""
+        first = _token(kind, text, self.tokens[0])
+        return Scanned(
+            self.text, (first, *self.tokens[1:]), self.placeholders, self.placeholder_starts
+        )
+
+
+@cache
+def postgres() -> Dialect:
+    """Return sqlglot's PostgreSQL, as it is."""
+    return Dialect.get_or_raise("postgres")
+
+
+def scan(text: str) -> Scanned:
+    """Return the tokens of the one statement in text.
+
+    42601 for none, several, or mixed kinds of placeholder; 54001 for too long or too deep.
+    """
+    if len(text) > statement_bytes_max or len(text.encode(errors="replace")) > statement_bytes_max:
+        raise OperationalError(
+            f"statement is longer than {statement_bytes_max} bytes",
+            sqlstate="54001",
+            hint="Pass values as parameters, many rows by executemany().",
+        )
+    try:
+        tokens = _tokenize(text)
+    except TokenError as error:
+        raise ProgrammingError(
+            "syntax error: a quote or a comment has no end", sqlstate="42601"
+        ) from error
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise ProgrammingError("the statement is empty", sqlstate="42601")
+    _check_limits(tokens)
+    return _replace_placeholders(text, tokens)
+
+
+def _tokenize(text: str) -> list[Token]:
+    """Return the tokens, also behind SHOW or EXPLAIN, where sqlglot takes all for one string."""
+    first: list[Token] = []
+    while True:
+        tokens = postgres().tokenize(text)
+        if len(tokens) < 2 or tokens[1].token_type is not TokenType.STRING:
+            return first + tokens
+        word, rest = tokens[0], tokens[1]
+        if text[rest.start : rest.start + 1] == "'" or not word.text.isidentifier():
+            return first + tokens
+        first.append(_token(TokenType.VAR, word.text, word))
+        text = " " * (word.end + 1) + text[word.end + 1 :]
+
+
+def _check_limits(tokens: list[Token]) -> None:
+    if len(tokens) > statement_tokens_max:
+        raise OperationalError(
+            f"statement has {len(tokens)} tokens, at most {statement_tokens_max} are allowed",
+            sqlstate="54001",
+        )
+    depth = prefixes = 0
+    is_comma = False
+    for token in tokens:
+        kind = token.token_type
+        prefixes = prefixes + 1 if kind in _PREFIXES else 0
+        if kind in _OPENING:
+            depth += 1
+        elif kind in _CLOSING:
+            depth -= 1
+        elif kind is TokenType.SEMICOLON:
+            raise ProgrammingError(
+                "syntax error: several statements in one text",
+                sqlstate="42601",
+                position=token.start + 1,
+                hint="Execute them one by one.",
+            )
+        if is_comma and kind in _NEVER_AFTER_COMMA:  # sqlglot would pass over the comma
+            raise ProgrammingError(
+                f'syntax error at or near "{token.text}"',
+                sqlstate="42601",
+                position=token.start + 1,
+            )
+        is_comma = kind is TokenType.COMMA
+        if depth > statement_depth_max or prefixes > statement_depth_max:
+            raise OperationalError(
+                f"statement is nested more than {statement_depth_max} deep",
+                sqlstate="54001",
+                position=token.start + 1,
+            )
+
+
+def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:
+    result: list[Token] = []
+    sources: list[int | str] = []
+    starts: list[int] = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        kind = token.token_type
+        index += 1
+        if kind is TokenType.PLACEHOLDER or kind in _JOINED:
+            source: int | str = len(sources)
+        elif kind is TokenType.COLON and _is_name_after(tokens, index - 1):
+            source = text[tokens[index].start : tokens[index].end + 1]
+            index += 1
+        elif kind is TokenType.PARAMETER:
+            raise ProgrammingError(
+                "syntax error: placeholders are ? or :name",
+                sqlstate="42601",
+                position=token.start + 1,
+            )
+        else:
+            result.append(token)
+            continue
+        if sources and isinstance(source, str) != isinstance(sources[0], str):
+            raise ProgrammingError(
+                "syntax error: ? and :name in one statement",
+                sqlstate="42601",
+                position=token.start + 1,
+            )
+        sources.append(source)
+        starts.append(token.start)
+        result += (
+            _token(TokenType.COLON, ":", token),
+            _token(TokenType.VAR, f"p{len(sources)}", token),
+        )
+        if kind in _JOINED:
+            follower, follower_text = _JOINED[kind]
+            if follower is TokenType.PIPE and index < len(tokens):
+                adjacent = tokens[index]
+                if adjacent.token_type is TokenType.PIPE and adjacent.start == token.end + 1:
+                    follower, follower_text = TokenType.DPIPE, "||"
+                    index += 1
+            result.append(_token(follower, follower_text, token))
+    if len(sources) > parameters_max:
+        raise NotSupportedError(
+            f"statement has {len(sources)} placeholders, at most {parameters_max} are allowed",
+            sqlstate="54023",
+        )
+    return Scanned(text, tuple(result), tuple(sources), tuple(starts))
+
+
+def _is_name_after(tokens: list[Token], index: int) -> bool:
+    """Tell whether a word follows the colon at once, as in :name but not in a[1 : n]."""
+    if index + 1 >= len(tokens):
+        return False
+    following = tokens[index + 1]
+    return (
+        following.start == tokens[index].end + 1
+        and following.token_type not in _NOT_WORDS
+        and following.text.isidentifier()
+    )
+
+
+def _token(kind: TokenType, text: str, place: Token) -> Token:
+    return Token(kind, text, line=place.line, col=place.col, start=place.start, end=place.end)

@@ -1,0 +1,374 @@
+"""The bound tree: SQL after names and types are known. Frozen; no sqlglot node survives into it.
+
+Types on every expression are what the expression yields; implicit conversions are explicit Cast
+nodes. Names of functions and operators are canonical and lower case (functions.py): "=", "<>",
+"<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "and", "or", "not", "neg", "is_null",
+"like", "ilike", and the functions. "and" and "or" take two or more arguments, the others as SQL
+says; integers of both kinds compare without a Cast. IN lists, BETWEEN, COALESCE, NULLIF keep their
+own shape only where named below; BETWEEN is bound as two comparisons.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from herdpy.model.schema import Column, Table
+from herdpy.model.types import Physical, SqlType
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Base of all; `type` is the type of the value."""
+
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expression):
+    """A constant, physical, of `type`; None is NULL. INTERVAL: (months, days, microseconds)."""
+
+    value: Physical | tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Expression):
+    """The index-th parameter (0-based), converted to `type` by exec/coerce.py before execution."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef(Expression):
+    """A column of a relation in scope (or of an outer query's): relation id and its output ordinal.
+
+    For a TableRef the ordinal counts Table.columns; for a derived table its select list.
+    """
+
+    relation: int
+    ordinal: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expression):
+    """A scalar function or operator; operands already have the types the signature asks for."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expression):
+    """A conversion to `type`; implicit ones that the binder adds and explicit CASTs alike."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expression):
+    """Searched CASE; the simple form is bound to "=" tests."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class InList(Expression):
+    """operand [NOT] IN (items), items of the operand's type."""
+
+    operand: Expression
+    items: tuple[Expression, ...]
+    is_negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSubquery(Expression):
+    """A query of one column and at most one row."""
+
+    query: "Query"
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(Expression):
+    """EXISTS (query)."""
+
+    query: "Query"
+
+
+@dataclass(frozen=True, slots=True)
+class InQuery(Expression):
+    """operand [NOT] IN (query)."""
+
+    operand: Expression
+    query: "Query"
+    is_negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One ORDER BY item; nulls_first is always decided (ASC: last, DESC: first, unless said)."""
+
+    expression: Expression
+    is_descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Expression):
+    """An aggregate call; count(*) has no arguments. `order` for string_agg and the like."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    is_distinct: bool = False
+    filter: Expression | None = None
+    order: tuple[SortKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Expression):
+    """A window call; `frame` is its normalised SQL text without expressions, or None."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    partition: tuple[Expression, ...]
+    order: tuple[SortKey, ...]
+    frame: str | None
+    is_aggregate: bool = False
+
+
+# --- relations -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """One reference to a table; each reference has its own id."""
+
+    id: int
+    table: Table
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A subquery in FROM."""
+
+    id: int
+    query: "Query"
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class CteRef:
+    """A reference to a WITH item of this or an outer query, by the item's id."""
+
+    id: int
+    cte: int
+    alias: str
+
+
+class JoinKind(Enum):
+    """The kinds of join; the value is SQL's word."""
+
+    INNER = "INNER"
+    LEFT = "LEFT"
+    RIGHT = "RIGHT"
+    FULL = "FULL"
+    CROSS = "CROSS"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """left JOIN right ON condition; USING and NATURAL are bound to ON."""
+
+    kind: JoinKind
+    left: "Relation"
+    right: "Relation"
+    condition: Expression | None
+
+
+Relation = TableRef | Derived | CteRef | Join
+
+# --- queries -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of a select list: its name as shown, and its expression."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None."""
+
+    outputs: tuple[Output, ...]
+    source: Relation | None
+    where: Expression | None = None
+    group_by: tuple[Expression, ...] = ()
+    having: Expression | None = None
+    is_distinct: bool = False
+    distinct_on: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """VALUES rows; all rows have the same types."""
+
+    rows: tuple[tuple[Expression, ...], ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """left UNION | INTERSECT | EXCEPT [ALL] right; operands cast to common types."""
+
+    operator: str
+    is_all: bool
+    left: "Query"
+    right: "Query"
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """One WITH item; ids are unique in the statement."""
+
+    id: int
+    name: str
+    query: "Query"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A body with its WITH, ORDER BY, LIMIT and OFFSET.
+
+    `columns` are the result's (name, type). Sort keys over a Select are bound in that Select's
+    scope (they may name columns it does not output); over a SetOperation or Values they are
+    ColumnRefs with relation OUTPUT. limit and offset are BIGINT expressions without columns.
+    """
+
+    body: Select | SetOperation | Values
+    columns: tuple[tuple[str, SqlType], ...]
+    ctes: tuple[Cte, ...] = ()
+    order_by: tuple[SortKey, ...] = ()
+    limit: Expression | None = None
+    offset: Expression | None = None
+
+
+OUTPUT = -1
+"""Relation id of a ColumnRef that names an output column of the query itself."""
+
+# --- statements ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SelectStatement:
+    """A query whose rows are the result."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, cast for assignment.
+
+    For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
+    Columns not named take their default.
+    """
+
+    table: Table
+    ordinals: tuple[int, ...]
+    rows: tuple[tuple[Expression, ...], ...] | None
+    source: Query | None
+    is_upsert: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE of relation `target`; assignments are (ordinal, expression over the old row)."""
+
+    target: TableRef
+    assignments: tuple[tuple[int, Expression], ...]
+    where: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE over relation `target`."""
+
+    target: TableRef
+    where: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE; ids of table and columns are given out by the engine (0 here)."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE of one name."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """BEGIN [READ COMMITTED]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """COMMIT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """ROLLBACK."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """SET name = value; value None means DEFAULT."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOption:
+    """SHOW name, or SHOW TABLES with name "tables", or SHOW ALL with name "all"."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN [ANALYZE] statement."""
+
+    statement: "Statement"
+    is_analyze: bool
+
+
+Statement = (
+    SelectStatement
+    | Insert
+    | Update
+    | Delete
+    | CreateTable
+    | DropTable
+    | Begin
+    | Commit
+    | Rollback
+    | SetOption
+    | ShowOption
+    | Explain
+)

@@ -1,0 +1,1 @@
+"""Rows at rest: pages, segments, table pages, the manifest, and what a checkpoint writes."""

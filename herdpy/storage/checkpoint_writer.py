@@ -1,0 +1,158 @@
+"""What a checkpoint writes: one segment with the changed rows as pages, and deletion bitmaps.
+
+Pure of the engine: it takes what changed and returns what to list in the manifest. Its cost is
+bounded by the changes. It is run by one thread; nothing it reads changes meanwhile.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bookie.runtime.interfaces import Disk
+from herdpy.errors import InvariantViolation
+from herdpy.limits import page_bytes_max, page_rows_max
+from herdpy.model.schema import Table, table_to_plain
+from herdpy.model.types import Key, Row
+from herdpy.storage.manifest import BitmapRef, PageRef, TableEdit
+from herdpy.storage.page import BuiltPage, build_page, split_rows
+from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
+from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
+
+
+class TableDelta(NamedTuple):
+    """One table's changes: (key, row or None for deleted), ascending by key, each key once.
+
+    is_new puts the definition into the edit: the table is new or its definition changed.
+    """
+
+    table: Table
+    before: TablePages
+    changes: Sequence[tuple[Key, Row | None]]
+    is_new: bool = False
+
+
+class WrittenDelta(NamedTuple):
+    """What to list: segments (number, length) and edits; what to read from then on, by table id."""
+
+    segments: tuple[tuple[int, int], ...]
+    edits: tuple[TableEdit, ...]
+    pages: dict[int, TablePages]
+    segment: Segment | None
+
+
+def write_delta(
+    disk: Disk, directory: str, segment_number: int, deltas: Sequence[TableDelta]
+) -> WrittenDelta:
+    """Write and sync one segment for all deltas, or nothing when no row changed.
+
+    On return the segment's content is durable; its name is not: the caller syncs the directory,
+    then appends the edits to the manifest. On any exception the segment is removed again and
+    nothing happened (OSError: the disk's; InvariantViolation: a delta is not in order).
+    """
+    path = (
+        f"{directory}/{segment_name(segment_number)}" if directory else segment_name(segment_number)
+    )
+    writer: SegmentWriter | None = None
+    drafts: list[_Draft] = []
+    try:
+        for delta in deltas:
+            draft = _Draft(delta)
+            drafts.append(draft)
+            if draft.is_writing:
+                writer = writer or SegmentWriter(disk, path, segment_number)
+                draft.write(writer, segment_number)
+        segments: tuple[tuple[int, int], ...] = ()
+        segment = None
+        if writer is not None:
+            byte_count = writer.finish()
+            segment = Segment.open(disk, path, segment_number, byte_count)
+            segments = ((segment_number, byte_count),)
+        pages = {draft.table.id: draft.pages_after(segment) for draft in drafts}
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+    edits = tuple(edit for draft in drafts if (edit := draft.edit()) is not None)
+    return WrittenDelta(segments, edits, pages, segment)
+
+
+class _Draft:
+    """One table's part of the segment while it is written."""
+
+    def __init__(self, delta: TableDelta) -> None:
+        self.table = delta.table
+        self._before = delta.before.for_table(delta.table)
+        self._is_new = delta.is_new
+        self._rows: list[Row] = []
+        self._added: list[PageRef] = []
+        self._bitmaps: list[tuple[PageEntry, BitmapRef, bytes]] = []
+        dead: dict[PageEntry, bytearray] = {}
+        last: Key | None = None
+        for key, row in delta.changes:
+            if last is not None and key <= last:
+                raise InvariantViolation(f"checkpoint: key {key} follows {last}")
+            last = key
+            found = self._before.locate(key)
+            if found is not None:
+                entry, index = found
+                if entry not in dead:
+                    dead[entry] = bytearray(entry.dead or bytes((entry.row_count + 7) // 8))
+                dead[entry][index >> 3] |= 1 << (index & 7)
+            if row is not None:
+                self._rows.append(row)
+        counts = {entry: int.from_bytes(bits, "little").bit_count() for entry, bits in dead.items()}
+        self._removed = [entry for entry, count in counts.items() if count == entry.row_count]
+        self._marked = [
+            (entry, bytes(bits), counts[entry])
+            for entry, bits in dead.items()
+            if counts[entry] < entry.row_count
+        ]
+
+    @property
+    def is_writing(self) -> bool:
+        return bool(self._rows or self._marked)
+
+    def write(self, writer: SegmentWriter, number: int) -> None:
+        for entry, dead, dead_count in self._marked:
+            place = writer.append(build_bitmap(dead, entry.row_count, dead_count))
+            self._bitmaps.append((entry, BitmapRef(number, *place, dead_count), dead))
+        removed = set(self._removed)
+        kept = tuple(entry for entry in self._before.base if entry not in removed)
+        base = TablePages(self.table, kept)
+        run = 1 + max((entry.ref.run for entry in self._before.entries()), default=0)
+        for rows in split_rows(self.table, self._rows):
+            built = build_page(self.table, rows)
+            place = writer.append(built.data)
+            level = 0 if self._is_base(built, rows, base) else run
+            self._added.append(
+                PageRef(number, *place, built.row_count, built.low_key, built.high_key, level)
+            )
+
+    def _is_base(self, built: BuiltPage, rows: Sequence[Row], base: TablePages) -> bool:
+        if not base.base:
+            return True
+        is_full = built.row_count * 2 >= page_rows_max or len(built.data) * 2 >= page_bytes_max
+        return is_full and not base.overlaps(
+            self.table.key_of(rows[0]), self.table.key_of(rows[-1])
+        )
+
+    def pages_after(self, segment: Segment | None) -> TablePages:
+        """Return the table's pages over the finished segment."""
+        if not (self.is_writing or self._removed):
+            return self._before
+        gone = set(self._removed)
+        changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self._bitmaps}
+        kept = [changed.get(entry, entry) for entry in self._before.entries() if entry not in gone]
+        segments = {segment.number: segment} if segment is not None else {}
+        added = [open_entry(self.table, ref, segments) for ref in self._added]
+        return TablePages.of_entries(self.table, kept + added)
+
+    def edit(self) -> TableEdit | None:
+        if not (self.is_writing or self._removed or self._is_new):
+            return None
+        return TableEdit(
+            self.table.id,
+            definition=table_to_plain(self.table) if self._is_new else None,
+            pages_added=tuple(self._added),
+            pages_removed=tuple(entry.place for entry in self._removed),
+            bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self._bitmaps),
+        )

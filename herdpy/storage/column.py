@@ -1,0 +1,224 @@
+"""Columns of a page: how values of each type become buffers of Arrow's layout, and back.
+
+docs/formats/page.md, "Layouts". Buffers of data, after the validity bitmap (1 = not NULL, lowest
+bit first), which is there only when a value is NULL; under a NULL stands any value:
+BITS one bitmap · INT32, INT64, INT128, FLOAT64 little-endian values · BYTES int32 offsets, one
+more than values, and the bytes they cut · BYTES as dictionary int32 indices, then offsets and
+bytes of the distinct values.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from itertools import accumulate, islice
+from typing import Any, NamedTuple, cast
+
+from herdpy.model.types import Kind, Physical, SqlType
+
+_ZONE_BYTES_MAX = 32
+
+
+class Layout(IntEnum):
+    """The physical form of a column's values; the numbers are on disk."""
+
+    BITS = 1
+    INT32 = 2
+    INT64 = 3
+    INT128 = 4
+    FLOAT64 = 5
+    BYTES = 6
+
+
+WIDTHS = {Layout.INT32: 4, Layout.INT64: 8, Layout.INT128: 16, Layout.FLOAT64: 8}
+_LAYOUTS = {
+    Kind.BOOLEAN: Layout.BITS,
+    Kind.INTEGER: Layout.INT32,
+    Kind.DATE: Layout.INT32,
+    Kind.BIGINT: Layout.INT64,
+    Kind.TIMESTAMP: Layout.INT64,
+    Kind.DOUBLE: Layout.FLOAT64,
+    Kind.TEXT: Layout.BYTES,
+    Kind.BYTEA: Layout.BYTES,
+}
+
+
+def layout_of(sql_type: SqlType) -> Layout:
+    """Return how a column of this type is laid out."""
+    if sql_type.kind is Kind.DECIMAL:
+        return Layout.INT64 if (sql_type.precision or 38) <= 18 else Layout.INT128
+    return _LAYOUTS[sql_type.kind]
+
+
+class ColumnBuffers(NamedTuple):
+    """A column's verified buffers; validity is None when no value is NULL."""
+
+    layout: Layout
+    is_dictionary: bool
+    null_count: int
+    validity: memoryview | None
+    data: list[memoryview]
+
+
+_BIT_DIGITS = bytes.maketrans(bytes(range(256)), b"01" + b"x" * 254)
+
+
+def pack_bits(flags: bytes) -> bytes:
+    """Return flags (bytes 0 or 1, at least one) as an Arrow bitmap, lowest bit first."""
+    number = int(flags[::-1].translate(_BIT_DIGITS), 2)
+    return number.to_bytes((len(flags) + 7) // 8, "little")
+
+
+def unpack_bits(data: bytes | memoryview, start: int, stop: int) -> list[bool]:
+    """Return bits start to stop (exclusive) of a bitmap."""
+    if stop <= start:
+        return []
+    number = int.from_bytes(data[start >> 3 : (stop + 7) >> 3], "little") >> (start & 7)
+    count = stop - start
+    return [digit == "1" for digit in f"{number:0{count}b}"[: -count - 1 : -1]]
+
+
+def encode_values(layout: Layout, kind: Kind, values: Sequence[Any]) -> list[bytes]:
+    """Return the data buffers of values without NULL; TypeError when there is one."""
+    if layout is Layout.INT64:
+        return [array("q", values).tobytes()]
+    if layout is Layout.INT32:
+        return [array("i", values).tobytes()]
+    if layout is Layout.FLOAT64:
+        return [array("d", values).tobytes()]
+    if layout is Layout.BITS:
+        return [pack_bits(bytes(values))]
+    if layout is Layout.INT128:
+        if None in values:
+            raise TypeError("NULL")
+        return [b"".join([value.to_bytes(16, "little", signed=True) for value in values])]
+    if kind is Kind.TEXT:
+        text = "".join(values)
+        data = text.encode()
+        if len(data) != len(text):
+            values = [value.encode() for value in values]
+    else:
+        data = b"".join(values)
+    return [array("i", accumulate(map(len, values), initial=0)).tobytes(), data]
+
+
+def zone_of(layout: Layout, present: Sequence[Any]) -> tuple[bool, Any, Any]:
+    """Return (has NaN, low, high) of values without NULL, as the header keeps them."""
+    has_nan = False
+    if layout is Layout.FLOAT64 and (total := sum(present)) != total:  # or inf - inf
+        numbers = [value for value in present if value == value]
+        has_nan, present = len(numbers) < len(present), numbers
+    if not present:
+        return has_nan, None, None
+    low, high = min(present), max(present)
+    if layout is Layout.INT128:
+        low, high = (value.to_bytes(16, "little", signed=True) for value in (low, high))
+        return False, low, high
+    if layout is Layout.BYTES:
+        return False, _cut(low), _upper_bound(high)
+    return has_nan, low, None if has_nan else high
+
+
+def _cut(value: Any) -> Any:
+    """Return at most the first 32 bytes of a string, whole characters; never above the value."""
+    if isinstance(value, str):
+        return value.encode()[:_ZONE_BYTES_MAX].decode(errors="ignore")
+    return value[:_ZONE_BYTES_MAX]
+
+
+def _upper_bound(value: Any) -> Any:
+    """Return a short string not below value and all that begin like it, None if there is none."""
+    prefix = _cut(value)
+    if len(prefix) == len(value):
+        return value
+    while prefix:
+        if isinstance(prefix, str):
+            code = ord(prefix[-1]) + 1
+            code = 0xE000 if code == 0xD800 else code  # surrogates are no characters
+            follower = chr(code) if code <= 0x10FFFF else None
+        else:
+            follower = bytes([prefix[-1] + 1]) if prefix[-1] < 255 else None
+        prefix = prefix[:-1]
+        if follower is not None:
+            return cast(Any, prefix) + follower
+    return None
+
+
+class Reader(NamedTuple):
+    """A column's decoders: one value, and the values of rows start to stop."""
+
+    at: Callable[[int], Physical]
+    slice: Callable[[int, int], Sequence[Physical]]
+
+
+_CASTS = {Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT64: "d"}
+
+
+def numbers(buffers: ColumnBuffers) -> memoryview:
+    return buffers.data[0].cast(_CASTS[buffers.layout])  # type: ignore[call-overload]  # three formats
+
+
+def int128(data: bytes | memoryview) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def value_reader(buffers: ColumnBuffers, kind: Kind) -> Reader:
+    layout, data = buffers.layout, buffers.data
+    first = data[0]
+    if layout in _CASTS:
+        view = numbers(buffers)
+        return Reader(view.__getitem__, lambda start, stop: view[start:stop].tolist())
+    if layout is Layout.BITS:
+        return Reader(
+            lambda index: first[index >> 3] >> (index & 7) & 1 == 1,
+            lambda start, stop: unpack_bits(first, start, stop),
+        )
+    if layout is Layout.INT128:
+        return Reader(
+            lambda index: int128(first[16 * index : 16 * index + 16]),
+            lambda start, stop: [int128(first[16 * i : 16 * i + 16]) for i in range(start, stop)],
+        )
+    if not buffers.is_dictionary:
+        return _string_reader(first.cast("i"), data[1], is_text=kind is Kind.TEXT)
+    offsets = data[1].cast("i")
+    words = _string_reader(offsets, data[2], is_text=True).slice(0, len(offsets) - 1)
+    indices = first.cast("i")
+    word = words.__getitem__
+    return Reader(
+        lambda index: word(indices[index]),
+        lambda start, stop: [word(index) for index in indices[start:stop]],
+    )
+
+
+def _string_reader(offsets: memoryview, heap: memoryview, *, is_text: bool) -> Reader:
+    if not is_text:
+        return Reader(
+            lambda index: bytes(heap[offsets[index] : offsets[index + 1]]),
+            lambda start, stop: [
+                bytes(heap[offsets[i] : offsets[i + 1]]) for i in range(start, stop)
+            ],
+        )
+
+    def texts(start: int, stop: int) -> list[str]:
+        cuts = offsets[start : stop + 1].tolist()
+        base = cuts[0]
+        data = bytes(heap[base : cuts[-1]])
+        ends = islice(cuts, 1, None)
+        if data.isascii():  # then characters are bytes, and one decoding serves all
+            text = data.decode()
+            return [text[a - base : b - base] for a, b in zip(cuts, ends, strict=False)]
+        return [data[a - base : b - base].decode() for a, b in zip(cuts, ends, strict=False)]
+
+    return Reader(lambda index: str(heap[offsets[index] : offsets[index + 1]], "utf-8"), texts)
+
+
+def nullable(reader: Reader, validity: memoryview) -> Reader:
+    at, values = reader
+    return Reader(
+        lambda index: at(index) if validity[index >> 3] >> (index & 7) & 1 else None,
+        lambda start, stop: [
+            value if is_valid else None
+            for value, is_valid in zip(
+                values(start, stop), unpack_bits(validity, start, stop), strict=True
+            )
+        ],
+    )

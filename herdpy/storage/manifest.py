@@ -1,0 +1,516 @@
+"""Manifest: what a tablespace consists of, as an append-only file of edits.
+
+docs/formats/manifest.md. File header, 16 bytes: magic "HERDPMAN" · u16 format version 1 · u16 zero
+· u32 CRC32C of the first 12. Then frames, little-endian, one behind the other:
+
+    offset  width  type   meaning
+    0       4      bytes  magic "HME" and version 0x01
+    4       4      u32    length n of the body
+    8       4      u32    CRC32C of the frame's offset in the file (u64), bytes 0 to 8 and the body
+    12      n      bytes  body: msgpack of an edit, [kind, ...]; n = 0 is a seal
+
+An edit is effective only when it is whole. After an edit is synced a seal is written behind it,
+not synced and overwritten by the next edit: damage in front of a valid seal was durable once, so
+it is damage and not the torn tail of a crash. CorruptionError names file and offset.
+
+One change is one call of append(); the moment of effect inside the process is the assignment of
+_tail. Any thread may call; `state` is read without a lock.
+"""
+
+import errno
+from contextlib import suppress
+from struct import Struct
+from typing import Any, NamedTuple
+
+import google_crc32c
+import msgspec
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Disk, File
+from herdpy.errors import (
+    CorruptionError,
+    DiskFullError,
+    Error,
+    InvariantViolation,
+    OperationalError,
+)
+
+_FILE_MAGIC = b"HERDPMAN"
+_FILE_HEADER = Struct("<8sHH")
+_FILE_VERSION = 1
+_FRAME_MAGIC = b"HME\x01"
+_FRAME = Struct("<4sII")
+_REWRITE_BYTES_MIN = 64 * 1024
+_REWRITE_FACTOR = 4
+
+
+class BitmapRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Where the deletion bitmap of a page is."""
+
+    segment: int
+    offset: int
+    length: int
+    dead_count: int
+
+
+class PageRef(msgspec.Struct, array_like=True, frozen=True):
+    """Where a page is and which keys it spans; run 0 is base, higher runs are newer."""
+
+    segment: int
+    offset: int
+    length: int
+    row_count: int
+    low_key: bytes
+    high_key: bytes
+    run: int = 0
+    bitmap: BitmapRef | None = None
+
+
+class TableState(msgspec.Struct, array_like=True, frozen=True):
+    """A table's definition (model/schema.py, plain) and its pages, by run and low key."""
+
+    definition: list[Any]
+    pages: tuple[PageRef, ...] = ()
+
+
+class ManifestState(msgspec.Struct, array_like=True, frozen=True):
+    """Everything a tablespace consists of; replaced, never changed.
+
+    log_files are (number, first sequence); checkpoint_lsn is an Lsn; segments map number to
+    length; engine is the engine's own msgpack (epochs, open transactions, reservations); position
+    is the visible position at the checkpoint.
+    """
+
+    log_id: bytes
+    log_files: tuple[tuple[int, int], ...] = ()
+    checkpoint_lsn: tuple[int, int, int] = (-1, 0, 0)
+    durable_sequence: int = 0
+    tables: dict[int, TableState] = {}
+    segments: dict[int, int] = {}
+    next_table_id: int = 1
+    next_segment: int = 1
+    engine: bytes = b""
+    position: int = 0
+
+
+class TableEdit(msgspec.Struct, array_like=True, frozen=True):
+    """What changes of one table; definition is given when it is new or changed.
+
+    Pages are named by (segment, offset). A dropped table loses everything.
+    """
+
+    table_id: int
+    definition: list[Any] | None = None
+    is_dropped: bool = False
+    pages_added: tuple[PageRef, ...] = ()
+    pages_removed: tuple[tuple[int, int], ...] = ()
+    bitmaps: tuple[tuple[int, int, BitmapRef], ...] = ()
+
+
+class Snapshot(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """The whole state; the first edit of every file and only there."""
+
+    state: ManifestState
+
+
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """What one checkpoint changed; segments are (number, length) of the new ones."""
+
+    lsn: tuple[int, int, int]
+    position: int
+    engine: bytes
+    next_table_id: int
+    segments: tuple[tuple[int, int], ...] = ()
+    tables: tuple[TableEdit, ...] = ()
+
+
+class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """A log file is about to be written; repeating the newest one has no effect."""
+
+    number: int
+    first_sequence: int
+
+
+class Compaction(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """Pages replaced by others with the same live rows."""
+
+    segments: tuple[tuple[int, int], ...]
+    tables: tuple[TableEdit, ...]
+
+
+class LogFilesDropped(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    """Log files that nothing needs any more."""
+
+    numbers: tuple[int, ...]
+
+
+class LogDurable(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Every frame up to this sequence is known durable."""
+
+    sequence: int
+
+
+Edit = Snapshot | Checkpoint | LogFileBegun | Compaction | LogFilesDropped | LogDurable
+_DECODER = msgspec.msgpack.Decoder(Edit)
+
+
+def apply_edit(state: ManifestState, edit: Edit) -> ManifestState:
+    """Return the state after the edit; InvariantViolation when it does not fit the state.
+
+    A segment that no page and no bitmap lies in any more leaves the state with the edit.
+    """
+    builder = _Builder(state)
+    builder.apply(edit)
+    return builder.state()
+
+
+class _Builder:
+    """A state while edits are applied; tables are thawed when an edit first touches them."""
+
+    def __init__(self, state: ManifestState) -> None:
+        self._state = state
+        self._segments = dict(state.segments)
+        self._next_segment = state.next_segment
+        self._thawed: dict[int, tuple[list[Any], dict[tuple[int, int], PageRef]]] = {}
+        self._dropped: set[int] = set()
+
+    def apply(self, edit: Edit) -> None:
+        state, replace = self._state, msgspec.structs.replace
+        match edit:
+            case Snapshot():
+                raise InvariantViolation(
+                    "manifest: a snapshot begins a file and stands nowhere else"
+                )
+            case LogFileBegun():
+                begun = (edit.number, edit.first_sequence)
+                newest = state.log_files[-1] if state.log_files else (0, 0)
+                if newest == begun:
+                    return
+                if newest[0] >= begun[0] or newest[1] > begun[1]:
+                    raise InvariantViolation(f"manifest: log file {begun} behind {newest}")
+                self._state = replace(state, log_files=(*state.log_files, begun))
+            case LogFilesDropped():
+                kept = tuple(item for item in state.log_files if item[0] not in edit.numbers)
+                self._state = replace(state, log_files=kept)
+            case LogDurable():
+                sequence = max(state.durable_sequence, edit.sequence)
+                self._state = replace(state, durable_sequence=sequence)
+            case Checkpoint():
+                if edit.lsn < state.checkpoint_lsn or edit.next_table_id < state.next_table_id:
+                    raise InvariantViolation(
+                        f"manifest: a checkpoint goes back: lsn {state.checkpoint_lsn} to "
+                        f"{edit.lsn}, next table {state.next_table_id} to {edit.next_table_id}"
+                    )
+                self._apply_pages(edit.segments, edit.tables)
+                self._state = replace(
+                    state,
+                    checkpoint_lsn=edit.lsn,
+                    position=edit.position,
+                    engine=edit.engine,
+                    next_table_id=edit.next_table_id,
+                )
+            case Compaction():
+                self._apply_pages(edit.segments, edit.tables)
+
+    def state(self) -> ManifestState:
+        tables = {
+            table_id: table
+            for table_id, table in self._state.tables.items()
+            if table_id not in self._dropped
+        }
+        for table_id, (definition, pages) in self._thawed.items():
+            ordered = sorted(pages.values(), key=lambda page: (page.run, page.low_key))
+            tables[table_id] = TableState(definition, tuple(ordered))
+        used = {page.segment for table in tables.values() for page in table.pages}
+        for table in tables.values():
+            used.update(page.bitmap.segment for page in table.pages if page.bitmap is not None)
+        if not used <= self._segments.keys():
+            missing = sorted(used - self._segments.keys())
+            raise InvariantViolation(f"manifest: pages in unlisted segments {missing}")
+        return msgspec.structs.replace(
+            self._state,
+            tables=tables,
+            segments={number: size for number, size in self._segments.items() if number in used},
+            next_segment=self._next_segment,
+        )
+
+    def _apply_pages(
+        self, segments: tuple[tuple[int, int], ...], edits: tuple[TableEdit, ...]
+    ) -> None:
+        for number, byte_count in segments:
+            if number < self._next_segment:
+                raise InvariantViolation(f"manifest: segment number {number} was used before")
+            self._segments[number] = byte_count
+            self._next_segment = number + 1
+        for edit in edits:
+            if edit.is_dropped:
+                self._thawed.pop(edit.table_id, None)
+                self._dropped.add(edit.table_id)
+            else:
+                self._apply_table(edit)
+
+    def _apply_table(self, edit: TableEdit) -> None:
+        table_id = edit.table_id
+        thawed = self._thawed.get(table_id)
+        if thawed is None:
+            table = self._state.tables.get(table_id)
+            if table_id in self._dropped or (table is None and edit.definition is None):
+                raise InvariantViolation(f"manifest: table {table_id} is not known")
+            pages = {(page.segment, page.offset): page for page in (table.pages if table else ())}
+            thawed = (table.definition if table else [], pages)
+        definition, pages = thawed
+        try:
+            for place in edit.pages_removed:
+                del pages[place]
+            for segment, offset, bitmap in edit.bitmaps:
+                page = pages[segment, offset]
+                pages[segment, offset] = msgspec.structs.replace(page, bitmap=bitmap)
+        except KeyError as error:
+            raise InvariantViolation(
+                f"manifest: table {table_id} has no page at {error.args[0]}"
+            ) from error
+        for page in edit.pages_added:
+            pages[page.segment, page.offset] = page
+        self._thawed[table_id] = (edit.definition or definition, pages)
+
+
+def _frame(offset: int, body: bytes) -> bytes:
+    head = _FRAME_MAGIC + len(body).to_bytes(4, "little")
+    crc = google_crc32c.value(offset.to_bytes(8, "little") + head + body)
+    return head + crc.to_bytes(4, "little") + body
+
+
+def _body_at(data: bytes, offset: int) -> bytes | None:
+    """Return the body of the valid frame at offset, None when there is none."""
+    if offset + _FRAME.size > len(data):
+        return None
+    magic, length, _ = _FRAME.unpack_from(data, offset)
+    end = offset + _FRAME.size + length
+    if magic != _FRAME_MAGIC or end > len(data):
+        return None
+    body = data[offset + _FRAME.size : end]
+    return body if data[offset:end] == _frame(offset, body) else None
+
+
+def _file_header() -> bytes:
+    head = _FILE_HEADER.pack(_FILE_MAGIC, _FILE_VERSION, 0)
+    return head + google_crc32c.value(head).to_bytes(4, "little")
+
+
+class _Tail(NamedTuple):
+    """The end of the manifest: what it says, and where the next edit goes."""
+
+    state: ManifestState
+    file: File
+    end: int
+    snapshot_bytes: int
+
+
+class Manifest:
+    """The open manifest of one tablespace.
+
+    Constant after __init__: disk, path. Under the mutex: _is_dirty (an append did not come to its
+    end, so its bytes are cut off before the next), _renaming, failure.
+    """
+
+    def __init__(self, disk: Disk, path: str, tail: _Tail) -> None:
+        self._disk = disk
+        self._path = path
+        self._mutex = new_mutex()
+        self._tail = tail
+        self._is_dirty = False
+        self._renaming: _Tail | None = None
+        self.failure: Error | None = None
+        self.rewrite_error: OSError | None = None
+        """Why the last rewrite was put off; edits go on in the old, longer file."""
+
+    @classmethod
+    def create(cls, disk: Disk, path: str, log_id: bytes) -> "Manifest":
+        """Write the manifest of an empty tablespace where there is none; durable on return."""
+        if disk.exists(path):
+            raise InvariantViolation(f"manifest {path} exists already")
+        tail = _write_new(disk, path, ManifestState(log_id))
+        disk.rename(f"{path}.new", path)
+        disk.sync_directory(_parent(path))
+        return cls(disk, path, tail)
+
+    @classmethod
+    def open(cls, disk: Disk, path: str) -> "Manifest":
+        """Read and verify; what was read is durable on return, and a torn tail is cut off."""
+        data = disk.read(path)
+        content = _read(data, path)
+        end = content.end
+        file = disk.open(path)
+        try:
+            # A process may have died between a rename or write and its sync: what we act upon
+            # must not vanish with the next power loss.
+            disk.sync_directory(_parent(path))
+            is_torn = len(data) > end + (_FRAME.size if content.is_sealed else 0)
+            if is_torn:
+                file.truncate(end)
+            if is_torn or not content.is_sealed:
+                file.sync()
+                file.write_at(end, _frame(end, b""))
+        except BaseException:
+            file.close()
+            raise
+        return cls(disk, path, _Tail(content.state, file, end, content.snapshot_bytes))
+
+    @property
+    def state(self) -> ManifestState:
+        return self._tail.state
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of the file up to its last edit."""
+        return self._tail.end
+
+    def append(self, edit: Edit) -> ManifestState:
+        """Make the edit durable and effective, return the new state.
+
+        DiskFullError: it had no effect and may be repeated. Any other OSError makes the manifest
+        unusable: it sets `failure`, raised now and ever after; whether the edit is effective is
+        decided by the next open. So it is after an interrupt, until the next append: what the
+        edit names must not be removed before.
+        """
+        if isinstance(edit, Snapshot):
+            raise InvariantViolation("manifest: a snapshot begins a file and stands nowhere else")
+        with self._mutex:
+            return self._append_or_fail(edit)
+
+    def close(self) -> None:
+        """Release the file; idempotent."""
+        self._tail.file.close()
+
+    def _append_or_fail(self, edit: Edit) -> ManifestState:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            return self._append(edit)
+        except OSError as error:
+            self.failure = OperationalError(
+                f"manifest {self._path}: {error}; whether the last change happened is decided "
+                "when the database is opened again",
+                hint="close the database, look after the disk, open it again",
+            )
+            raise self.failure from error
+
+    def _append(self, edit: Edit) -> ManifestState:
+        if self._renaming is not None:
+            self._finish_rename(self._renaming)
+        tail = self._tail
+        state = apply_edit(tail.state, edit)
+        body = msgspec.msgpack.encode(edit)
+        if self._is_dirty:
+            tail.file.truncate(tail.end)
+            tail.file.sync()
+        self._is_dirty = True
+        try:
+            tail.file.write_at(tail.end, _frame(tail.end, body))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DiskFullError(f"manifest {self._path}: no space left on the disk") from error
+        tail.file.sync()
+        end = tail.end + _FRAME.size + len(body)
+        self._tail = tail = tail._replace(state=state, end=end)
+        self._is_dirty = False
+        with suppress(OSError):  # a seal is a help for the reader, not a promise
+            tail.file.write_at(end, _frame(end, b""))
+        if end > max(_REWRITE_BYTES_MIN, _REWRITE_FACTOR * tail.snapshot_bytes):
+            self._rewrite(tail)
+        return state
+
+    def _rewrite(self, tail: _Tail) -> None:
+        try:
+            fresh = _write_new(self._disk, self._path, tail.state)
+        except OSError as error:
+            # The edit is durable in the old file. Try again when it has doubled.
+            self.rewrite_error = error
+            self._tail = tail._replace(snapshot_bytes=max(tail.snapshot_bytes, tail.end // 2))
+            return
+        self._renaming = fresh
+        self._finish_rename(fresh)
+
+    def _finish_rename(self, fresh: _Tail) -> None:
+        """Repeatable until _renaming is None: the next append finishes what was interrupted."""
+        if self._disk.exists(f"{self._path}.new"):
+            self._disk.rename(f"{self._path}.new", self._path)
+        self._disk.sync_directory(_parent(self._path))
+        old = self._tail.file
+        self._tail = fresh
+        self._renaming = None
+        self.rewrite_error = None
+        if old is not fresh.file:
+            old.close()
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _write_new(disk: Disk, path: str, state: ManifestState) -> _Tail:
+    """Write and sync path.new with the state as its snapshot; the caller renames it."""
+    new_path = f"{path}.new"
+    with suppress(FileNotFoundError):
+        disk.unlink(new_path)
+    header = _file_header()
+    data = header + _frame(len(header), msgspec.msgpack.encode(Snapshot(state)))
+    file = disk.open(new_path, create=True, exclusive=True)
+    try:
+        file.write_at(0, data + _frame(len(data), b""))
+        file.sync()
+    except BaseException:
+        file.close()
+        raise
+    return _Tail(state, file, len(data), len(data))
+
+
+class _Content(NamedTuple):
+    """What a manifest's file says; end is where its last edit ends."""
+
+    state: ManifestState
+    end: int
+    snapshot_bytes: int
+    is_sealed: bool
+
+
+def _read(data: bytes, path: str) -> _Content:
+    header = _file_header()
+    offset = len(header)
+    if data[:offset] != header:
+        raise _damage(path, 0, f"expected header {header.hex()}, found {data[:offset].hex()}")
+    builder: _Builder | None = None
+    snapshot_bytes = 0
+    try:
+        while body := _body_at(data, offset):
+            edit = _DECODER.decode(body)
+            if builder is not None:
+                builder.apply(edit)
+            elif isinstance(edit, Snapshot):
+                builder = _Builder(edit.state)
+                snapshot_bytes = offset + _FRAME.size + len(body)
+            else:
+                raise InvariantViolation("expected a snapshot first")
+            offset += _FRAME.size + len(body)
+        if builder is None:
+            raise _damage(path, offset, "expected a whole snapshot, found none")
+        state = builder.state()
+    except (msgspec.DecodeError, InvariantViolation) as error:
+        raise _damage(path, offset, f"an edit does not fit: {error}") from error
+    is_sealed = _body_at(data, offset) == b""
+    position = data.find(_FRAME_MAGIC, offset + (_FRAME.size if is_sealed else 1))
+    while position >= 0:
+        if _body_at(data, position) is not None:
+            raise _damage(
+                path, offset, f"expected a whole edit; a later valid one is at {position}"
+            )
+        position = data.find(_FRAME_MAGIC, position + 1)
+    return _Content(state, offset, snapshot_bytes, is_sealed)
+
+
+def _damage(path: str, offset: int, problem: str) -> CorruptionError:
+    return CorruptionError(
+        f"damaged manifest {path} at offset {offset}: {problem}",
+        hint="restore the directory from a copy; the file does not hold what was written",
+    )

@@ -1,0 +1,546 @@
+"""Page: at most page_rows_max rows of one table, by column, in Arrow's buffer layout, immutable.
+
+Rows stand in key order, each key once. All numbers are little-endian; docs/formats/page.md:
+
+    offset  width  type   meaning
+    0       4      bytes  magic "HDPG"
+    4       2      u16    format version, 1
+    6       2      u16    zero
+    8       4      u32    header length h
+    12      4      u32    length of the whole page, a multiple of 64
+    16      4      u32    row count, at least 1
+    20      4      u32    CRC32C of bytes 0 to 20 and of 24 to the data area
+    24      h      bytes  header: msgpack of PageHeader
+    a = 24 + h up to the next multiple of 64: the data area, buffers at multiples of 64
+
+A buffer is [offset from a, length, CRC32C]; the CRC covers the zero padding behind it too, so that
+every byte of a page is under one. It is verified when the buffer is first touched. A reader's
+methods raise CorruptionError (file, offset) and may be called from any thread.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import lt
+from struct import Struct
+from typing import Any, NamedTuple, cast
+
+import google_crc32c
+import msgspec
+
+from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.limits import buffer_alignment_bytes, page_bytes_max, page_rows_max
+from herdpy.model.keys import encode_key, float_order
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Kind, Physical, Row, SqlType
+from herdpy.storage.column import (
+    WIDTHS,
+    ColumnBuffers,
+    Layout,
+    Reader,
+    encode_values,
+    int128,
+    layout_of,
+    nullable,
+    numbers,
+    pack_bits,
+    value_reader,
+    zone_of,
+)
+
+if sys.byteorder != "little":
+    raise ImportError("herdpy.storage maps little-endian pages; this machine is big-endian")
+
+_MAGIC = b"HDPG"
+_VERSION = 1
+_PRELUDE = Struct("<4sHHIII")
+_PRELUDE_BYTES = 24
+_COLUMN_OVERHEAD_BYTES = 512
+"""More than a column's share of header, zones and padding; see split_rows."""
+
+
+class ColumnHeader(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One column of a page; buffers are validity (only when null_count > 0), then the data's.
+
+    low and high bound every value that is neither NULL nor NaN; None is no bound. INT128 bounds
+    are 16 bytes.
+    """
+
+    id: int
+    kind: int
+    layout: int
+    is_dictionary: bool
+    null_count: int
+    has_nan: bool
+    low: Any
+    high: Any
+    buffers: list[tuple[int, int, int]]
+
+
+class PageHeader(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The header. key_index: sorted u32 CRC32Cs of the keys' bytes, u16 row of each; or nothing."""
+
+    table_id: int
+    columns: list[ColumnHeader]
+    key_index: list[tuple[int, int, int]]
+
+
+class BuiltPage(NamedTuple):
+    """A page ready to be written, with its first and last key as bytes."""
+
+    data: bytes
+    row_count: int
+    low_key: bytes
+    high_key: bytes
+
+
+def aligned(byte_count: int) -> int:
+    """Return byte_count rounded up to the alignment of buffers."""
+    return -(-byte_count // buffer_alignment_bytes) * buffer_alignment_bytes
+
+
+def key_kinds(table: Table) -> tuple[Kind, ...]:
+    """Return the kinds of the key's columns."""
+    return tuple(table.columns[ordinal].type.kind for ordinal in table.key)
+
+
+def _integer_key(table: Table) -> int | None:
+    """Return the key's ordinal when the key is one column held as int32 or int64."""
+    if len(table.key) != 1:
+        return None
+    (ordinal,) = table.key
+    layout = layout_of(table.columns[ordinal].type)
+    return ordinal if layout in (Layout.INT32, Layout.INT64) else None
+
+
+# --- building ------------------------------------------------------------------------------------
+
+
+def split_rows(table: Table, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Cut rows into pieces that build_page accepts: by count, and by bytes before encoding."""
+    layouts = [layout_of(column.type) for column in table.columns]
+    strings = [ordinal for ordinal, layout in enumerate(layouts) if layout is Layout.BYTES]
+    row_bytes = sum(WIDTHS.get(layout, 5) for layout in layouts) + 7 + len(layouts) // 8
+    room = page_bytes_max - 1024 - _COLUMN_OVERHEAD_BYTES * len(layouts)
+    start, used = 0, 0
+    for index, row in enumerate(rows):
+        size = row_bytes
+        for ordinal in strings:
+            value = cast("str | bytes | None", row[ordinal])
+            if value:
+                # Four bytes are a character's most; only long strings are worth encoding for it.
+                is_long = isinstance(value, str) and len(value) > 1024
+                size += len(cast(str, value).encode()) if is_long else 4 * len(value)
+        if index > start and (index - start == page_rows_max or used + size > room):
+            yield rows[start:index]
+            start, used = index, 0
+        used += size
+    if start < len(rows):
+        yield rows[start:]
+
+
+def build_page(table: Table, rows: Sequence[Row]) -> BuiltPage:
+    """Return the page of these rows, which ascend by key; InvariantViolation if they do not."""
+    if not 0 < len(rows) <= page_rows_max:
+        raise InvariantViolation(f"page: expected 1 to {page_rows_max} rows, found {len(rows)}")
+    heap = _Heap()
+    headers: list[ColumnHeader] = []
+    columns = list(zip(*rows, strict=True))
+    for column, values in zip(table.columns, columns, strict=True):
+        try:
+            headers.append(_encode_column(column.id, column.type, values, heap))
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise InvariantViolation(
+                f'page: column "{column.name}" of table "{table.name}" holds a value '
+                f"that is not physical {column.type}: {error}"
+            ) from error
+    kinds = key_kinds(table)
+    index: list[tuple[int, int, int]] = []
+    ordinal = _integer_key(table)
+    if ordinal is None:
+        keys = [table.key_of(row) for row in rows]
+        hashes = [google_crc32c.value(encode_key(key, kinds)) for key in keys]
+        pairs = sorted((value << 16) | row for row, value in enumerate(hashes))
+        index.append(heap.add(array("I", [pair >> 16 for pair in pairs]).tobytes()))
+        index.append(heap.add(array("H", [pair & 0xFFFF for pair in pairs]).tobytes()))
+    else:
+        keys = columns[ordinal]
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise InvariantViolation(f'page: rows of table "{table.name}" do not ascend by key')
+    header = msgspec.msgpack.encode(PageHeader(table.id, headers, index))
+    area = aligned(_PRELUDE_BYTES + len(header))
+    total = area + heap.byte_count
+    if total > page_bytes_max:
+        raise InvariantViolation(f"page: expected at most {page_bytes_max} bytes, found {total}")
+    prelude = _PRELUDE.pack(_MAGIC, _VERSION, 0, len(header), total, len(rows))
+    rest = header.ljust(area - _PRELUDE_BYTES, b"\0")
+    crc = google_crc32c.value(prelude + rest).to_bytes(4, "little")
+    return BuiltPage(
+        b"".join([prelude, crc, rest, *heap.parts]),
+        len(rows),
+        encode_key(table.key_of(rows[0]), kinds),
+        encode_key(table.key_of(rows[-1]), kinds),
+    )
+
+
+class _Heap:
+    """Collects the buffers of a page under construction."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.byte_count = 0
+
+    def add(self, data: bytes) -> tuple[int, int, int]:
+        padded = data.ljust(aligned(len(data)), b"\0")
+        entry = (self.byte_count, len(data), google_crc32c.value(padded))
+        self.parts.append(padded)
+        self.byte_count += len(padded)
+        return entry
+
+
+_FILLERS: dict[Kind, Physical] = {Kind.BOOLEAN: False, Kind.TEXT: "", Kind.BYTEA: b""}
+
+
+def _encode_column(
+    column_id: int, sql_type: SqlType, values: tuple[Physical, ...], heap: _Heap
+) -> ColumnHeader:
+    layout = layout_of(sql_type)
+    buffers: list[tuple[int, int, int]] = []
+    present: Sequence[Any] = values
+    filled: Sequence[Any] = values
+    null_count = 0
+    try:  # nearly every column has no NULL, and encoding finds out for nothing
+        data = encode_values(layout, sql_type.kind, filled)
+    except TypeError:
+        flags = bytes([value is not None for value in values])
+        null_count = flags.count(0)
+        if not null_count:
+            raise
+        buffers.append(heap.add(pack_bits(flags)))
+        present = [value for value in values if value is not None]
+        filler = _FILLERS.get(sql_type.kind, 0)
+        filled = [filler if value is None else value for value in values]
+        data = encode_values(layout, sql_type.kind, filled)
+    is_dictionary = False
+    if sql_type.kind is Kind.TEXT:
+        distinct = dict.fromkeys(present)
+        if 0 < len(distinct) <= len(values) // 4:
+            is_dictionary = True
+            position = {value: index for index, value in enumerate(distinct)}
+            indices = array("i", [position.get(value, 0) for value in filled])
+            data = [indices.tobytes(), *encode_values(layout, Kind.TEXT, list(distinct))]
+            present = list(distinct)
+    buffers.extend(heap.add(part) for part in data)
+    has_nan, low, high = zone_of(layout, present)
+    return ColumnHeader(
+        column_id,
+        sql_type.kind.value,
+        layout,
+        is_dictionary,
+        null_count,
+        has_nan,
+        low,
+        high,
+        buffers,
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+_HEADER_DECODER = msgspec.msgpack.Decoder(PageHeader)
+
+
+class Page:
+    """A reader of one page; nothing is checked or decoded before it is needed.
+
+    Constant after __init__: buffer, table, where, base_offset. What is decoded is kept, by one
+    assignment each; two threads that decode the same thing at once get equal results.
+    """
+
+    __slots__ = (
+        "_area",
+        "_columns",
+        "_expected_rows",
+        "_finder",
+        "_header",
+        "_key_at",
+        "_readers",
+        "_row_at",
+        "_row_count",
+        "arrow_cache",
+        "base_offset",
+        "buffer",
+        "table",
+        "where",
+    )
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        table: Table,
+        *,
+        where: str,
+        base_offset: int = 0,
+        row_count: int | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.table = table
+        self.where = where
+        self.base_offset = base_offset
+        self.arrow_cache: dict[Any, Any] = {}
+        """Arrays over this page's buffers, filled by storage/arrow.py."""
+        self._expected_rows = row_count
+        self._header: PageHeader | None = None
+        self._columns: dict[int, ColumnHeader] = {}
+        self._area = 0
+        self._row_count = 0
+        self._readers: list[Reader | None] = [None] * len(table.columns)
+        self._row_at: tuple[Callable[[int], Physical], ...] | None = None
+        self._key_at: Callable[[int], Key] | None = None
+        self._finder: Callable[[Key], int] | None = None
+
+    @property
+    def row_count(self) -> int:
+        if self._header is None:
+            self._open()
+        return self._row_count
+
+    def find(self, key: Key) -> int:
+        """Return the row of a whole canonical key, -1 when it is not here."""
+        finder = self._finder
+        if finder is None:
+            finder = self._finder = self._make_finder()
+        return finder(key)
+
+    def row(self, index: int) -> Row:
+        readers = self._row_at
+        if readers is None:
+            readers = tuple([self._reader(ordinal).at for ordinal in range(len(self._readers))])
+            self._row_at = readers
+        return tuple([at(index) for at in readers])
+
+    def rows(self, start: int, stop: int) -> list[Row]:
+        """Return rows start to stop (exclusive), decoded column by column."""
+        slices = [self._reader(i).slice(start, stop) for i in range(len(self._readers))]
+        return list(zip(*slices, strict=True))
+
+    def key(self, index: int) -> Key:
+        """Return the canonical key of one row; reads the key's columns only."""
+        key_at = self._key_at
+        if key_at is None:
+            key_at = self._key_at = self._make_key_at()
+        return key_at(index)
+
+    def lower_bound(self, bound: Key, is_inclusive: bool) -> int:
+        """Return the first row not before a key or prefix; exclusive: the first past all with it.
+
+        For an upper bound the end of the range is lower_bound(high, not high_inclusive).
+        """
+        width = len(bound)
+        search = bisect_left if is_inclusive else bisect_right
+        return search(range(self.row_count), bound, key=lambda index: self.key(index)[:width])
+
+    def null_count(self, ordinal: int) -> int:
+        header = self._column_header(ordinal)
+        if header is not None:
+            return header.null_count
+        return self.row_count if self.table.columns[ordinal].default is None else 0
+
+    def zone(self, ordinal: int) -> tuple[Physical, Physical] | None:
+        """Return (low, high) around every value; high None: no upper bound. None: not known.
+
+        NULLs are not looked at; a column of nothing but NULLs has no zone. The bounds of strings
+        are cut to 32 bytes and may lie outside of the values.
+        """
+        header = self._column_header(ordinal)
+        if header is None:
+            default = self.table.columns[ordinal].default
+            return None if default is None or default != default else (default, default)
+        if header.low is None:
+            return None
+        if header.layout == Layout.INT128:
+            return int128(header.low), int128(header.high)
+        return header.low, header.high
+
+    def may_hold(self, ordinal: int, low: Physical, high: Physical) -> bool:
+        """Return False only if surely no row has low <= column <= high (None = open)."""
+        zone = self.zone(ordinal)
+        if zone is None:
+            # NULLs alone answer no comparison; NaNs alone have no zone either, but may.
+            return self.null_count(ordinal) < self.row_count
+        least, most = cast("tuple[Any, Any]", zone)
+        if high is not None and least > high:
+            return False
+        return low is None or most is None or not most < low
+
+    def buffers(self, ordinal: int) -> ColumnBuffers | None:
+        """Return the verified buffers of a column, None when the page does not have it."""
+        header = self._column_header(ordinal)
+        if header is None:
+            return None
+        views = [self._buffer(entry) for entry in header.buffers]
+        validity = views.pop(0) if header.null_count else None
+        layout = Layout(header.layout)
+        count = self._row_count
+        sizes = [(count + 7) // 8] if layout is Layout.BITS else [count * WIDTHS.get(layout, 4)]
+        if layout is Layout.BYTES:
+            if header.is_dictionary:
+                sizes.append(len(views[1]) if len(views) == 3 else -1)
+            else:
+                sizes[0] += 4
+            sizes.append(len(views[-1]))
+        if [len(view) for view in views] != sizes:
+            raise self._damage(0, f"column {header.id} does not have the buffers of its layout")
+        return ColumnBuffers(layout, header.is_dictionary, header.null_count, validity, views)
+
+    def is_dictionary(self, ordinal: int) -> bool:
+        header = self._column_header(ordinal)
+        return header is not None and header.is_dictionary
+
+    # --- inside ---
+
+    def _damage(self, offset: int, problem: str) -> CorruptionError:
+        return CorruptionError(
+            f"damaged page in {self.where} at offset {self.base_offset + offset}: {problem}",
+            hint="restore the directory from a copy; the file does not hold what was written",
+        )
+
+    def _open(self) -> PageHeader:
+        buffer = self.buffer
+        if len(buffer) < _PRELUDE_BYTES:
+            raise self._damage(0, f"expected at least {_PRELUDE_BYTES} bytes, found {len(buffer)}")
+        magic, version, _, header_length, total, row_count = _PRELUDE.unpack_from(buffer)
+        if magic != _MAGIC:
+            raise self._damage(0, f"expected magic {_MAGIC!r}, found {magic!r}")
+        area = aligned(_PRELUDE_BYTES + header_length)
+        if total != len(buffer) or area > total:
+            raise self._damage(8, f"expected {len(buffer)} bytes, found {total} (header {area})")
+        covered = bytes(buffer[:20]) + bytes(buffer[_PRELUDE_BYTES:area])
+        expected = int.from_bytes(buffer[20:24], "little")
+        found = google_crc32c.value(covered)
+        if found != expected:
+            raise self._damage(20, f"header CRC: expected {expected:08x}, found {found:08x}")
+        if version != _VERSION:
+            raise self._damage(4, f"expected format version {_VERSION}, found {version}")
+        try:
+            header = _HEADER_DECODER.decode(buffer[_PRELUDE_BYTES : _PRELUDE_BYTES + header_length])
+        except msgspec.DecodeError as error:
+            raise self._damage(_PRELUDE_BYTES, f"malformed header: {error}") from error
+        if header.table_id != self.table.id:
+            raise self._damage(
+                _PRELUDE_BYTES, f"expected table {self.table.id}, found {header.table_id}"
+            )
+        if row_count != (self._expected_rows or row_count):
+            raise self._damage(16, f"expected {self._expected_rows} rows, found {row_count}")
+        self._area = area
+        self._row_count = row_count
+        self._columns = {column.id: column for column in header.columns}
+        self._header = header  # last: whoever sees it sees the rest
+        return header
+
+    def _column_header(self, ordinal: int) -> ColumnHeader | None:
+        if self._header is None:
+            self._open()
+        column = self.table.columns[ordinal]
+        header = self._columns.get(column.id)
+        if header is not None and (
+            header.kind != column.type.kind.value or header.layout != layout_of(column.type)
+        ):
+            raise self._damage(
+                _PRELUDE_BYTES,
+                f'column "{column.name}": expected {column.type}, found kind {header.kind} '
+                f"in layout {header.layout}",
+            )
+        return header
+
+    def _buffer(self, entry: tuple[int, int, int]) -> memoryview:
+        offset, length, expected = entry
+        start = self._area + offset
+        stop = start + aligned(length)
+        if stop > len(self.buffer):
+            raise self._damage(start, f"buffer of {length} bytes ends behind the page")
+        found = google_crc32c.value(bytes(self.buffer[start:stop]))
+        if found != expected:
+            raise self._damage(start, f"buffer CRC: expected {expected:08x}, found {found:08x}")
+        return self.buffer[start : start + length]
+
+    def _reader(self, ordinal: int) -> Reader:
+        reader = self._readers[ordinal]
+        if reader is None:
+            reader = self._readers[ordinal] = self._make_reader(ordinal)
+        return reader
+
+    def _make_reader(self, ordinal: int) -> Reader:
+        buffers = self.buffers(ordinal)
+        column = self.table.columns[ordinal]
+        if buffers is None:
+            default = column.default
+            return Reader(lambda _index: default, lambda start, stop: [default] * (stop - start))
+        reader = value_reader(buffers, column.type.kind)
+        return reader if buffers.validity is None else nullable(reader, buffers.validity)
+
+    def _make_key_at(self) -> Callable[[int], Key]:
+        parts = [
+            (self._reader(ordinal).at, self.table.columns[ordinal].type.kind is Kind.DOUBLE)
+            for ordinal in self.table.key
+        ]
+        if len(parts) == 1 and not parts[0][1]:
+            at = cast("Callable[[int], Any]", parts[0][0])
+            return lambda index: (at(index),)
+
+        def key_at(index: int) -> Key:
+            values = [
+                float_order(cast(float, at(index))) if is_double else at(index)
+                for at, is_double in parts
+            ]
+            return cast(Key, tuple(values))
+
+        return key_at
+
+    def _make_finder(self) -> Callable[[Key], int]:
+        header = self._header or self._open()
+        ordinal = _integer_key(self.table)
+        if ordinal is not None:
+            buffers = self.buffers(ordinal)
+            if buffers is None or buffers.validity is not None:
+                raise self._damage(_PRELUDE_BYTES, "the key's column is missing or has NULLs")
+            return _integer_finder(numbers(buffers))
+        if len(header.key_index) != 2:
+            raise self._damage(_PRELUDE_BYTES, "the index of the keys is missing")
+        hashes = self._buffer(header.key_index[0]).cast("I")
+        places = self._buffer(header.key_index[1]).cast("H")
+        if not len(hashes) == len(places) == self._row_count:
+            raise self._damage(_PRELUDE_BYTES, "the index of the keys has not one entry per row")
+        kinds = key_kinds(self.table)
+
+        def find(key: Key) -> int:
+            wanted = google_crc32c.value(encode_key(key, kinds))
+            for position in range(bisect_left(hashes, wanted), len(hashes)):
+                if hashes[position] != wanted:
+                    break
+                if self.key(places[position]) == key:
+                    return places[position]
+            return -1
+
+        return find
+
+
+def _integer_finder(view: memoryview) -> Callable[[Key], int]:
+    last = len(view) - 1
+    low, high = view[0], view[last]
+    span = max(high - low, 1)
+
+    def find(key: Key) -> int:
+        (value,) = cast("tuple[int]", key)
+        if not low <= value <= high:
+            return -1
+        # Keys are often dense: the straight line through the ends hits at once.
+        guess = (value - low) * last // span
+        if view[guess] == value:
+            return guess
+        index = bisect_left(view, value)
+        return index if view[index] == value else -1
+
+    return find

@@ -1,0 +1,181 @@
+"""Segment: a file of pages and deletion bitmaps, written once, synced, then listed and mapped.
+
+docs/formats/segment.md. The file header, 64 bytes, little-endian; parts follow at multiples of 64:
+
+    offset  width  type   meaning
+    0       8      bytes  magic "HERDPSEG"
+    8       2      u16    format version, 1
+    10      2      u16    zero
+    12      4      u32    CRC32C of bytes 0 to 12 and 16 to 64
+    16      8      u64    segment number
+    24      40     bytes  zero
+
+A deletion bitmap has one bit for each row of a page, lowest first; 1 is dead:
+
+    0       4      bytes  magic "HDBM"
+    4       4      u32    row count of the page
+    8       4      u32    number of dead rows
+    12      4      u32    CRC32C of bytes 0 to 12 and 16 to the end, padding included
+    16      n      bytes  bits, then zeros up to a multiple of 64
+"""
+
+import errno
+from contextlib import suppress
+from struct import Struct
+
+import google_crc32c
+
+from bookie.runtime.interfaces import Disk
+from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.storage.page import aligned
+
+_HEADER = Struct("<8sHHIQ40s")
+_MAGIC = b"HERDPSEG"
+_VERSION = 1
+_BITMAP = Struct("<4sIII")
+_BITMAP_MAGIC = b"HDBM"
+_FLUSH_BYTES = 4 * 1024 * 1024
+_HINT = "restore the directory from a copy; the file does not hold what was written"
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{number:08d}.segment"
+
+
+def _header(number: int) -> bytes:
+    blank = _HEADER.pack(_MAGIC, _VERSION, 0, 0, number, bytes(40))
+    crc = google_crc32c.value(blank[:12] + blank[16:])
+    return _HEADER.pack(_MAGIC, _VERSION, 0, crc, number, bytes(40))
+
+
+class SegmentWriter:
+    """Writes a new segment. The number must not be in use; a leftover of a crash is replaced.
+
+    Any method may raise OSError; then call abandon().
+    """
+
+    def __init__(self, disk: Disk, path: str, number: int) -> None:
+        self._disk = disk
+        self._path = path
+        with suppress(FileNotFoundError):
+            disk.unlink(path)  # not truncated: somebody may still have it mapped
+        self._file = disk.open(path, create=True, exclusive=True)
+        self._pending: list[bytes] = [_header(number)]
+        self._written = 0
+        self._end = _HEADER.size
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """Add one part and return its (offset, length); the offset is a multiple of 64."""
+        offset = self._end
+        self._pending.append(data.ljust(aligned(len(data)), b"\0"))
+        self._end = offset + len(self._pending[-1])
+        if self._end - self._written >= _FLUSH_BYTES:
+            self._flush()
+        return offset, len(data)
+
+    def finish(self) -> int:
+        """Sync the file and return its length; the caller syncs the directory."""
+        self._flush()
+        self._file.sync()
+        self._file.close()
+        return self._end
+
+    def abandon(self) -> None:
+        """Remove the file as far as the disk lets us."""
+        self._file.close()
+        with suppress(OSError):  # unlisted: the next owner of the number replaces it
+            self._disk.unlink(self._path)
+
+    def _flush(self) -> None:
+        data = b"".join(self._pending)
+        self._file.write_at(self._written, data)
+        self._pending = []
+        self._written += len(data)
+
+
+class Segment:
+    """A mapped segment; every view handed out keeps the mapping alive, also after unlink."""
+
+    __slots__ = ("_mapping", "_view", "number", "path")
+
+    def __init__(self, number: int, path: str, mapping: object, view: memoryview) -> None:
+        self.number = number
+        self.path = path
+        self._mapping = mapping
+        self._view = view
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, number: int, byte_count: int) -> "Segment":
+        """Map a listed segment; CorruptionError if it is missing, too short or another one."""
+        try:
+            found = disk.size(path)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise CorruptionError(
+                f"segment {path} is missing: expected {byte_count} bytes", hint=_HINT
+            ) from error
+        if found < byte_count or byte_count < _HEADER.size:
+            raise CorruptionError(
+                f"segment {path} is shorter than the manifest says: "
+                f"expected {byte_count}, found {found} bytes (offset {found})",
+                hint=_HINT,
+            )
+        mapping = disk.map(path, byte_count)
+        view = mapping.view
+        header = bytes(view[: _HEADER.size])
+        if header != _header(number):
+            magic, version, _, _, other, _ = _HEADER.unpack(header)
+            raise CorruptionError(
+                f"segment {path}, offset 0: expected the header of segment {number}, version "
+                f"{_VERSION}, found {magic!r}, version {version}, number {other}",
+                hint=_HINT,
+            )
+        return cls(number, path, mapping, view)
+
+    @property
+    def byte_count(self) -> int:
+        return len(self._view)
+
+    def part(self, offset: int, length: int) -> memoryview:
+        """Return the bytes of one part; its own CRCs are not checked here."""
+        if offset < _HEADER.size or offset % 64 or offset + length > len(self._view):
+            raise CorruptionError(
+                f"segment {self.path}, offset {offset}: the manifest names a part of {length} "
+                f"bytes, but the segment has {len(self._view)}",
+                hint=_HINT,
+            )
+        return self._view[offset : offset + length]
+
+    def bitmap(self, offset: int, length: int, row_count: int, dead_count: int) -> bytes:
+        """Return the verified bits of a deletion bitmap."""
+        data = bytes(self.part(offset, length))
+        if len(data) != aligned(_BITMAP.size + (row_count + 7) // 8):
+            found = f"{length} bytes"
+        else:
+            magic, rows, dead, crc = _BITMAP.unpack_from(data)
+            bits = data[_BITMAP.size : _BITMAP.size + (row_count + 7) // 8]
+            if (
+                magic == _BITMAP_MAGIC
+                and crc == google_crc32c.value(data[:12] + data[16:])
+                and (rows, dead) == (row_count, dead_count)
+                and int.from_bytes(bits, "little").bit_count() == dead_count
+            ):
+                return bits
+            found = f"{magic!r}, {rows} rows, {dead} dead, CRC {crc:08x}"
+        raise CorruptionError(
+            f"damaged deletion bitmap in {self.path} at offset {offset}: expected {row_count} "
+            f"rows, {dead_count} dead, found {found}",
+            hint=_HINT,
+        )
+
+
+def build_bitmap(bits: bytes, row_count: int, dead_count: int) -> bytes:
+    """Return the bytes of a deletion bitmap, padded."""
+    if int.from_bytes(bits, "little").bit_count() != dead_count:
+        raise InvariantViolation(f"deletion bitmap: expected {dead_count} dead rows")
+    blank = _BITMAP.pack(_BITMAP_MAGIC, row_count, dead_count, 0)
+    rest = bits.ljust(aligned(_BITMAP.size + len(bits)) - _BITMAP.size, b"\0")
+    crc = google_crc32c.value(blank[:12] + rest)
+    return _BITMAP.pack(_BITMAP_MAGIC, row_count, dead_count, crc) + rest

@@ -1,0 +1,104 @@
+"""What every test gets: a seed, hypothesis settings, a check that nothing of ours is left."""
+
+import gc
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+_SEED_VARIABLE = "HERDPY_SEED"
+_FOREIGN_THREADS = ("pytest_timeout", "MainThread", "Dummy")
+
+hypothesis.settings.register_profile(
+    "herdpy",
+    max_examples=int(os.environ.get("HERDPY_EXAMPLES", "100")),
+    deadline=None,  # no real time in tests
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("herdpy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Set in the controller before it starts workers, which inherit it.
+    os.environ.setdefault(_SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    value = os.environ[_SEED_VARIABLE]
+    return f"seed: {value} (repeat with {_SEED_VARIABLE}={value})"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run, printed in the header; tests that draw chance begin with it."""
+    return int(os.environ[_SEED_VARIABLE])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.when == "call":
+        item.stash[_has_passed] = report.passed
+        if report.failed:
+            value = os.environ[_SEED_VARIABLE]
+            report.sections.append(
+                ("seed", f"{_SEED_VARIABLE}={value} python -m pytest '{item.nodeid}'")
+            )
+    return report
+
+
+_has_passed = pytest.StashKey[bool]()
+
+
+def open_files(below: Path) -> set[tuple[str, str]]:
+    """Return (descriptor, path) of this process's open files below a folder; Linux only."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.is_dir():
+        return set()
+    found: set[tuple[str, str]] = set()
+    for name in os.listdir(descriptors):
+        try:
+            target = os.readlink(descriptors / name)
+        except OSError:  # the descriptor of this very listing
+            continue
+        if target.startswith(f"{below}{os.sep}"):
+            found.add((name, target))
+    return found
+
+
+def live_threads() -> set[threading.Thread]:
+    return {
+        thread for thread in threading.enumerate() if not thread.name.startswith(_FOREIGN_THREADS)
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Fail a test that leaves a thread, or an open file below pytest's folders, behind (I14)."""
+    folder = tmp_path_factory.getbasetemp().resolve()
+    threads_before, files_before = live_threads(), open_files(folder)
+    yield
+    if not request.node.stash.get(_has_passed, False):
+        return  # the traceback keeps the frames of a failed test, and with them what they opened
+    if live_threads() - threads_before or open_files(folder) - files_before:
+        gc.collect()
+        threads = live_threads() - threads_before
+        left = [f"thread {thread.name}" for thread in threads if thread.is_alive()]
+        left += [f"file {path}" for _, path in sorted(open_files(folder) - files_before)]
+        if left:
+            pytest.fail(f"left behind: {', '.join(left)}")
+
+
+@pytest.fixture
+def in_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the current one while the test runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
+    return tmp_path

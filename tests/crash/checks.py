@@ -1,0 +1,160 @@
+"""Checks: what must be true of a database between two statements, and right after recovery."""
+
+import random
+
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.database import Database
+from herdpy.engine.digest import state_digest
+from herdpy.engine.recovery import replay_log
+from herdpy.engine.settings import Settings
+from herdpy.engine.state import State
+from herdpy.engine.tablespace import Tablespace
+from herdpy.log.file_replay import LogReader
+from herdpy.log.log_files import LogFile
+from herdpy.log.memory_log import MemoryLog
+from herdpy.log.record import Begin, Commit, Rollback, TransactionId, decode
+from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.storage.manifest import ManifestState
+from tests.crash.model import SHAPES, Model
+from tests.crash.world import content_of
+from tests.sim.clock import SimulatedClock
+
+
+def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
+    """Return what a fresh reader finds behind `after` in the listed files; writes what is queued."""
+    database.tablespace.log.write()
+    listed = database.manifest.state
+    reader = LogReader(
+        database.disk,
+        [LogFile("default/log", number, first) for number, first in listed.log_files],
+        log_id=listed.log_id,
+        after=after,
+        known_durable_sequence=0,
+    )
+    return list(reader.records())
+
+
+def check_open_transactions(database: Database) -> None:
+    """I4: what the log shows open is what the engine has open: no end goes unlogged."""
+    listed = database.manifest.state
+    shown: set[TransactionId] = set()
+    for tx in open_at_checkpoint(listed):
+        shown.add(tx)
+    for _, data in read_log(database, Lsn(*listed.checkpoint_lsn)):
+        record = decode(data)
+        if isinstance(record, Begin):
+            shown.add(record.tx)
+        elif isinstance(record, Commit | Rollback):
+            shown.discard(record.tx)
+    found = set(database.tablespace.applier.transactions)
+    assert found == shown, (
+        f"I4: open in the engine but not in the log: {sorted(found - shown)}; "
+        f"open in the log but not in the engine: {sorted(shown - found)}"
+    )
+
+
+def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:
+    import msgspec
+
+    from herdpy.engine.checkpoint import EngineState
+
+    if not listed.engine:
+        return []
+    engine = msgspec.msgpack.decode(listed.engine, type=EngineState)
+    return [transaction.id for transaction in engine.transactions]
+
+
+def check_recovered(database: Database) -> None:
+    """After recovery nothing is open, nobody holds or waits for a lock, nothing is registered."""
+    tablespace = database.tablespace
+    assert not tablespace.applier.transactions, "a transaction is open after recovery"
+    assert not tablespace.locks.held(), f"locks after recovery: {tablespace.locks.held()}"
+    assert not len(tablespace.registry), "snapshots registered after recovery"
+    check_open_transactions(database)
+
+
+def check_reads(database: Database, rng: random.Random, model: Model, *, with_vector: bool) -> None:
+    """Points, ranges and, if asked, the vector path show the same rows as the full scan."""
+    tablespace = database.tablespace
+    snapshot = tablespace.snapshot(None)
+    try:
+        for table in snapshot.state.catalog.tables():
+            source = snapshot.source(table)
+            rows = list(source.range(None, None))
+            keys = [table.key_of(row) for row in rows]
+            assert keys == sorted(set(keys)), f"{table.name}: keys out of order or twice"
+            assert rows[::-1] == list(source.range(None, None, is_reverse=True))
+            for key, row in zip(keys, rows, strict=True):
+                assert source.get(key) == row, f"{table.name}: point read of {key} differs"
+            if not table.is_heap and rows:
+                low, high = sorted(rng.choices(keys, k=2))
+                found = list(source.range(low, high))
+                assert found == [row for row in rows if low <= table.key_of(row) <= high]
+                gone = tuple([-7, *keys[0][1:]])
+                assert source.get(gone) is None, f"{table.name}: a row that nobody wrote"
+    finally:
+        snapshot.close()
+    if with_vector:
+        _check_vector(database, model)
+
+
+def _check_vector(database: Database, model: Model) -> None:
+    session = database.session(Settings(), autocommit=True)
+    try:
+        for name, rows in model.visible.plain().items():
+            place = SHAPES[name].width - 2
+            text = f"SELECT count(*), sum(v), count(DISTINCT k), min(k) FROM {name}"
+            result = session.execute(text)
+            found = list(result.rows())
+            result.close()
+            keys = [row[0] for row in rows]
+            total = sum(row[place] for row in rows) if rows else None
+            expected = [(len(rows), total, len(set(keys)), min(keys, default=None))]
+            assert found == expected, f"{text}: expected {expected}, found {found}"
+    finally:
+        session.close()
+
+
+def found_content(database: Database) -> dict[str, list[tuple[object, ...]]]:
+    snapshot = database.tablespace.snapshot(None)
+    try:
+        return content_of(snapshot)
+    finally:
+        snapshot.close()
+
+
+def has_whole_log(database: Database) -> bool:
+    files = database.manifest.state.log_files
+    return bool(files) and files[0][1] == 1
+
+
+def replayed(records: list[tuple[Lsn, bytes]]) -> Tablespace:
+    """Return a tablespace made from empty by these records alone."""
+    log = _ListLog(records)
+    state = State(1, START_LSN, Catalog(1, ()), {})
+    tablespace = Tablespace("replay", log, SimulatedClock(), state)
+    replay_log(tablespace, START_LSN)
+    return tablespace
+
+
+class _ListLog(MemoryLog):
+    """A log that replays records at the positions they had."""
+
+    def __init__(self, records: list[tuple[Lsn, bytes]]) -> None:
+        super().__init__(bytes(16))
+        self._records = records
+
+    def replay(self, after: Lsn):
+        return (item for item in self._records if item[0] > after)
+
+
+def check_digest(database: Database) -> None:
+    """I6: the state equals that of a replay from empty, where the whole log is still there."""
+    if not has_whole_log(database):
+        return
+    records = read_log(database, START_LSN)
+    expected = state_digest(replayed(records))
+    found = state_digest(database.tablespace)
+    assert found == expected, "I6: replay from empty gives another state than the one found"
+
+

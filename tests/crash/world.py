@@ -1,0 +1,482 @@
+"""World: one database over a simulated disk, driven by one thread, with its model beside it.
+
+Statements of different sessions really overlap, without threads: wherever the engine holds no
+lock that a statement needs (a commit about to sync, a wait for a row lock, a checkpoint that
+writes its segment), the world may run a statement of another session, or a checkpoint, and only
+then go on. Everything follows from the seed.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from herdpy.config import Config
+from herdpy.engine.database import Database
+from herdpy.engine.prepared import PlanKey, Prepared
+from herdpy.engine.result import Result
+from herdpy.engine.session import Session
+from herdpy.engine.settings import Settings
+from herdpy.engine.snapshots import Snapshot
+from herdpy.engine.transactions import Transaction
+from herdpy.errors import Error
+from herdpy.log.interfaces import Durability
+from herdpy.log.syncer import InlineSyncer
+from herdpy.model.schema import table_to_plain
+from tests.crash import operations
+from tests.crash.model import SHAPES, Model, Refused, Row, Work, ordered
+from tests.crash.operations import Operation
+from tests.sim.clock import SimulatedClock
+from tests.sim.disk import SimulatedDisk
+from tests.sim.driver import SimulatedDriver
+
+_CONFIG = Config(
+    log_file_bytes_first=4096,
+    log_file_bytes_max=8192,
+    vector_threads=1,
+)
+_DEPTH_MAX = 3
+_LOCK_TIMEOUT_S = 1.0
+# What a statement of a history may fail with although the model allows it: a lock wait that ran
+# out, and a deadlock. Nothing of the statement happened; after a deadlock nothing of all.
+_LOCKED, _DEADLOCK = "55P03", "40P01"
+
+
+class SharedPlans:
+    """A plan cache for all worlds of this process, as parsing would take most of their time.
+
+    Plans name tables by id, so the key is the text with the whole catalog instead of its version.
+    """
+
+    _plans: dict[Any, Prepared] = {}
+
+    def __init__(self, catalog: Callable[[], Any]) -> None:
+        self._catalog = catalog
+        self._known: tuple[Any, Any] = (None, None)
+
+    def _key(self, key: PlanKey) -> Any:
+        catalog = self._catalog()
+        if self._known[0] is not catalog:
+            plain = repr([table_to_plain(table) for table in catalog.tables()])
+            self._known = (catalog, plain)
+        return (key[0], key[2], self._known[1])
+
+    def get(self, key: PlanKey) -> Prepared | None:
+        return self._plans.get(self._key(key))
+
+    def put(self, key: PlanKey, prepared: Prepared) -> None:
+        if len(self._plans) > 5000:
+            self._plans.clear()
+        self._plans[self._key(key)] = prepared
+
+
+class PumpSyncer:
+    """A syncer in the caller that first lets others go on: their commits may join the sync."""
+
+    def __init__(self, world: "World", inner: InlineSyncer) -> None:
+        self._world = world
+        self._inner = inner
+
+    def request(self, durability: Durability) -> None:
+        world = self._world
+        world.note_logged()
+        with world.doing("commit"):
+            if world.rng.random() < 0.15:
+                world.interleave()
+            self._inner.request(durability)
+            if durability is not Durability.NONE:
+                world.has_rollback = False
+        world.model.refresh()
+
+    def sync(self) -> None:
+        """Do the sync that someone below on the stack has asked for."""
+        self._inner.request(Durability.SYNC)
+        self._world.has_rollback = False
+        self._world.model.refresh()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Connection:
+    """A session, what its open transaction did so far, and what runs in it now."""
+
+    def __init__(self, name: str, session: Session, durability: Durability) -> None:
+        self.name = name
+        self.session = session
+        self.durability = durability
+        self.work: Work | None = None  # of the open transaction
+        self.is_busy = False
+        self.to_log: Callable[[], Work | None] | None = None  # at the next sync request
+        self.logged: Work | None = None
+
+    def transaction(self) -> Transaction | None:
+        session = self.session
+        return session._statement or session._transaction
+
+
+class _Held(NamedTuple):
+    """A snapshot, or a result half read, and what it has to go on showing."""
+
+    what: str
+    read: Callable[[], dict[str, list[Row]]]
+    expected: dict[str, list[Row]]
+    close: Callable[[], object]
+
+
+class World:
+    """See the module. SimulatedCrash flies through every method; AssertionError is a finding."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        rng: random.Random,
+        model: Model,
+        say: Callable[[str], object] | None,
+        *,
+        with_vector: bool = False,
+        durabilities: tuple[Durability, ...] = (Durability.SYNC,),
+    ) -> None:
+        self.disk = disk
+        self.rng = rng
+        self.model = model
+        self.clock = SimulatedClock()
+        self.with_vector = with_vector
+        self.durabilities = durabilities
+        self.activities: list[str] = []
+        self.has_rollback = False  # appended, perhaps not written yet
+        self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
+        self.database: Database
+        self.syncer: PumpSyncer
+        self.connections: list[Connection] = []
+        self._say = say
+        self._stack: list[Connection] = []
+        self._held: list[_Held] = []
+        self._is_maintaining = False
+        disk.latency = self._on_disk
+
+    def say(self, text: str) -> None:
+        if self._say is not None:
+            self._say(f"{self.disk.step_count:5} {'  ' * len(self._stack)}{text}")
+
+    @contextmanager
+    def doing(self, activity: str) -> Iterator[None]:
+        """Name what the disk is used for. After a crash the names stay, for the report."""
+        self.activities.append(activity)
+        yield
+        self.activities.pop()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def open(self, *, session_count: int = 2, log_retention: bool = False) -> None:
+        is_new = not self.disk._names.get("FORMAT")
+        with self.doing("creation" if is_new else "recovery"):
+            database = Database.open(
+                disk=self.disk,
+                clock=self.clock,
+                rng=random.Random(self.rng.getrandbits(64)),
+                driver=SimulatedDriver(self.clock, lambda _: self._pump()),
+                config=_CONFIG,
+                where="the simulated disk",
+                is_threaded=False,
+            )
+        self.database = database
+        tablespace = database.tablespace
+        database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]
+        inner = tablespace.syncer
+        assert isinstance(inner, InlineSyncer)
+        database._syncer = self.syncer = PumpSyncer(self, inner)
+        tablespace.start(self.syncer)
+        prepare = tablespace.log.prepare
+
+        def prepare_named(byte_count: int) -> None:
+            with self.doing("log roll"):
+                self.done["log roll"] += 1
+                prepare(byte_count)
+
+        tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
+        if log_retention:
+            tablespace.log.drop_before = lambda lsn: None  # type: ignore[method-assign]
+        self.connections = []
+        for index in range(session_count):
+            durability = self.rng.choice(self.durabilities)
+            settings = Settings(durability=durability, lock_timeout_s=_LOCK_TIMEOUT_S)
+            session = database.session(settings, autocommit=True)
+            self.connections.append(Connection(f"s{index}", session, durability))
+
+    def close(self) -> None:
+        """Close the database as a user would; open transactions are rolled back."""
+        self.say("close")
+        self.check_held(close_all=True)
+        for connection in self.connections:
+            connection.work = None
+        with self.doing("close"):
+            self.database.close()
+        self.model.all_durable()
+
+    # --- overlapping -----------------------------------------------------------------------------
+
+    def _on_disk(self, op: str, path: str) -> None:
+        # Only a checkpoint or compaction writes segments, and then it holds no lock but its own.
+        is_open_place = self._is_maintaining and "/segments/" in path and op in ("write", "sync")
+        if is_open_place and self.rng.random() < 0.5:
+            self.interleave()
+
+    def interleave(self) -> None:
+        for _ in range(self.rng.choice((1, 1, 2))):
+            self.act(is_nested=True)
+
+    def _pump(self) -> bool:
+        """Let others go on while somebody waits; now and then a lock is waited for in vain."""
+        if self.model.has_pending:  # whoever logged it has asked for the sync already
+            with self.doing("commit"):
+                self.syncer.sync()
+            return True
+        if self.rng.random() < 0.2:
+            return False
+        open_ones = [c for c in self.connections if not c.is_busy and c.work is not None]
+        if not open_ones or len(self._stack) > _DEPTH_MAX:
+            return False
+        connection = self.rng.choice(open_ones)
+        if self.rng.random() < 0.7:
+            self.end(connection, is_commit=self.rng.random() < 0.7)
+        else:
+            self.run(connection, operations.draw(self.rng, with_vector=False))
+        return True
+
+    def act(self, *, is_nested: bool = False) -> None:
+        """Do one random thing."""
+        rng = self.rng
+        free = [connection for connection in self.connections if not connection.is_busy]
+        if len(self._stack) > _DEPTH_MAX or not free:
+            return
+        chance = rng.random()
+        if chance < 0.05:
+            self.checkpoint()
+        elif chance < 0.07:
+            self.compact()
+        elif chance < 0.10:
+            self.hold_snapshot()
+        elif chance < 0.13 and not is_nested:
+            self.check_held()
+        else:
+            connection = rng.choice(free)
+            if connection.work is None and chance < 0.25:
+                self.begin(connection)
+            elif connection.work is not None and chance < 0.33:
+                self.end(connection, is_commit=rng.random() < 0.6)
+            else:
+                with_vector = self.with_vector and not is_nested
+                self.run(connection, operations.draw(rng, with_vector=with_vector))
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _in(self, connection: Connection) -> Iterator[None]:
+        connection.is_busy = True
+        connection.logged = connection.to_log = None
+        self._stack.append(connection)
+        yield
+        self._stack.pop()
+        connection.is_busy = False
+
+    def note_logged(self) -> None:
+        """Run when a session asks for the sync of what it has just logged."""
+        if not self._stack:
+            return  # close() of a session
+        connection = self._stack[-1]
+        transaction = connection.transaction()
+        if connection.to_log is None or transaction is None or transaction.id is None:
+            # An autocommit statement in one record has no id; it asks only if it logged something.
+            if connection.to_log is None or transaction is None or not transaction.is_autocommit:
+                return
+        work = connection.to_log()
+        connection.to_log = None
+        if work is not None:
+            connection.logged = work
+            outcome = transaction.outcome
+            self.model.logged(work, lambda: outcome.is_done)
+
+    def begin(self, connection: Connection) -> None:
+        durability = self.rng.choice(self.durabilities)
+        self.say(f"{connection.name}: begin {durability.value}")
+        with self._in(connection):
+            connection.session.begin(durability.value)
+        connection.work = Work(is_sync=durability is Durability.SYNC)
+        self.done["begin"] += 1
+
+    def end(self, connection: Connection, *, is_commit: bool) -> None:
+        work = connection.work
+        assert work is not None
+        self.say(f"{connection.name}: {'commit' if is_commit else 'rollback'}")
+        with self._in(connection):
+            if not is_commit:
+                connection.session.rollback()
+                self.has_rollback = self.has_rollback or not work.is_empty
+                self.done["rollback"] += 1
+            else:
+                connection.to_log = lambda: work
+                connection.session.commit()
+                if connection.logged is None:
+                    assert work.is_empty, "a commit logged nothing although there were changes"
+                else:
+                    self.model.acknowledged(work)
+                self.done["commit"] += 1
+        connection.work = None
+
+    def run(self, connection: Connection, operation: Operation) -> None:
+        """Run one statement and compare its outcome with the model's."""
+        self.say(f"{connection.name}: {operation.text} {operation.parameters}")
+        if operation.select is not None:
+            self._select(connection, operation)
+            return
+        own = connection.work
+        work = own or Work(is_sync=connection.durability is Durability.SYNC)
+        expected: int | str | None = None
+
+        def effect() -> Work:
+            nonlocal expected
+            try:
+                expected = operation.run_on(self.model, work)
+            except Refused as refused:
+                expected = refused.sqlstate
+            return work
+
+        found: int | str
+        with self._in(connection):
+            if own is None:
+                connection.to_log = effect
+            try:
+                session = connection.session
+                if operation.is_many:
+                    result = session.execute_many(operation.text, operation.parameters)
+                else:
+                    result = session.execute(operation.text, operation.parameters)
+                found = result.row_count
+            except Error as error:
+                if error.sqlstate is None or error.sqlstate[:2] in ("XX", "58", "F0"):
+                    raise
+                found = error.sqlstate
+        self.done["statement"] += 1
+        if found in (_LOCKED, _DEADLOCK):
+            self.say(f"{connection.name}: … {found}")
+            self.done[found] += 1
+            assert expected is None, f"{operation.text}: failed with {found} after it was logged"
+            if found == _DEADLOCK:
+                connection.work = None
+            return
+        if expected is None:
+            effect()
+        assert found == expected, (
+            f"{operation.text} {operation.parameters}: expected {expected}, found {found}"
+        )
+        if own is None and not work.is_empty:
+            assert connection.logged is work, f"{operation.text}: nothing was logged"
+            self.model.acknowledged(work)
+
+    def _select(self, connection: Connection, operation: Operation) -> None:
+        assert operation.select is not None
+        try:
+            _, rows = self.model.table(operation.table, connection.work)
+        except Refused as refused:
+            try:
+                connection.session.execute(operation.text, operation.parameters)
+            except Error as error:
+                assert error.sqlstate == refused.sqlstate, str(error)
+                return
+            raise AssertionError(f"{operation.text}: expected {refused.sqlstate}") from None
+        expected = ordered(operation.select(rows))
+        result = connection.session.execute(operation.text, operation.parameters)
+        if self.rng.random() < 0.5 and not SHAPES[operation.table].is_heap:
+            name = operation.table
+            first = result.fetch_many(self.rng.randrange(3))
+            self._held.append(
+                _Held(
+                    f"a cursor on {name}",
+                    lambda: {name: ordered([*first, *result.rows()])},
+                    {name: expected},
+                    result.close,
+                )
+            )
+            return
+        found = ordered(_take(result))
+        assert found == expected, f"{operation.text} {operation.parameters}: {_differ(found, expected)}"
+        self.done["select"] += 1
+
+    def checkpoint(self) -> None:
+        if self._is_maintaining:
+            return
+        self.say("checkpoint")
+        self._is_maintaining = True
+        with self.doing("checkpoint"):
+            self.done["checkpoint"] += self.database.run_checkpoint()
+        self._is_maintaining = False
+        self.model.refresh()
+        self.say("checkpoint is done")
+
+    def compact(self) -> None:
+        run_compaction = getattr(self.database, "run_compaction", None)
+        if self._is_maintaining or run_compaction is None:
+            return
+        self.say("compaction")
+        self._is_maintaining = True
+        with self.doing("compaction"):
+            self.done["compaction"] += bool(run_compaction())
+        self._is_maintaining = False
+
+    # --- snapshots that must not change (I9) -----------------------------------------------------
+
+    def hold_snapshot(self) -> None:
+        self.say("hold a snapshot")
+        self.model.refresh()
+        snapshot = self.database.tablespace.snapshot(None)
+        held = _Held(
+            f"a snapshot at {snapshot.state.position}",
+            lambda: content_of(snapshot),
+            self.model.visible.plain(),
+            snapshot.close,
+        )
+        self._held.append(held)
+        self.done["hold"] += 1
+
+    def check_held(self, *, close_all: bool = False) -> None:
+        """Read what is held again; let go of some of it, or all."""
+        kept: list[_Held] = []
+        for held in self._held:
+            found = held.read()
+            if found != held.expected:
+                raise AssertionError(f"I9: {held.what} changed: {_differ(found, held.expected)}")
+            # A cursor is used up by reading.
+            if close_all or held.what.startswith("a cursor") or self.rng.random() < 0.3:
+                held.close()
+            else:
+                kept.append(held)
+        self._held = kept
+
+
+def _take(result: Result) -> list[Row]:
+    rows = list(result.rows())
+    result.close()
+    return rows
+
+
+def _differ(found: Any, expected: Any) -> str:
+    if isinstance(found, dict):
+        names = [n for n in {**found, **expected} if found.get(n) != expected.get(n)]
+        return "; ".join(f"{n}: {_differ(found.get(n, []), expected.get(n, []))}" for n in names)
+    extra = [row for row in found if row not in expected]
+    missing = [row for row in expected if row not in found]
+    return f"too much {extra[:8]}, missing {missing[:8]}, {len(found)} rows for {len(expected)}"
+
+
+def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
+    """Return all rows of a snapshot, by table name, in the order of Model's plain()."""
+    found: dict[str, list[Row]] = {}
+    for table in snapshot.state.catalog.tables():
+        rows = list(snapshot.source(table).range(None, None))
+        if table.is_heap:
+            rows = [row[:-1] for row in rows]
+        found[table.name] = ordered(rows)
+    return found
+

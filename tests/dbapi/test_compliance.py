@@ -1,0 +1,56 @@
+"""The public DB-API suite (package dbapi-compliance), over memory and over a directory.
+
+Only the two tests that the suite itself leaves to the driver are overridden.
+"""
+
+import shutil
+import tempfile
+import warnings
+
+import dbapi20
+import pytest
+
+import herdpy
+
+
+class Compliance(dbapi20.DatabaseAPI20Test):
+    __test__ = False  # the base; the subclasses below are run
+
+    driver = herdpy
+
+    def test_nextset(self) -> None:
+        connection = self._connect()
+        with pytest.raises(herdpy.NotSupportedError):
+            connection.cursor().nextset()
+        connection.close()
+
+    def test_setoutputsize(self) -> None:
+        connection = self._connect()
+        assert connection.cursor().setoutputsize(1000, 0) is None
+        connection.close()
+
+
+class TestInMemory(Compliance):
+    __test__ = True
+
+    connect_args = (":memory:",)
+
+
+class TestOnDirectory(Compliance):
+    __test__ = True
+
+    def setUp(self) -> None:
+        self.folder = tempfile.mkdtemp()
+        self.connect_args = (self.folder + "/data",)
+
+    def tearDown(self) -> None:
+        super().tearDown()
+        shutil.rmtree(self.folder)
+
+
+def test_the_suite_is_whole() -> None:
+    names = [name for name in dir(dbapi20.DatabaseAPI20Test) if name.startswith("test_")]
+    own = [name for name in vars(Compliance) if name.startswith("test_")]
+    assert len(names) == 36
+    assert sorted(own) == ["test_nextset", "test_setoutputsize"]
+    assert warnings.filters, "warnings are errors here, so a leaked connection is seen"

@@ -1,0 +1,74 @@
+"""KeyboardInterrupt at every line of the driver: nothing stays open, nothing stays locked."""
+
+import gc
+import sys
+
+import pytest
+
+import herdpy
+
+
+class Injector:
+    """Raises KeyboardInterrupt when the n-th line of the driver is about to run."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.seen = 0
+        self.where = ""
+
+    def __enter__(self) -> "Injector":
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame, event, argument):
+        is_driver = "/herdpy/driver/" in frame.f_code.co_filename
+        return self._line if is_driver else None
+
+    def _line(self, frame, event, argument):
+        if event == "line":
+            self.seen += 1
+            if self.seen == self.n:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self._line
+
+
+def one_life(path: str) -> None:
+    connection = herdpy.connect(path)
+    try:
+        connection.execute("CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY)")
+        connection.commit()
+        with connection.transaction():
+            connection.execute("UPSERT INTO t VALUES (?)", (1,))
+        assert connection.execute("SELECT id FROM t WHERE id = 1").fetchone() == (1,)
+        connection.close()
+    except KeyboardInterrupt:
+        try:
+            connection.close()  # it goes on, whatever was interrupted
+        except herdpy.InterfaceError:
+            pass  # the interrupt came behind the last effect of close()
+        raise
+
+
+def test_every_line_of_the_driver(tmp_path) -> None:
+    n = 0
+    while True:
+        n += 1
+        path = str(tmp_path / str(n % 2))  # new and existing directories
+        try:
+            with Injector(n) as injector:
+                one_life(path)
+        except KeyboardInterrupt:
+            pass
+        gc.collect()  # an interrupted connect() leaves its connection to the collector
+        try:
+            # Works only if the database was closed: its options differ.
+            herdpy.connect(path, durability="none", lock_timeout_s=1).close()
+        except herdpy.Error as error:
+            pytest.fail(f"interrupted at {injector.where}: {error}")
+        if not injector.where:
+            break
+    assert n > 50, "the driver has more lines than that: the injector does not see them"

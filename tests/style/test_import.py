@@ -1,0 +1,59 @@
+"""`import herdpy` is light: nothing heavy, no thread, nothing of the host process changed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.style.test_layers import HEAVY, ROOT
+
+_PROBE = """
+import gc, json, locale, logging, signal, sys, threading
+def facts():
+    return [gc.get_threshold(), gc.isenabled(), locale.setlocale(locale.LC_ALL),
+            sys.excepthook.__name__, logging.root.level, len(logging.root.handlers),
+            threading.active_count(),
+            [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)]]
+before = facts()
+modules_before = set(sys.modules)
+{statement}
+print(json.dumps({{"new": sorted(set(sys.modules) - modules_before), "same": before == facts()}}))
+"""
+
+
+def probe(statement: str) -> dict[str, object]:
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROBE.format(statement=statement)],
+        cwd=ROOT, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import herdpy", "import herdpy; herdpy.apilevel; herdpy.Error; herdpy.NUMBER; dir(herdpy)"],
+)
+def test_import_loads_nothing_heavy(statement: str) -> None:
+    found = probe(statement)
+    loaded = {str(name).split(".")[0] for name in found["new"]}  # type: ignore[attr-defined]
+    assert "herdpy" in loaded
+    assert not loaded & {*HEAVY, "msgspec", "sortedcontainers", "google_crc32c", "asyncio"}
+    assert len(found["new"]) < 60, "that many modules take time"  # type: ignore[arg-type]
+    assert found["same"], "gc, signals, locale, logging and threads are the host's"
+
+
+def test_the_probe_sees_a_heavy_module() -> None:
+    assert "rich" in {str(n).split(".")[0] for n in probe("import rich.table")["new"]}  # type: ignore[attr-defined]
+
+
+def test_public_names_are_all_there() -> None:
+    import herdpy
+    from herdpy import _HOMES
+
+    for name in _HOMES:
+        if name not in ("connect", "Connection", "Cursor"):
+            assert getattr(herdpy, name) is not None
+    assert set(_HOMES) <= set(dir(herdpy))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        herdpy.no_such_name  # noqa: B018 - the access is the test

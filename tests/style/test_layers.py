@@ -1,0 +1,220 @@
+"""The import rule, the places of the heavy libraries, and "no world" outside bookie/runtime.
+
+Works on the syntax tree, so imports inside functions count; those under `if TYPE_CHECKING:` count
+for the storeys (a type is knowledge, too) but not for heavy libraries, which they do not load.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+HERDPY = {
+    "cli": 9,
+    "driver": 8,
+    "engine": 7,
+    "exec": 6,
+    "sql": 5,
+    "log": 4,
+    "storage": 4,
+    "model": 3,
+    "config": 2,
+    "errors": 1,
+    "limits": 1,
+}
+BOOKIE = {"client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4, "runtime": 3}
+BOOKIE |= {"config": 2, "errors": 1}
+RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
+# What herdpy may know of bookie.
+BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors"}
+# SQL and execution declare what they need as Protocols; the engine implements them.
+BLIND = {("sql", "log"), ("sql", "storage"), ("exec", "log"), ("exec", "storage")}
+
+WORLD = {
+    "_thread", "asyncio", "concurrent", "fcntl", "io", "mmap", "multiprocessing", "os", "pathlib",
+    "random", "secrets", "select", "shutil", "signal", "socket", "subprocess", "tempfile",
+    "threading", "time", "uuid",
+}  # fmt: skip
+WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/")
+# (module, path): what each may have of the world beside, and why.
+WORLD_EXCEPTIONS = {
+    ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",
+    ("os", "herdpy/driver/dsn.py"): "real paths, so that every spelling names one database",
+    ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
+    ("io", "herdpy/driver/box.py"): "StringIO",
+}
+RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")
+WORLD_BUILDER = "herdpy/driver/local.py"
+
+HEAVY = {
+    "duckdb": ("herdpy/exec/vector/",),
+    "pyarrow": ("herdpy/storage/arrow.py", "herdpy/exec/vector/", "herdpy/engine/results.py"),
+    "sqlglot": ("herdpy/sql/",),
+    "rich": ("herdpy/driver/box.py", "herdpy/cli/"),
+    "pandas": (),
+    "numpy": (),
+    "prompt_toolkit": ("herdpy/cli/",),
+    "click": ("herdpy/cli/",),
+}
+
+
+class Import(NamedTuple):
+    module: str
+    line: int
+    is_typing_only: bool
+
+
+def imports(tree: ast.AST, *, is_typing_only: bool = False) -> Iterator[Import]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, is_typing_only)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield Import("." * node.level, node.lineno, is_typing_only)
+                continue
+            assert node.module is not None
+            # `from herdpy import errors` is an import of herdpy.errors.
+            for alias in node.names:
+                yield Import(f"{node.module}.{alias.name}", node.lineno, is_typing_only)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for child in node.body:
+                wrapped = ast.Module([child], [])
+                yield from imports(wrapped, is_typing_only=True)
+        else:
+            yield from imports(node, is_typing_only=is_typing_only)
+
+
+def storey_of(path: str) -> tuple[str, str]:
+    """Return ("herdpy", "sql") for herdpy/sql/bind.py; ("herdpy", "") for the package itself."""
+    parts = path.removesuffix(".py").split("/")
+    return parts[0], "" if parts[1] == "__init__" else parts[1]
+
+
+def violations(path: str, source: str) -> list[str]:
+    """Return one line for each broken rule of one file; path is relative to the checkout."""
+    package, storey = storey_of(path)
+    found: list[str] = []
+    for module, line, is_typing_only in imports(ast.parse(source)):
+        broken = [
+            _storeys(package, storey, module),
+            _world(path, module),
+            None if is_typing_only else _heavy(path, module),
+        ]
+        found += [f"{path}:{line}: imports {module}: {reason}" for reason in broken if reason]
+    return found
+
+
+def _storeys(package: str, storey: str, module: str) -> str | None:
+    parts = module.split(".")
+    if module.startswith("."):
+        return "relative imports are banned"
+    if parts[0] in ("tests", "examples"):
+        return "production code does not know its tests"
+    if parts[0] not in RANKS:
+        return None
+    target = parts[1] if len(parts) > 1 else ""
+    if parts[0] != package:
+        if package == "bookie":
+            return "bookie never imports herdpy"
+        return None if target in BOOKIE_FACE else f"bookie.{target} is not bookie's face"
+    ranks = RANKS[package]
+    if target not in ranks:
+        return f"{package}.{target} is no storey; the package itself is nobody's to import"
+    if storey == "" or target == storey:
+        return None
+    if storey not in ranks:
+        return f"{package}.{storey} has no rank in test_layers.py"
+    if ranks[target] >= ranks[storey]:
+        return f"{storey} may import downwards only"
+    return f"{storey} knows no {target}" if (storey, target) in BLIND else None
+
+
+def _world(path: str, module: str) -> str | None:
+    parts = module.split(".")
+    if parts[:2] == ["bookie", "runtime"] and path.startswith("herdpy/") and len(parts) > 2:
+        makes_world = parts[2] in RUNTIME_PARTS and parts[3:] not in (["new_mutex"], ["Mutex"])
+        if makes_world and path != WORLD_BUILDER:
+            return f"only {WORLD_BUILDER} builds clocks, disks, chance and threads"
+        return None
+    if parts[0] not in WORLD or path.startswith(WORLD_MAKERS):
+        return None
+    if (parts[0], path) in WORLD_EXCEPTIONS:
+        return None
+    return "only bookie/runtime touches time, disks, threads and chance"
+
+
+def _heavy(path: str, module: str) -> str | None:
+    homes = HEAVY.get(module.split(".")[0])
+    if homes is None or any(path.startswith(home) for home in homes):
+        return None
+    return f"only in {', '.join(homes) or 'tests'}"
+
+
+def product_files() -> list[str]:
+    files = [*ROOT.glob("herdpy/**/*.py"), *ROOT.glob("bookie/**/*.py")]
+    return sorted(file.relative_to(ROOT).as_posix() for file in files)
+
+
+def test_every_import_obeys() -> None:
+    files = product_files()
+    assert len(files) > 20, "the glob finds nothing: this test would pass over an empty house"
+    found = [line for path in files for line in violations(path, (ROOT / path).read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("bookie/runtime/ticket.py", "import herdpy.errors"),
+        ("bookie/ledger/writer.py", "from bookie.client import reader"),
+        ("herdpy/sql/bind.py", "from herdpy.exec.coerce import to_physical"),
+        ("herdpy/sql/bind.py", "def f():\n    from herdpy.engine import session"),
+        ("herdpy/exec/coerce.py", "from herdpy.storage.page import Page"),
+        ("herdpy/exec/coerce.py", "from herdpy import log"),
+        ("herdpy/log/record.py", "import herdpy.storage.page"),
+        ("herdpy/model/keys.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+         "    from herdpy.sql.tree import Query"),
+        ("herdpy/limits.py", "from herdpy import errors"),
+        ("herdpy/model/keys.py", "import herdpy"),
+        ("herdpy/engine/session.py", "from . import locks"),
+        ("herdpy/engine/session.py", "from tests.sim import disk"),
+        ("herdpy/engine/session.py", "from bookie.server import frames"),
+        ("herdpy/engine/session.py", "from bookie.runtime.os_disk import OsDisk"),
+        ("herdpy/engine/session.py", "from bookie.runtime.drivers import ThreadDriver"),
+        ("herdpy/engine/session.py", "import time"),
+        ("herdpy/log/file_log.py", "from os import fsync"),
+        ("herdpy/log/file_log.py", "try:\n    import threading\nexcept ImportError:\n    pass"),
+        ("bookie/runtime/ticket.py", "import threading"),
+        ("herdpy/storage/page.py", "import pyarrow as pa"),
+        ("herdpy/engine/session.py", "def f():\n    import duckdb"),
+        ("herdpy/exec/row/select.py", "from sqlglot import exp"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_is_found(path: str, source: str) -> None:
+    assert violations(path, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("herdpy/__init__.py", "from herdpy.driver.connection import connect"),
+        ("herdpy/engine/session.py", "from herdpy.sql import tree\nfrom bookie.runtime.ticket "
+         "import Ticket\nfrom bookie.runtime.drivers import new_mutex"),
+        ("herdpy/driver/cursor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+         "    import pyarrow as pa"),
+        ("bookie/runtime/os_disk.py", "import os, mmap"),
+    ],
+)  # fmt: skip
+def test_what_is_allowed_passes(path: str, source: str) -> None:
+    assert violations(path, source) == []
+
+
+def test_exceptions_are_still_needed() -> None:
+    for module, path in WORLD_EXCEPTIONS:
+        used = {item.module.split(".")[0] for item in imports(ast.parse((ROOT / path).read_text()))}
+        assert module in used, f"{path} no longer imports {module}: drop the exception"

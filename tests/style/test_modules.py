@@ -1,0 +1,35 @@
+"""Every module says what it is for, and no noqa stands without a code and a reason."""
+
+import ast
+import re
+
+from tests.style.test_layers import ROOT, product_files
+
+_NOQA = re.compile(r"#\s*noqa(?P<rest>.*)$")
+_NOQA_WITH_REASON = re.compile(r"^: [A-Z]+[0-9]+(, [A-Z]+[0-9]+)* - \S")
+
+
+def test_modules_open_with_a_sentence() -> None:
+    found = []
+    for path in product_files():
+        text = ast.get_docstring(ast.parse((ROOT / path).read_text()))
+        if not text or not text.splitlines()[0].rstrip().endswith((".", ":", ";")):
+            found.append(path)
+    assert not found, "no sentence of purpose on the first line: " + ", ".join(found)
+
+
+def bare_noqas(source: str) -> list[int]:
+    return [
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if (match := _NOQA.search(line)) and not _NOQA_WITH_REASON.match(match["rest"])
+    ]
+
+
+def test_every_noqa_has_code_and_reason() -> None:
+    found = [f"{p}:{n}" for p in product_files() for n in bare_noqas((ROOT / p).read_text())]
+    assert not found, ", ".join(found)
+
+
+def test_a_bare_noqa_is_found() -> None:
+    assert bare_noqas("x = 1  # noqa\ny = 2  # noqa: S101\nz = 3  # noqa: S101 - why\n") == [1, 2]

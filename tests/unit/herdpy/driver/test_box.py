@@ -1,0 +1,64 @@
+"""The table that conn.sql() prints."""
+
+import datetime
+from decimal import Decimal
+
+from herdpy.driver.box import display, render
+from herdpy.driver.types import describe
+from herdpy.model import types
+
+COLUMNS = [describe("id", types.BIGINT), describe("name", types.TEXT)]
+
+
+def test_golden() -> None:
+    text = render(COLUMNS, [(1, "ant"), (20, None)], width=40)
+    assert text == (
+        "╭────────┬──────╮\n"
+        "│     id │ name │\n"
+        "│ bigint │ text │\n"
+        "├────────┼──────┤\n"
+        "│      1 │ ant  │\n"
+        "│     20 │ NULL │\n"
+        "╰────────┴──────╯"
+    )
+
+
+def test_never_wider_than_asked() -> None:
+    columns = [describe(f"column_{n}", types.TEXT) for n in range(60)]
+    text = render(columns, [["x" * 50] * 60], width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" in text
+    assert "colu" in text
+
+
+def test_first_and_last_column_stay() -> None:
+    columns = [describe(f"c{n}", types.INTEGER) for n in range(60)]
+    text = render(columns, [range(60)], width=80)
+    assert "c0 " in text
+    assert "c59 " in text
+
+
+def test_markup_is_text() -> None:
+    assert "[bold]x[/bold]" in render(COLUMNS, [(1, "[bold]x[/bold]")], width=60)
+
+
+def test_control_characters_never_reach_the_terminal() -> None:
+    for evil in ("\x1b]0;owned\x07", "a\nb", "\x9b31m", "\u202e", "\ud800"):
+        text = render([describe(evil, types.TEXT)], [(evil,)], width=80)
+        assert all(line.isprintable() for line in text.splitlines()), ascii(evil)
+    assert display("a\nb") == "a\\nb"
+
+
+def test_values() -> None:
+    assert display(None) == "NULL"
+    assert display(True) == "true"
+    assert display(1.5) == "1.5"
+    assert display(Decimal("1.50")) == "1.50"
+    assert display(b"\x00\xff") == "\\x00ff"
+    assert display(bytes(100)) == "\\x" + "00" * 24 + "…"
+    assert display(datetime.date(2013, 1, 2)) == "2013-01-02"
+    assert display(datetime.datetime(2013, 1, 2, 3, 4, 5)) == "2013-01-02 03:04:05"
+
+
+def test_no_rows() -> None:
+    assert render(COLUMNS, [], width=40).count("\n") == 4

@@ -1,0 +1,163 @@
+"""Syncers: inline when alone, one fsync for several, failures told, nothing left behind."""
+
+import errno
+import threading
+
+import pytest
+
+from bookie.runtime.drivers import ThreadDriver
+from herdpy.errors import Error, InvariantViolation, LogFailedError
+from herdpy.log.interfaces import Durability
+from herdpy.log.memory_log import MemoryLog
+from herdpy.log.syncer import GroupSyncer, InlineSyncer
+from tests.fixtures.logs import LOG_ID, LogHome, put
+from tests.sim.disk import SimulatedDisk
+
+
+def test_inline_does_what_is_asked() -> None:
+    log = LogHome(SimulatedDisk(7)).opened()
+    calls: list[str] = []
+    syncer = InlineSyncer(log, lambda: calls.append("progress"))
+    put(log, b"a")
+    syncer.request(Durability.NONE)
+    assert log.written_lsn < log.last_lsn
+    assert calls == []
+    syncer.request(Durability.OS)
+    assert log.durable_lsn < log.written_lsn == log.last_lsn
+    syncer.request(Durability.SYNC)
+    assert log.durable_lsn == log.last_lsn
+    assert calls == ["progress"] * 2
+    syncer.close()
+    log.close()
+
+
+def test_none_bounds_what_is_in_memory() -> None:
+    log = LogHome(SimulatedDisk(7), max_file_bytes=1 << 20).opened()
+    syncer = InlineSyncer(log, lambda: None)
+    for _ in range(40):
+        put(log, b"x" * 50_000)
+        syncer.request(Durability.NONE)
+    assert log.written_lsn > put(log, b"y")._replace(entry_id=0)
+    assert log.written_lsn.entry_id > 0
+    log.close()
+
+
+def test_inline_without_a_listener_raises() -> None:
+    disk = SimulatedDisk(7)
+    log = LogHome(disk).opened()
+    put(log, b"a")
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(LogFailedError):
+        InlineSyncer(log, lambda: None).request(Durability.SYNC)
+    told: list[Error] = []
+    InlineSyncer(log, lambda: None, told.append).request(Durability.SYNC)
+    assert told == [log.failure]
+    log.close()
+
+
+def test_a_lone_committer_syncs_in_its_own_thread() -> None:
+    log = LogHome(SimulatedDisk(7)).opened()
+    threads: list[str] = []
+    syncer = GroupSyncer(
+        log,
+        ThreadDriver(),
+        lambda: threads.append(threading.current_thread().name),
+        lambda error: pytest.fail(str(error)),
+    )
+    for _ in range(3):
+        put(log, b"a")
+        syncer.request(Durability.SYNC)
+        assert log.durable_lsn == log.last_lsn
+    assert threads == [threading.current_thread().name] * 3
+    syncer.close()
+    syncer.close()
+    with pytest.raises(InvariantViolation):
+        syncer.request(Durability.SYNC)
+    log.close()
+
+
+def test_committers_that_come_during_a_sync_share_the_next() -> None:
+    disk = SimulatedDisk(7)
+    log = LogHome(disk).opened()
+    put(log, b"first")
+    is_in_sync, may_go_on, is_done = threading.Event(), threading.Event(), threading.Event()
+    syncs: list[str] = []
+
+    def hold(op: str, path: str) -> None:
+        if op == "sync":
+            syncs.append(path)
+            is_in_sync.set()
+            assert may_go_on.wait(30)
+
+    wanted = [log.last_lsn]
+
+    def progress() -> None:
+        if log.durable_lsn >= wanted[0]:
+            is_done.set()
+
+    syncer = GroupSyncer(log, ThreadDriver(), progress, lambda error: pytest.fail(str(error)))
+    disk.latency = hold
+    first = threading.Thread(target=syncer.request, args=(Durability.SYNC,), name="first")
+    first.start()
+    assert is_in_sync.wait(30)
+    for number in range(10):
+        wanted[0] = put(log, b"%d" % number)
+        syncer.request(Durability.SYNC)  # returns at once
+    may_go_on.set()
+    assert is_done.wait(30)
+    first.join()
+    syncer.close()
+    assert len(syncs) == 2
+    disk.latency = None
+    log.close()
+
+
+def test_many_threads_all_become_durable() -> None:
+    log = LogHome(SimulatedDisk(7)).opened()
+    monitor = threading.Condition()
+
+    def progress() -> None:
+        with monitor:
+            monitor.notify_all()
+
+    syncer = GroupSyncer(log, ThreadDriver(), progress, lambda error: pytest.fail(str(error)))
+
+    def commit(number: int) -> None:
+        for count in range(50):
+            with monitor:
+                lsn = put(log, b"%d/%d" % (number, count))
+            syncer.request(Durability.SYNC if count % 3 else Durability.OS)
+            with monitor:
+                assert monitor.wait_for(lambda at=lsn: log.written_lsn >= at, 30)
+
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    syncer.close()
+    log.sync()
+    assert log.durable_lsn == log.last_lsn
+    log.close()
+
+
+def test_a_failure_is_told_to_the_listener() -> None:
+    disk = SimulatedDisk(7)
+    log = LogHome(disk).opened()
+    put(log, b"a")
+    told: list[Error] = []
+    syncer = GroupSyncer(log, ThreadDriver(), lambda: None, told.append)
+    disk.fail("sync", errno.EIO)
+    syncer.request(Durability.SYNC)
+    assert told == [log.failure]
+    assert isinstance(told[0], LogFailedError)
+    syncer.close()
+    log.close()
+
+
+def test_a_memory_log_is_synced_at_once() -> None:
+    log = MemoryLog(LOG_ID)
+    syncer = InlineSyncer(log, lambda: None)
+    put(log, b"a")
+    syncer.request(Durability.SYNC)
+    assert log.durable_lsn == log.last_lsn

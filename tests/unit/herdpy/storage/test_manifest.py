@@ -1,0 +1,383 @@
+"""The manifest: edits are whole or not there, damage is told from a torn tail, nothing is lost."""
+
+import errno
+import linecache
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.errors import CorruptionError, DiskFullError, InvariantViolation, OperationalError
+from herdpy.storage.manifest import (
+    BitmapRef,
+    Checkpoint,
+    Compaction,
+    LogDurable,
+    LogFileBegun,
+    LogFilesDropped,
+    Manifest,
+    ManifestState,
+    PageRef,
+    Snapshot,
+    TableEdit,
+    TableState,
+    apply_edit,
+)
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+
+LOG_ID = bytes(range(16))
+DEFINITION = [1, "t", 1, [0], []]
+
+
+def page(segment: int, offset: int, run: int = 0) -> PageRef:
+    low, high = bytes([offset]), bytes([offset + 1])
+    return PageRef(segment, offset, 64, 10, low, high, run)
+
+
+def checkpoint(lsn: int, segment: int = 0, **change: Any) -> Checkpoint:
+    tables = (TableEdit(1, **change),) if change else ()
+    segments = ((segment, 1000 + segment),) if segment else ()
+    return Checkpoint((-1, lsn, 0), lsn, b"engine", 2, segments, tables)
+
+
+EDITS = [
+    LogFileBegun(1, 1),
+    checkpoint(5, 1, definition=DEFINITION, pages_added=(page(1, 64), page(1, 128))),
+    LogFileBegun(2, 9),
+    checkpoint(9, 2, bitmaps=((1, 128, BitmapRef(2, 64, 64, 3)),), pages_added=(page(2, 192, 1),)),
+    LogFilesDropped((1,)),
+    LogDurable(12),
+    Compaction(((3, 1003),), (TableEdit(1, pages_added=(page(3, 64),), pages_removed=((1, 64),)),)),
+]
+
+
+def states() -> list[ManifestState]:
+    found = [ManifestState(LOG_ID)]
+    for edit in EDITS:
+        found.append(apply_edit(found[-1], edit))
+    return found
+
+
+def test_edits_add_up() -> None:
+    *_, last = states()
+    assert last.log_files == ((2, 9),)
+    assert last.checkpoint_lsn == (-1, 9, 0)
+    assert last.position == 9
+    assert last.durable_sequence == 12
+    assert last.segments == {1: 1001, 2: 1002, 3: 1003}
+    assert last.next_segment == 4
+    assert last.next_table_id == 2
+    assert last.engine == b"engine"
+    assert last.tables == {
+        1: TableState(
+            DEFINITION,
+            (
+                page(3, 64),
+                PageRef(1, 128, 64, 10, b"\x80", b"\x81", 0, BitmapRef(2, 64, 64, 3)),
+                page(2, 192, 1),
+            ),
+        )
+    }
+    gone = apply_edit(last, checkpoint(10, is_dropped=True))
+    assert gone.tables == {}
+    assert gone.segments == {}
+    assert gone.next_segment == 4
+
+
+def test_segments_leave_with_their_last_part() -> None:
+    *_, last = states()
+    after = apply_edit(last, checkpoint(10, pages_removed=((1, 128),)))
+    assert after.segments == {2: 1002, 3: 1003}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Snapshot(ManifestState(LOG_ID)),
+        LogFileBegun(2, 10),
+        LogFileBegun(3, 8),
+        checkpoint(8),
+        Checkpoint((-1, 10, 0), 10, b"", 1),
+        checkpoint(10, 3, pages_added=(page(3, 64),)),
+        checkpoint(10, 0, pages_added=(page(99, 64),)),
+        checkpoint(10, 0, pages_removed=((1, 64),)),
+        checkpoint(10, 0, bitmaps=((1, 64, BitmapRef(2, 64, 64, 3)),)),
+        Checkpoint((-1, 10, 0), 10, b"", 2, (), (TableEdit(8),)),
+    ],
+)
+def test_edits_that_do_not_fit(edit: Any) -> None:
+    with pytest.raises(InvariantViolation):
+        apply_edit(states()[-1], edit)
+
+
+def test_repeated_log_file_has_no_effect() -> None:
+    state = states()[3]
+    assert apply_edit(state, EDITS[2]) == state
+
+
+def written(count: int) -> MemoryDisk:
+    disk = MemoryDisk()
+    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    for edit in EDITS[:count]:
+        manifest.append(edit)
+    manifest.close()
+    return disk
+
+
+def opened(disk: Any) -> ManifestState:
+    manifest = Manifest.open(disk, "MANIFEST")
+    manifest.close()
+    return manifest.state
+
+
+@pytest.mark.parametrize("count", range(len(EDITS) + 1))
+def test_reopened(count: int) -> None:
+    disk = written(count)
+    assert opened(disk) == states()[count]
+    manifest = Manifest.open(disk, "MANIFEST")
+    for edit in EDITS[count:]:
+        manifest.append(edit)
+    assert manifest.state == states()[-1] == opened(disk)
+
+
+def test_create_never_replaces() -> None:
+    disk = written(1)
+    with pytest.raises(InvariantViolation, match="exists already"):
+        Manifest.create(disk, "MANIFEST", LOG_ID)
+
+
+def test_torn_at_every_byte_of_the_last_edit() -> None:
+    whole = written(3).read("MANIFEST")[:-12]  # without its seal
+    before = len(written(2).read("MANIFEST")) - 12
+    for end in range(before, len(whole)):
+        for tail in (b"", bytes(len(whole) - end), b"\xff" * 40):
+            disk = MemoryDisk()
+            disk.open("MANIFEST", create=True).write_at(0, whole[:end] + tail)
+            if (whole[:end] + tail)[: len(whole)] == whole:
+                continue  # the bytes it lost were zeros
+            manifest = Manifest.open(disk, "MANIFEST")
+            assert manifest.state == states()[2]
+            manifest.append(EDITS[2])
+            manifest.close()
+            assert opened(disk) == states()[3]
+            assert disk.read("MANIFEST")[: len(whole)] == whole
+
+
+def test_every_flipped_bit_is_seen() -> None:
+    disk = written(len(EDITS))
+    data = disk.read("MANIFEST")
+    file = disk.open("MANIFEST")
+    for position in range(len(data) - 12):
+        file.write_at(position, bytes([data[position] ^ (1 << position % 8)]))
+        with pytest.raises(CorruptionError, match=r"damaged manifest MANIFEST at offset \d+"):
+            Manifest.open(disk, "MANIFEST")
+        file.write_at(position, data[position : position + 1])
+    for position in range(len(data) - 12, len(data)):  # the seal itself says nothing
+        file.write_at(position, bytes([data[position] ^ 1]))
+        assert opened(disk) == states()[-1]
+        file.write_at(0, data)
+
+
+@pytest.mark.parametrize("size", [0, 5, 16, 20, 40])
+def test_without_whole_snapshot(size: int) -> None:
+    disk = written(0)
+    disk.open("MANIFEST").truncate(size)
+    with pytest.raises(CorruptionError, match="MANIFEST at offset"):
+        Manifest.open(disk, "MANIFEST")
+
+
+def test_rewritten_when_long() -> None:
+    disk = MemoryDisk()
+    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    sizes = []
+    for number in range(1, 20_000):
+        manifest.append(LogFilesDropped(tuple(range(number % 100))))
+        sizes.append(manifest.byte_count)
+        if sizes[-1] < sizes[0]:
+            break
+    manifest.append(LogFileBegun(1, 1))
+    assert 65_000 < max(sizes) <= 65_536
+    assert min(sizes[-1:]) < 200
+    assert manifest.state == opened(disk) == apply_edit(ManifestState(LOG_ID), LogFileBegun(1, 1))
+    assert disk.list("") == ["MANIFEST"]
+
+
+def long_edit(number: int) -> Checkpoint:
+    return Checkpoint((-1, number, 0), number, b"x" * 200, 1)
+
+
+def long_manifest(disk: Any) -> Manifest:
+    """One edit before the rewrite."""
+    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    number = 0
+    while manifest.byte_count + 300 < 64 * 1024:
+        number += 1
+        manifest.append(long_edit(number))
+    return manifest
+
+
+def test_rewrite_that_fails_leaves_the_old_file() -> None:
+    disk = SimulatedDisk(3)
+    manifest = long_manifest(disk)
+    disk.fail("open", errno.ENOSPC, times=1)
+    for number in range(1000, 1003):
+        manifest.append(long_edit(number))
+    assert manifest.rewrite_error is not None
+    assert manifest.failure is None
+    number = 1003
+    while manifest.rewrite_error is not None:
+        manifest.append(long_edit(number))
+        number += 1
+    assert manifest.byte_count < 1000
+    assert opened(disk).position == number - 1
+
+
+@pytest.mark.parametrize("is_power_lost", [True, False])
+def test_crash_at_every_step(is_power_lost: bool) -> None:
+    """I10: after any crash the state is the one before or after the edit that was running."""
+    step = 0
+    while True:
+        step += 1
+        done: list[int] = []
+        disk = SimulatedDisk(step)
+        disk.crash_at = step
+        try:
+            manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+            done.append(0)
+            for index, edit in enumerate(EDITS):
+                manifest.append(edit)
+                done.append(index + 1)
+        except SimulatedCrash:
+            pass
+        else:
+            break
+        for _ in range(2):  # what the first open saw must survive the next crash, too
+            disk = disk.restart(is_power_lost=is_power_lost)
+            if not disk.exists("MANIFEST"):
+                assert not done
+                break
+            state = opened(disk)
+            reached = states().index(state)
+            assert max([0, *done]) <= reached <= max([0, *done]) + 1
+            done.append(reached)
+            is_power_lost = True
+    assert step > 20
+
+
+def test_crash_in_every_step_of_a_rewrite() -> None:
+    for seed in range(12):
+        probe = SimulatedDisk(seed)
+        manifest = long_manifest(probe)
+        first = probe.step_count
+        for number in range(1000, 1003):
+            manifest.append(long_edit(number))
+        assert manifest.byte_count < 2000
+        for step in range(first + 1, probe.step_count + 1):
+            disk = SimulatedDisk(seed)
+            disk.crash_at = step
+            manifest = long_manifest(disk)
+            acknowledged = manifest.state.position
+            with pytest.raises(SimulatedCrash):
+                for number in range(1000, 1003):
+                    manifest.append(long_edit(number))
+                    acknowledged = number
+            disk = disk.restart()
+            position = opened(disk).position
+            assert position in (acknowledged, max(acknowledged + 1, 1000))
+            assert opened(disk.restart()).position == position
+
+
+def test_failed_sync_ends_it() -> None:
+    disk = SimulatedDisk(1)
+    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    disk.fail("sync", errno.EIO, times=1)
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="MANIFEST") as error:
+            manifest.append(EDITS[0])
+        assert error.value is manifest.failure
+    assert manifest.state == ManifestState(LOG_ID)
+
+
+def test_full_disk_has_no_effect() -> None:
+    disk = SimulatedDisk(1)
+    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest.append(EDITS[0])
+    disk.fail("write", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError):
+        manifest.append(EDITS[1])
+    assert manifest.state == states()[1]
+    manifest.append(EDITS[1])
+    assert manifest.failure is None
+    assert opened(disk.crash()) == states()[2]
+
+
+def test_interrupt_at_every_line_of_append() -> None:
+    line = 0
+    is_interrupted = True
+    while is_interrupted:
+        line += 1
+        disk = SimulatedDisk(line)
+        manifest = long_manifest(disk)
+        before = manifest.state.position
+        is_interrupted = run_interrupted(line, lambda m=manifest: m.append(long_edit(1000)))
+        assert manifest.state.position in (before, 1000)
+        for number in (1001, 1002):
+            manifest.append(long_edit(number))
+        assert manifest.failure is None
+        assert opened(disk.crash()).position == 1002
+    assert line > 20
+
+
+def run_interrupted(line: int, call: Any) -> bool:
+    """Run call with KeyboardInterrupt at the line-th line of manifest.py; False when it ended."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith("storage/manifest.py"):
+            return None
+        # The interpreter takes no signal between the end of a with block and the lock's release,
+        # but a trace function is called there.
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and "with self._mutex" not in source:
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(old)
+    return left <= 0
+
+
+def test_golden_bytes() -> None:
+    disk = MemoryDisk()
+    Manifest.create(disk, "MANIFEST", LOG_ID).append(LogFileBegun(1, 2))
+    assert disk.read("MANIFEST").hex() == GOLDEN
+
+
+GOLDEN = (
+    "48455244504d414e"
+    "0100"
+    "0000"
+    "b216bd66"  # header
+    "484d4501"
+    "22000000"
+    "6a9e1ee0"  # a snapshot
+    "92019ac410000102030405060708090a0b0c0d0e0f9093ff00000080800101c40000"
+    "484d4501"
+    "04000000"
+    "322fdf0b"
+    "93030102"  # a log file begun
+    "484d4501"
+    "00000000"
+    "26626f7e"  # a seal
+)

@@ -1,0 +1,230 @@
+"""TablePages and write_delta against a dict: every key has one live copy, in any history."""
+
+import errno
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.limits import page_rows_max
+from herdpy.model.schema import Column, Table, table_from_plain
+from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Key, Row
+from herdpy.storage.checkpoint_writer import TableDelta, write_delta
+from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit
+from herdpy.storage.segment import Segment, segment_name
+from herdpy.storage.table_pages import TablePages
+from tests.fixtures.storage_tables import table_of
+from tests.sim.disk import SimulatedDisk
+
+SINGLE = table_of(BIGINT, TEXT)
+COMPOSITE = table_of(BIGINT, TEXT, DOUBLE, key=(1, 2))
+
+
+class Model:
+    """A table kept twice: in pages on a disk, and in a dict."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.disk = MemoryDisk()
+        self.pages = TablePages(table)
+        self.rows: dict[Key, Row] = {}
+        self.state = ManifestState(bytes(16))
+        self.lsn = 0
+
+    def checkpoint(self, changes: dict[Key, Row | None]) -> None:
+        number = self.state.next_segment
+        is_new = self.table.id not in self.state.tables
+        delta = TableDelta(self.table, self.pages, sorted(changes.items()), is_new)
+        written = write_delta(self.disk, "", number, [delta])
+        self.pages = written.pages[self.table.id]
+        self.lsn += 1
+        edit = Checkpoint((-1, self.lsn, 0), 0, b"", 100, written.segments, written.edits)
+        self.state = apply_edit(self.state, edit)
+        for key, row in changes.items():
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = row
+
+    def reopened(self) -> TablePages:
+        segments = {
+            number: Segment.open(self.disk, segment_name(number), number, size)
+            for number, size in self.state.segments.items()
+        }
+        state = self.state.tables[self.table.id]
+        return TablePages.open(table_from_plain(state.definition), state.pages, segments)
+
+    def check(self) -> None:
+        for pages in (self.pages, self.reopened()):
+            assert dict(pages.range(None, None)) == self.rows
+            assert sorted(pages.rows()) == sorted(self.rows.values())
+            assert pages.live_count == len(self.rows)
+            for key, row in self.rows.items():
+                assert pages.get(key) == row
+
+
+def prefix_range(
+    rows: dict[Key, Row], low: Key | None, high: Key | None, low_in: bool, high_in: bool
+) -> list[tuple[Key, Row]]:
+    found = []
+    for key, row in sorted(rows.items()):
+        if low is not None and (key[: len(low)] < low or (not low_in and key[: len(low)] == low)):
+            continue
+        if high is not None:
+            part = key[: len(high)]
+            if part > high or (not high_in and part == high):
+                continue
+        found.append((key, row))
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_random_history_single(data: st.DataObject) -> None:
+    model = Model(SINGLE)
+    change = st.dictionaries(
+        st.integers(0, 40).map(lambda number: (number,)), st.none() | st.text("ab", max_size=3)
+    )
+    for changes in data.draw(st.lists(change, min_size=1, max_size=7)):
+        model.checkpoint({k: None if v is None else (k[0], v) for k, v in changes.items()})
+        model.check()
+    bound = st.none() | st.integers(-1, 41).map(lambda number: (number,))
+    check_range(model, data.draw(bound), data.draw(bound), data)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_random_history_composite(data: st.DataObject) -> None:
+    model = Model(COMPOSITE)
+    key = st.tuples(st.sampled_from(["", "a", "b", "b\0"]), st.sampled_from([-1.5, 0.0, 2.0]))
+    change = st.dictionaries(key, st.none() | st.integers(0, 9))
+    for changes in data.draw(st.lists(change, min_size=1, max_size=6)):
+        rows: dict[Key, Row | None] = {}
+        for (text, number), value in changes.items():
+            row = (value, text, number)
+            rows[COMPOSITE.key_of(row)] = None if value is None else row
+        model.checkpoint(rows)
+        model.check()
+    whole = key.map(lambda pair: COMPOSITE.key_of((0, *pair)))
+    bound = st.none() | whole | whole.map(lambda found: found[:1])
+    check_range(model, data.draw(bound), data.draw(bound), data)
+
+
+def check_range(model: Model, low: Key | None, high: Key | None, data: st.DataObject) -> None:
+    low_in, high_in = data.draw(st.booleans()), data.draw(st.booleans())
+    expected = prefix_range(model.rows, low, high, low_in, high_in)
+    for is_reverse in (False, True):
+        found = model.pages.range(
+            low, high, low_inclusive=low_in, high_inclusive=high_in, is_reverse=is_reverse
+        )
+        assert list(found) == (expected[::-1] if is_reverse else expected)
+
+
+def bulk(first: int, count: int) -> dict[Key, Row | None]:
+    return {(number,): (number, f"row {number}") for number in range(first, first + count)}
+
+
+def test_big_pages_go_to_base_small_ones_to_runs() -> None:
+    model = Model(SINGLE)
+    model.checkpoint(bulk(0, 3 * page_rows_max))
+    assert (len(model.pages.base), len(model.pages.runs)) == (3, 0)
+    model.checkpoint(bulk(100_000, page_rows_max // 2))
+    assert (len(model.pages.base), len(model.pages.runs)) == (4, 0)
+    model.checkpoint(bulk(200_000, page_rows_max // 2 - 1))
+    assert (len(model.pages.base), len(model.pages.runs)) == (4, 1)
+    model.checkpoint({(key,): (key, "new") for key in range(0, 3 * page_rows_max, 3)})
+    assert (len(model.pages.base), len(model.pages.runs)) == (4, 2)
+    assert [entry.dead_count for entry in model.pages.base] == [1366, 1365, 1365, 0]
+    assert [page.run for page in model.state.tables[7].pages] == [0, 0, 0, 0, 1, 2]
+    model.check()
+    keys = [key for key, _ in model.pages.range((500,), (100_005,), high_inclusive=False)]
+    assert keys == sorted(key for key in model.rows if (500,) <= key < (100_005,))
+    model.checkpoint({(key,): None for key in range(page_rows_max)})
+    assert len(model.pages.base) == 3
+    model.check()
+    model.checkpoint(dict.fromkeys(model.rows))
+    assert model.state.segments == {}
+    assert list(model.pages.entries()) == []
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    model = Model(SINGLE)
+    model.checkpoint({(1,): None})
+    assert model.disk.list("") == []
+    assert model.state.tables[7].pages == ()
+    model.checkpoint({(1,): (1, "a")})
+    before, names = model.pages, model.disk.list("")
+    written = write_delta(model.disk, "", 9, [TableDelta(SINGLE, before, [])])
+    assert (written.segments, written.edits, written.segment) == ((), (), None)
+    assert written.pages == {7: before}
+    model.checkpoint({(1,): None})  # the page's last row: the page goes, no file is needed
+    assert model.disk.list("") == names
+    assert model.state.segments == {}
+
+
+def test_old_pages_stay_readable_after_unlink() -> None:
+    model = Model(SINGLE)
+    model.checkpoint(bulk(0, 10))
+    old = model.pages
+    model.checkpoint({(5,): (5, "new")})
+    for name in model.disk.list(""):
+        model.disk.unlink(name)
+    assert old.get((5,)) == (5, "row 5")
+    assert model.pages.get((5,)) == (5, "new")
+
+
+def test_another_definition_of_the_table() -> None:
+    model = Model(SINGLE)
+    model.checkpoint(bulk(0, 5))
+    wider = Table(7, "t", (*SINGLE.columns, Column(3, "c", INTEGER, default=9)), (0,), version=2)
+    delta = TableDelta(wider, model.pages, [((2,), (2, "x", 1))], is_new=True)
+    pages = write_delta(model.disk, "", 2, [delta]).pages[7]
+    assert pages.get((1,)) == (1, "row 1", 9)
+    assert pages.get((2,)) == (2, "x", 1)
+
+
+def test_changes_out_of_order() -> None:
+    changes: list[Any] = [((2,), (2, "")), ((1,), (1, ""))]
+    for wrong in (changes, [changes[0], changes[0]]):
+        with pytest.raises(InvariantViolation, match="follows"):
+            write_delta(MemoryDisk(), "", 1, [TableDelta(SINGLE, TablePages(SINGLE), wrong)])
+
+
+@pytest.mark.parametrize("kind", ["open", "write", "sync"])
+def test_failing_disk_leaves_nothing(kind: str) -> None:
+    disk = SimulatedDisk(1)
+    disk.fail(kind, errno.ENOSPC, times=1)
+    delta = TableDelta(SINGLE, TablePages(SINGLE), list(bulk(0, 10).items()))
+    with pytest.raises(OSError, match=r"."):
+        write_delta(disk, "", 1, [delta])
+    assert disk.list("") == []
+    assert write_delta(disk, "", 1, [delta]).pages[7].get((3,)) == (3, "row 3")
+
+
+def test_overlapping_pages_are_refused() -> None:
+    model = Model(SINGLE)
+    model.checkpoint(bulk(0, 10))
+    (entry,) = model.pages.base
+    with pytest.raises(CorruptionError, match="overlap"):
+        TablePages(SINGLE, (entry, entry))
+
+
+def test_listed_in_the_manifest_after_a_crash() -> None:
+    """I10: pages that the manifest names are there after a power loss."""
+    for seed in range(30):
+        disk = SimulatedDisk(seed)
+        manifest = Manifest.create(disk, "MANIFEST", bytes(16))
+        delta = TableDelta(SINGLE, TablePages(SINGLE), list(bulk(0, 100).items()), is_new=True)
+        written = write_delta(disk, "", 1, [delta])
+        disk.sync_directory("")
+        manifest.append(Checkpoint((-1, 1, 0), 1, b"", 8, written.segments, written.edits))
+        disk = disk.crash()
+        state = Manifest.open(disk, "MANIFEST").state
+        segments = {
+            n: Segment.open(disk, segment_name(n), n, size) for n, size in state.segments.items()
+        }
+        pages = TablePages.open(SINGLE, state.tables[7].pages, segments)
+        assert dict(pages.range(None, None)) == bulk(0, 100)
