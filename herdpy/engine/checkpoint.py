@@ -135,7 +135,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     )
     manifest.append(
         Checkpoint(
-            lsn=tuple(state.lsn),
+            lsn=(state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index),
             position=state.position,
             engine=frozen.engine,
             next_table_id=frozen.next_table_id,

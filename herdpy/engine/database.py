@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Driver, Rng, Worker
+from bookie.runtime.interfaces import (
+    Clock,
+    DirectoryLock,
+    Disk,
+    DiskLockedError,
+    Driver,
+    Rng,
+    Worker,
+)
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.checkpoint import run_checkpoint
@@ -78,6 +86,7 @@ class Database:
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
+        self._lock: DirectoryLock | None = None
         self.housekeeping_error: Exception | None = None
 
     @classmethod
@@ -131,13 +140,20 @@ class Database:
             raise
         tablespace = self.tablespace
 
+        def on_progress() -> None:
+            try:
+                tablespace.on_progress()
+            except Exception as error:
+                tablespace.stop(error)  # a syncer that dies must not leave anyone waiting
+                raise
+
         def on_failure(_error: Error) -> None:
-            tablespace.on_progress()  # fails those who wait; the log keeps the error
+            on_progress()  # fails those who wait; the log keeps the error
 
         if is_threaded:
-            self._syncer = GroupSyncer(tablespace.log, driver, tablespace.on_progress, on_failure)
+            self._syncer = GroupSyncer(tablespace.log, driver, on_progress, on_failure)
         else:
-            self._syncer = InlineSyncer(tablespace.log, tablespace.on_progress, on_failure)
+            self._syncer = InlineSyncer(tablespace.log, on_progress, on_failure)
         tablespace.start(self._syncer)
         if is_threaded:
             self._housekeeper = driver.spawn("herdpy-housekeeper", self._keep_house)
@@ -226,6 +242,9 @@ class Database:
             except (Error, OSError) as error:
                 # The next tick tries again; statements meet the cause themselves.
                 self.housekeeping_error = error
+            except BaseException as error:
+                self.tablespace.stop(error)
+                raise
 
     def keep_house_once(self) -> None:
         """Do what is due: idle transactions, version budget, checkpoint."""
@@ -268,7 +287,8 @@ class Database:
         ]
         if self._vector is not None:
             steps.append(self._vector.close)
-        steps.append(self._lock.close)
+        if self._lock is not None:
+            steps.append(self._lock.close)
         _close_all(steps)
 
 

@@ -1,5 +1,7 @@
 """Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
 
+from collections.abc import Sequence
+
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.config import Config
 from herdpy.engine.catalog import Catalog
@@ -27,7 +29,7 @@ class ManifestListing:
     def log_file_begun(self, number: int, first_sequence: int) -> None:
         self._manifest.append(LogFileBegun(number, first_sequence))
 
-    def log_files_dropped(self, numbers: "list[int] | tuple[int, ...]") -> None:
+    def log_files_dropped(self, numbers: Sequence[int]) -> None:
         self._manifest.append(LogFilesDropped(tuple(numbers)))
 
 

@@ -208,6 +208,12 @@ class Tablespace:
             entry.ticket.fail(error)
             self._queue.popleft()
 
+    def stop(self, cause: BaseException) -> None:
+        """Take the tablespace to FAILED after an error that nobody was to see; repeatable."""
+        error = cause if isinstance(cause, Error) else InternalError(f"the engine broke: {cause!r}")
+        with self.monitor:
+            self._fail(error)
+
     def on_progress(self) -> None:
         """Run by the syncer when more of the log is durable, or when it failed."""
         with self.monitor:

@@ -1,6 +1,6 @@
 """What execution needs of the engine: tables as one snapshot sees them, and a way to be stopped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from herdpy.model.schema import Table
@@ -82,6 +82,6 @@ class Interrupt(Protocol):
         """Raise QueryCanceledError when the statement is to stop; called about every 1,000 rows."""
         ...
 
-    def on_cancel(self, callback: "object | None") -> None:
+    def on_cancel(self, callback: Callable[[], object] | None) -> None:
         """Have callback() run by the cancelling thread (DuckDB's interrupt); None unregisters."""
         ...

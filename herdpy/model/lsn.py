@@ -14,7 +14,7 @@ class Lsn(NamedTuple):
 
     ledger_id: int
     entry_id: int
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - the design's word
 
     def __str__(self) -> str:
         return f"{self.ledger_id}.{self.entry_id}.{self.index}"
