@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.types import Description, describe
+from herdpy.engine.result import Result
 from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.connection import Connection
-    from herdpy.engine.session import Result
+    from herdpy.engine.session import PointRows, Session
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 ARROW_BATCH_ROWS = 65_536
@@ -47,12 +48,13 @@ def checked_parameters(parameters: object) -> Parameters:
 class Cursor:
     """PEP 249's cursor. `arraysize` is what fetchmany() takes by default, 1."""
 
-    __slots__ = ("_connection", "_is_closed", "_result", "_rows", "arraysize")
+    __slots__ = ("_connection", "_is_closed", "_point", "_result", "_rows", "arraysize")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._is_closed = False
         self._result: Result | None = None
+        self._point: PointRows | None = None  # instead of _result
         self._rows: Iterator[tuple[Any, ...]] | None = None
         self.arraysize = 1
 
@@ -62,6 +64,9 @@ class Cursor:
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
         session = self._ready()
         if parameters is not None:
+            point = self._point = session.read_row(text, parameters)
+            if point is not None:
+                return self
             parameters = checked_parameters(parameters)
         self._result = session.execute(text, parameters)
         return self
@@ -89,10 +94,11 @@ class Cursor:
     @property
     def description(self) -> tuple[Description, ...] | None:
         """One 7-tuple for each column; None before execute and for statements without rows."""
-        result = self._result
-        if result is None or result.columns is None:
+        point, result = self._point, self._result
+        columns = point[0] if point is not None else result.columns if result is not None else None
+        if columns is None:
             return None
-        return tuple(describe(name, sql_type) for name, sql_type in result.columns)
+        return tuple(describe(name, sql_type) for name, sql_type in columns)
 
     @property
     def rowcount(self) -> int:
@@ -147,7 +153,9 @@ class Cursor:
         if rows < 1:
             raise ProgrammingError(f"fetch_record_batch: expected 1 row or more, found {rows}")
         self._check()
-        result = self._result
+        point, result = self._point, self._result
+        if point is not None:
+            result = Result(point[0], iter(point[1]))
         if result is None or result.columns is None:
             raise self._no_result()
         if self._rows is not None:
@@ -197,18 +205,24 @@ class Cursor:
             raise InterfaceError("the cursor is closed", hint="ask the connection for a new one")
         self._connection.live_session()
 
-    def _ready(self) -> Any:
+    def _ready(self) -> "Session":
         if self._is_closed:
             self._check()
         session = self._connection.live_session()
+        self._point = self._rows = None
         if self._result is not None:
             self._forget_result()
         return session
 
     def _streaming(self) -> Iterator[tuple[Any, ...]]:
-        self._check()
+        if self._is_closed:
+            self._check()
+        self._connection.live_session()
         rows = self._rows
         if rows is not None:
+            return rows
+        if self._point is not None:
+            self._rows = rows = iter(self._point[1])
             return rows
         result = self._result
         if result is None or result.columns is None:
@@ -226,7 +240,7 @@ class Cursor:
 
     def _forget_result(self) -> None:
         result = self._result
-        self._rows = None
+        self._rows = self._point = None
         self._result = None
         if result is not None:
             result.close()

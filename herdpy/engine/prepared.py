@@ -4,10 +4,17 @@ Key = (text, catalog version, kinds of the parameters). A Prepared is immutable 
 sessions; a transaction with uncommitted DDL uses none of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.engine.shortcuts import (
+    Bind,
+    NaturalTypes,
+    ReadRow,
+    compile_bind,
+    compile_point_read,
+)
 from herdpy.exec import coerce
 from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.select import (
@@ -19,7 +26,7 @@ from herdpy.exec.row.select import (
     compile_row_select,
 )
 from herdpy.model.types import Physical, Row, SqlType
-from herdpy.sql.compile import compile_sql, parameter_kinds
+from herdpy.sql.compile import compile_sql, parameter_kinds, parameter_types
 from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
@@ -41,19 +48,29 @@ PlanKey = tuple[str, int, Any]
 
 
 class Prepared:
-    """One plan and its functions, each made on first use."""
+    """One plan and its functions, each made on first use.
+
+    `version` is the catalog's it was made for, `bind` and `read_row` are shortcuts for parameters
+    of exactly the natural types `types`; None where there are none.
+    """
 
     __slots__ = (
         "_cache",
+        "bind",
         "columns",
         "compiled",
         "convert",
         "plan",
+        "read_row",
         "slots",
+        "version",
     )
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(
+        self, compiled: Compiled, version: int = -1, types: NaturalTypes | None = None
+    ) -> None:
         self.compiled = compiled
+        self.version = version
         self.slots = compiled.slots
         self.plan: Plan = plan_statement(compiled.statement)
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
@@ -62,6 +79,12 @@ class Prepared:
         if isinstance(self.plan, RowSelect | VectorSelect):
             self.columns = self.plan.query.columns
             self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
+        self.bind: Bind | None = None
+        self.read_row: ReadRow | None = None
+        if types is not None:
+            self.bind = compile_bind(types, self.slots)
+            if isinstance(self.plan, RowSelect):
+                self.read_row = compile_point_read(self.plan, types, self.slots)
 
     def values(self, parameters: Parameters) -> list[Physical]:
         return coerce.slot_values(self.slots, parameters) if self.slots else []
@@ -106,9 +129,13 @@ class Prepared:
 
 
 class PlanCache:
-    """Prepared statements by key, bounded by count and by bytes of text; the oldest go first."""
+    """Prepared statements by key, bounded by count and by bytes of text; the oldest go first.
 
-    __slots__ = ("_byte_count", "_bytes_max", "_entries", "_entries_max", "_mutex")
+    `latest` has the one prepared last for each text; who takes it compares its version and lets
+    its `bind` judge the parameters.
+    """
+
+    __slots__ = ("_byte_count", "_bytes_max", "_entries", "_entries_max", "_mutex", "latest")
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
         self._entries: dict[PlanKey, Prepared] = {}
@@ -116,6 +143,7 @@ class PlanCache:
         self._bytes_max = bytes_max
         self._byte_count = 0
         self._mutex = new_mutex()
+        self.latest: dict[str, Prepared] = {}
 
     def get(self, key: PlanKey) -> Prepared | None:
         return self._entries.get(key)
@@ -126,10 +154,11 @@ class PlanCache:
                 return
             if key not in self._entries:
                 self._byte_count += len(key[0])
-            self._entries[key] = prepared
+            self._entries[key] = self.latest[key[0]] = prepared
             while len(self._entries) > self._entries_max or self._byte_count > self._bytes_max:
                 oldest = next(iter(self._entries))
                 del self._entries[oldest]
+                self.latest.pop(oldest[0], None)
                 self._byte_count -= len(oldest[0])
 
     def __len__(self) -> int:
@@ -142,4 +171,7 @@ def plan_key(text: str, catalog: Catalog, parameters: Parameters) -> PlanKey:
 
 
 def prepare(text: str, catalog: Catalog, parameters: Parameters) -> Prepared:
-    return Prepared(compile_sql(text, catalog, parameters))
+    compiled = compile_sql(text, catalog, parameters)
+    if catalog.version < 0 or isinstance(parameters, Mapping):
+        return Prepared(compiled)
+    return Prepared(compiled, catalog.version, parameter_types(parameters))

@@ -15,7 +15,7 @@ from herdpy.engine.explain import explain
 from herdpy.engine.faults import idle_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared, plan_key, prepare
-from herdpy.engine.result import Result
+from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
 
 T = TypeVar("T")
+PointRows = tuple[Columns, list[LogicalRow]]
+
+_POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 
 
 class Session:
@@ -95,6 +98,38 @@ class Session:
             self._autocommit = value
 
     # --- statements ------------------------------------------------------------------------------
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Run a point read that came before in the short way; None: execute() has to.
+
+        It takes no lock, registers no snapshot, begins no transaction and cannot wait, so there is
+        nothing to clean up and nothing to cancel. The caller has checked for a fork.
+        """
+        prepared = self._database.plans.latest.get(text)
+        if prepared is None or prepared.read_row is None:
+            return None
+        with self._mutex:
+            if self._is_closed or self._statement is not None:
+                return None
+            transaction = self._transaction
+            own, statement = None, 0
+            if transaction is not None:
+                if transaction.state is not TransactionState.ACTIVE or transaction.catalog_changes:
+                    return None
+                own, statement = transaction.writes, transaction.statement
+                if self._settings.idle_in_transaction_timeout_s:
+                    self._used_s = self._clock.monotonic()
+            elif not self._autocommit:
+                return None
+            applier = self._tablespace.applier
+            for _ in range(_POINT_ATTEMPTS_MAX):
+                state = applier.state
+                if prepared.version != state.catalog.version:
+                    return None
+                rows = prepared.read_row(parameters, state, own, statement)
+                if rows is not None:
+                    return prepared.columns or (), rows
+        return None
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
@@ -258,8 +293,8 @@ class Session:
         catalog = self._catalog()
         if catalog.version < 0:
             return prepare(text, catalog, parameters)
-        key = plan_key(text, catalog, parameters)
         cache = self._database.plans
+        key = plan_key(text, catalog, parameters)
         prepared = cache.get(key)
         if prepared is None:
             prepared = prepare(text, catalog, parameters)

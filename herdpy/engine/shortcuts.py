@@ -145,27 +145,30 @@ if version is None:
             while version is not None and version[0] > position: version = version[2]
             if version is not None: break
         else:
-            found = table.pages.locate(key)
-            if found is None: return []
-            {from_page}
+            r = table.pages.get(key)
+            return [] if r is None else [{found}]
     if version is TRIMMED: return None
 r = version[1]
-if r is None: return []
-return [{from_row}]"""
+return [] if r is None else [{found}]"""
 
 
-def compile_point_read(plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot]) -> ReadRow | None:
+def compile_point_read(
+    plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot]
+) -> ReadRow | None:
     """Return f(parameters, state, own writes, statement) → the rows, logical, at most one.
 
     It reads one immutable State without registering: where the version it needs was pruned
     meanwhile it answers None, and the caller asks again with the newest State. None instead of f:
     the plan is no plain point read.
     """
-    access, table = plan.access, plan.ref.table
+    access = plan.access
     outputs = [item.ordinal for item in plan.outputs if isinstance(item, ColumnRef)]
     is_plain = plan.residual is None and plan.limit is None and plan.offset is None
     if not is_plain or not isinstance(access, PointAccess) or len(outputs) < len(plan.outputs):
         return None
+    if plan.ref is None:
+        return None
+    table = plan.ref.table
     source = _Source()
     values = source.take(types, slots)
     if values is None:
@@ -182,24 +185,15 @@ def compile_point_read(plan: RowSelect, types: NaturalTypes, slots: Sequence[Slo
     source.lines.append(f"key = ({', '.join(names)},)")
     types_out = [table.columns[ordinal].type for ordinal in outputs]
     converters = [output_converter(sql_type) for sql_type in types_out]
-    is_same = not any(converters)
-    if is_same and outputs == list(range(len(table.columns))):
-        from_row, from_page = "r", "return [found[0].page.row(found[1])]"
+    if outputs == list(range(len(table.columns))) and not any(converters):
+        found = "r"
     else:
-        from_row = _converted(source, [f"r[{ordinal}]" for ordinal in outputs], converters)
-        ordinals = source.name(tuple(outputs))
-        cells = _converted(source, [f"c[{i}]" for i in range(len(outputs))], converters)
-        from_page = f"c = found[0].page.cells(found[1], {ordinals}); return [{cells}]"
-        if is_same:
-            from_page = f"return [found[0].page.cells(found[1], {ordinals})]"
-    text = _LOOKUP.format(table_id=table.id, from_row=from_row, from_page=from_page)
-    source.lines += text.splitlines()
+        parts = [
+            f"r[{i}]"
+            if convert is None
+            else f"None if r[{i}] is None else {source.name(convert)}(r[{i}])"
+            for i, convert in zip(outputs, converters, strict=True)
+        ]
+        found = f"({', '.join(parts)},)"
+    source.lines += _LOOKUP.format(table_id=table.id, found=found).splitlines()
     return source.function("p, state, own, statement")
-
-
-def _converted(source: _Source, cells: list[str], converters: Sequence[Any]) -> str:
-    parts = [
-        cell if convert is None else f"None if {cell} is None else {source.name(convert)}({cell})"
-        for cell, convert in zip(cells, converters, strict=True)
-    ]
-    return f"({', '.join(parts)},)"

@@ -36,8 +36,8 @@ _TYPES: dict[type, SqlType] = {
     bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
 }  # fmt: skip
 
-# Classes whose values all have one type: not Decimal (its scale) and not int (its size).
-_SIMPLE = frozenset(_TYPES)
+# Classes whose values all have one type, and int, whose size must be looked at; not Decimal.
+_SIMPLE_OR_INT = frozenset({*_TYPES, int})
 
 
 def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled:
@@ -81,10 +81,13 @@ def parameter_kinds(parameters: Parameters) -> object:
         return None
     if isinstance(parameters, Mapping):
         return parameter_types(parameters)
-    kinds = tuple([value.__class__ for value in parameters])
-    if _SIMPLE.issuperset(kinds):
-        return kinds
-    return parameter_types(parameters)
+    kinds = tuple(map(type, parameters))
+    if not _SIMPLE_OR_INT.issuperset(kinds):
+        return parameter_types(parameters)
+    for value in parameters:
+        if type(value) is int and not BIGINT_MIN <= value <= BIGINT_MAX:
+            return parameter_types(parameters)
+    return kinds
 
 
 def _type_of(value: Any, source: int | str) -> SqlType:
