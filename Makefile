@@ -11,7 +11,8 @@ STAMP := .venv/.stamp
 N ?=
 SEED ?=
 PLANT ?=
-runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant $(PLANT))
+runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
+kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -64,10 +65,10 @@ dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 check: lint types layers unit contract sql dbapi ## all that needs no process, disk or network of its own
 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
-	$(PY) -m tests.crash.run $(runner_flags)
+	$(PY) -m tests.crash $(runner_flags)
 
 kill: setup ## real processes under SIGKILL: make kill N=10
-	$(PY) -m tests.integration.kill $(runner_flags)
+	$(PY) -m tests.crash.kill $(kill_flags)
 
 fuzz: setup ## random statements and bytes: make fuzz N=2000
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -k fuzz
@@ -105,7 +106,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) integration
 	$(MAKE) docs
 	$(MAKE) fuzz N=200
-	$(MAKE) crash N=200
+	$(MAKE) crash N=300
 	$(MAKE) kill N=3
 	$(MAKE) interpreters
 

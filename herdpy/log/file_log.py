@@ -356,15 +356,14 @@ class FileLog:
                     encode_frame(
                         frame.records,
                         log_id=self._log_id,
-                        file_number=file.number,
+                        file_number=file.stamp,
                         file_bytes=file.byte_count,
                         sequence=frame.sequence,
                         durable_sequence=durable_sequence,
                     )
                 )
                 stop += 1
-            if self._dirty is not file:  # a frame in this file proves the file before it whole
-                self._sync_dirty()
+            pass
             self._dirty = file
             _open(file).write_at(frames[start].offset, b"".join(encoded))
             last = frames[stop - 1]

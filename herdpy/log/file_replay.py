@@ -118,7 +118,7 @@ class LogReader:
                     f"{_REMEDY}"
                 ) from error
             try:
-                reader = _FrameReader(handle, self._log_id, file.number)
+                reader = _FrameReader(handle, self._log_id, file.stamp)
                 file.byte_count = reader.byte_count
                 offset = 0
                 while isinstance(frame := self._next_frame(reader, offset), Frame):
@@ -183,7 +183,7 @@ class LogReader:
         for file, stop, _ in stops:
             handle = self._disk.open(file.path)
             try:
-                reader = _FrameReader(handle, self._log_id, file.number)
+                reader = _FrameReader(handle, self._log_id, file.stamp)
                 for offset, frame in reader.later_frames(stop):
                     # Copies of old frames may stand in the records of a torn one: they prove
                     # nothing. Before the first frame of a file there is nothing to copy.

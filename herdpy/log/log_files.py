@@ -48,6 +48,11 @@ class LogFile:
         self.handle: File | None = None
         self.last_lsn: Lsn | None = None  # of the last frame in it; None: no frame
 
+    @property
+    def stamp(self) -> int:
+        """What every frame in the file carries, so that those of an earlier use do not count."""
+        return self.number
+
     def close(self) -> None:
         if self.handle is not None:
             self.handle.close()

@@ -1,8 +1,12 @@
 """Checks: what must be true of a database between two statements, and right after recovery."""
 
 import random
+from collections.abc import Iterator
+
+import msgspec
 
 from herdpy.engine.catalog import Catalog
+from herdpy.engine.checkpoint import EngineState
 from herdpy.engine.database import Database
 from herdpy.engine.digest import state_digest
 from herdpy.engine.recovery import replay_log
@@ -21,7 +25,7 @@ from tests.sim.clock import SimulatedClock
 
 
 def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
-    """Return what a fresh reader finds behind `after` in the listed files; writes what is queued."""
+    """Write what is queued; return what a fresh reader finds behind `after` in the files."""
     database.tablespace.log.write()
     listed = database.manifest.state
     reader = LogReader(
@@ -54,10 +58,6 @@ def check_open_transactions(database: Database) -> None:
 
 
 def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:
-    import msgspec
-
-    from herdpy.engine.checkpoint import EngineState
-
     if not listed.engine:
         return []
     engine = msgspec.msgpack.decode(listed.engine, type=EngineState)
@@ -90,7 +90,7 @@ def check_reads(database: Database, rng: random.Random, model: Model, *, with_ve
                 low, high = sorted(rng.choices(keys, k=2))
                 found = list(source.range(low, high))
                 assert found == [row for row in rows if low <= table.key_of(row) <= high]
-                gone = tuple([-7, *keys[0][1:]])
+                gone = (-7, *keys[0][1:])
                 assert source.get(gone) is None, f"{table.name}: a row that nobody wrote"
     finally:
         snapshot.close()
@@ -125,7 +125,7 @@ def found_content(database: Database) -> dict[str, list[tuple[object, ...]]]:
 
 def has_whole_log(database: Database) -> bool:
     files = database.manifest.state.log_files
-    return bool(files) and files[0][1] == 1
+    return bool(files) and files[0][0] == 1  # numbers count from 1 and are used once
 
 
 def replayed(records: list[tuple[Lsn, bytes]]) -> Tablespace:
@@ -144,7 +144,7 @@ class _ListLog(MemoryLog):
         super().__init__(bytes(16))
         self._records = records
 
-    def replay(self, after: Lsn):
+    def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
         return (item for item in self._records if item[0] > after)
 
 
@@ -156,5 +156,3 @@ def check_digest(database: Database) -> None:
     expected = state_digest(replayed(records))
     found = state_digest(database.tablespace)
     assert found == expected, "I6: replay from empty gives another state than the one found"
-
-

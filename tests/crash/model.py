@@ -34,7 +34,7 @@ HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
 SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": SINGLE, "d": HEAP}
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The statement must fail with this SQLSTATE and change nothing."""
 
     def __init__(self, sqlstate: str) -> None:
@@ -129,13 +129,13 @@ class Model:
     # --- what a statement sees -------------------------------------------------------------------
 
     def table(self, name: str, work: Work | None) -> tuple[int, Rows]:
-        """Return number and rows as a transaction sees them; Refused 42P01 without the table."""
+        """Return number and rows as a transaction sees them; RefusedError 42P01 if none."""
         self.refresh()
         number = self.visible.names.get(name)
         if work is not None and name in work.catalog:
             number = work.catalog[name]
         if number is None:
-            raise Refused("42P01")
+            raise RefusedError("42P01")
         rows = self.visible.rows.get(number, {})
         own = work.rows.get(number) if work is not None else None
         if own:

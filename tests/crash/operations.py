@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.crash.model import SHAPES, Key, Model, Refused, Row, Rows, Work
+from tests.crash.model import SHAPES, Key, Model, RefusedError, Row, Rows, Work
 
 KEYS = 60
 _WORDS = ("p", "q")
@@ -16,7 +16,7 @@ Changes = dict[Key, Row | None]
 class Operation(NamedTuple):
     """SQL text, parameters (a list of them: executemany), and the effect in the model.
 
-    effect(rows, new_number) returns (changes, rows affected) or raises Refused. table "" with
+    effect(rows, new_number) returns (changes, rows affected) or raises RefusedError. table "" with
     `define` is DDL.
     """
 
@@ -28,7 +28,7 @@ class Operation(NamedTuple):
     is_many: bool = False
 
     def run_on(self, model: Model, work: Work) -> int:
-        """Add the effect to `work`; return the row count, or raise Refused."""
+        """Add the effect to `work`; return the row count, or raise RefusedError."""
         if self.effect is None:
             self._define(model, work)
             return -1
@@ -41,15 +41,15 @@ class Operation(NamedTuple):
         is_there = True
         try:
             model.table(self.table, work)
-        except Refused:
+        except RefusedError:
             is_there = False
         if self.text.startswith("CREATE"):
             if is_there:
-                raise Refused("42P07")
+                raise RefusedError("42P07")
             work.catalog[self.table] = model.new_number()
         else:
             if not is_there:
-                raise Refused("42P01")
+                raise RefusedError("42P01")
             work.catalog[self.table] = None
 
 
@@ -90,7 +90,7 @@ def insert(
         for row in rows:
             key = _key(name, row, new_number)
             if not is_upsert and (key in old or key in changes):
-                raise Refused("23505")
+                raise RefusedError("23505")
             changes[key] = row
         return changes, len(rows)
 
@@ -99,6 +99,17 @@ def insert(
     values = ", ".join([one] * count)
     flat = tuple(cell for row in rows for cell in row)
     return Operation(f"{verb} INTO {name} VALUES {values}", flat, name, effect)
+
+
+def uniform(rng: random.Random) -> Operation:
+    """Return an INSERT whose log record always has the same length."""
+    row = (rng.randrange(KEYS), rng.randrange(256, 1000), "x")
+    return Operation(
+        "INSERT INTO h VALUES (?, ?, ?)",
+        row,
+        "h",
+        lambda _, new_number: ({("heap", new_number()): row}, 1),
+    )
 
 
 def _range(rng: random.Random) -> tuple[int, int]:
@@ -133,7 +144,7 @@ def rekey(rng: random.Random, name: str) -> Operation:
         for key, row in gone.items():
             new_key = (key[0] + delta, *key[1:])
             if new_key in old and new_key not in gone:
-                raise Refused("23505")
+                raise RefusedError("23505")
             changes[new_key] = (row[0] + delta, *row[1:])
         return changes, len(gone)
 

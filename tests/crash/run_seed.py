@@ -4,21 +4,13 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from herdpy.errors import Error
-from herdpy.log.interfaces import Durability
 from tests.crash import checks, operations
 from tests.crash.model import Model
-from tests.crash.world import World
+from tests.crash.world import STYLES, World
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 STATEMENTS = 100
 _STEPS_GUESS = 260
-_DURABILITIES = (
-    (Durability.SYNC,),
-    (Durability.SYNC,),
-    (Durability.SYNC, Durability.SYNC, Durability.OS, Durability.NONE),
-    (Durability.OS, Durability.OS, Durability.SYNC),
-)
 KINDS = ("open", "write", "sync", "rename", "sync_directory", "unlink", "truncate")
 ACTIVITIES = ("commit", "checkpoint", "compaction", "log roll", "rollback", "recovery")
 
@@ -28,59 +20,67 @@ class Outcome(NamedTuple):
 
     crashes: list[tuple[str, str]]
     done: dict[str, int]
-    steps: int
 
 
-class Finding(Exception):
+class FindingError(Exception):
     """The run found a defect."""
 
 
 def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
-    """Run one seed; Finding (with its cause) when something was not as it must be."""
+    """Run one seed; FindingError (with its cause) when something was not as it must be."""
     try:
         return _run(seed, say)
     except SimulatedCrash as error:
-        raise Finding(f"seed {seed}: a crash where none was planned: {error}") from error
+        raise FindingError(f"seed {seed}: a crash where none was planned: {error}") from error
     except (Exception, AssertionError) as error:
-        raise Finding(f"seed {seed}: {type(error).__name__}: {error}") from error
+        raise FindingError(f"seed {seed}: {type(error).__name__}: {error}") from error
 
 
 def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
     rng = random.Random(seed)
     disk = SimulatedDisk(rng.getrandbits(64))
-    disk.trace = []
-    model = Model()
-    with_vector = rng.random() < 0.02
-    durabilities = rng.choice(_DURABILITIES)
+    style = rng.choice(STYLES)
     crashes: list[tuple[str, str]] = []
-    world = World(disk, rng, model, say, with_vector=with_vector, durabilities=durabilities)
+    world = World(disk, rng, Model(), say, style=style, with_vector=rng.random() < 0.02)
     disk.crash_at = rng.randrange(1, _STEPS_GUESS)
-    try:
-        _live(world)
-    except SimulatedCrash as error:
-        crashes.append(_crash_site(world))
-        if say is not None:
-            say(f"*** {error}, during {' > '.join(world.activities)}")
+    _until_crash(world, crashes, lambda: _live(world))
     done = world.done
-    steps = disk.step_count
-    world = _recover(world, rng, crashes, say)
-    _check(world, rng)
-    for name in ("a", "b", "h"):
-        if name not in model.visible.names:
-            world.run(world.connections[0], operations.create(name))
-    for _ in range(10):
-        world.act()
-    if rng.random() < 0.5:
-        world.close()
-        world.open()
-        if model.visible.plain() != checks.found_content(world.database):
-            raise AssertionError("a clean close and open changed the content")
-    else:
-        world.check_held(close_all=True)
-        world = _recover(world, rng, crashes, say)
-    _check(world, rng)
+    for _ in range(style.short_lives):
+        world = _recover(world, crashes)
+        _check(world)
+        if rng.random() < 0.5:
+            world.disk.crash_at = world.disk.step_count + rng.randrange(1, 40)
+        _until_crash(world, crashes, lambda world=world: _live_on(world))
+        done.update(world.done)
+    world = _recover(world, crashes)
+    _check(world)
+    content = world.model.visible.plain()
     world.close()
-    return Outcome(crashes, dict(done), steps)
+    world.open()
+    assert checks.found_content(world.database) == content, "a close and open changed the content"
+    checks.check_recovered(world.database)
+    world.close()
+    return Outcome(crashes, dict(done))
+
+
+def _until_crash(world: World, crashes: list[tuple[str, str]], life: Callable[[], object]) -> None:
+    """Run a life to its end or to the planned crash. Either way the power goes off then."""
+    try:
+        life()
+    except SimulatedCrash as error:
+        assert world.disk.crash_at is not None
+        crashes.append(world.crash_site())
+        world.say(f"*** {error}, during {' > '.join(world.activities)}")
+
+
+def _live_on(world: World) -> None:
+    """Live a short life after recovery."""
+    for name in ("a", "b", "h"):
+        if name not in world.model.visible.names:
+            world.run(world.connections[0], operations.create(name))
+    for _ in range(world.rng.randrange(12)):
+        world.act()
+    world.check_held()
 
 
 def _live(world: World) -> None:
@@ -99,59 +99,33 @@ def _live(world: World) -> None:
             world.close()
             world.open(session_count=rng.choice((2, 3)))
             found = checks.found_content(world.database)
-            assert found == world.model.visible.plain(), "a clean close and open changed the content"
+            assert found == world.model.visible.plain(), (
+                "a clean close and open changed the content"
+            )
             checks.check_recovered(world.database)
     world.check_held()
 
 
-def _recover(
-    world: World,
-    rng: random.Random,
-    crashes: list[tuple[str, str]],
-    say: Callable[[str], object] | None,
-) -> World:
-    """Return the world of the next process, which may crash while it recovers, twice at most."""
+def _recover(world: World, crashes: list[tuple[str, str]]) -> World:
+    """Return the world of the next process, which may itself crash while it recovers."""
+    rng = world.rng
     crash_count = rng.choice((0, 0, 1, 2))
     while True:
-        disk = world.disk.restart(rng.getrandbits(64), is_power_lost=rng.random() < 0.9)
-        disk.trace = []
-        world = World(
-            disk,
-            rng,
-            world.model,
-            say,
-            with_vector=world.with_vector,
-            durabilities=world.durabilities,
-        )
+        world = world.restart()
         if crash_count:
-            disk.crash_at = rng.randrange(1, 20)
+            world.disk.crash_at = rng.randrange(1, 20)
         crash_count -= 1
-        if say is not None:
-            say("restart")
         try:
             world.open()
-            disk.crash_at = None
+            world.disk.crash_at = None
             return world
         except SimulatedCrash as error:
-            crashes.append(_crash_site(world))
-            if say is not None:
-                say(f"*** {error}, during {' > '.join(world.activities)}")
+            crashes.append(world.crash_site())
+            world.say(f"*** {error}, during {' > '.join(world.activities)}")
 
 
-def _check(world: World, rng: random.Random) -> None:
+def _check(world: World) -> None:
     checks.check_recovered(world.database)
     world.model.survive(checks.found_content(world.database))
     checks.check_digest(world.database)
-    checks.check_reads(world.database, rng, world.model, with_vector=world.with_vector)
-
-
-def _crash_site(world: World) -> tuple[str, str]:
-    assert world.disk.trace
-    kind, path, _ = world.disk.trace[-1]
-    activity = world.activities[-1] if world.activities else "statement"
-    if activity == "commit" and world.has_rollback and "/log/" in path:
-        activity = "rollback"
-    return kind, activity
-
-
-__all__ = ["ACTIVITIES", "KINDS", "Error", "Finding", "Outcome", "run_seed"]
+    checks.check_reads(world.database, world.rng, world.model, with_vector=world.with_vector)

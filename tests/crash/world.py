@@ -25,7 +25,7 @@ from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.schema import table_to_plain
 from tests.crash import operations
-from tests.crash.model import SHAPES, Model, Refused, Row, Work, ordered
+from tests.crash.model import SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
@@ -43,15 +43,39 @@ _LOCK_TIMEOUT_S = 1.0
 _LOCKED, _DEADLOCK = "55P03", "40P01"
 
 
+class Style(NamedTuple):
+    """What the histories of a seed are like."""
+
+    durabilities: tuple[Durability, ...] = (Durability.SYNC,)
+    """Drawn from for sessions and for transactions."""
+    is_uniform: bool = False
+    """Mostly statements whose log frames are equally long, so that old frames fit behind new."""
+    short_lives: int = 1
+    """How many short lives, each ended by a power failure, follow the first crash."""
+
+
+STYLES = (
+    Style(),
+    Style(),
+    Style(),
+    Style((Durability.SYNC, Durability.SYNC, Durability.OS, Durability.NONE)),
+    Style((Durability.SYNC, Durability.SYNC, Durability.OS, Durability.NONE)),
+    Style((Durability.OS, Durability.OS, Durability.SYNC)),
+    Style((Durability.OS,), is_uniform=True, short_lives=5),
+)
+
+
+_plans: dict[Any, Prepared] = {}
+
+
 class SharedPlans:
     """A plan cache for all worlds of this process, as parsing would take most of their time.
 
     Plans name tables by id, so the key is the text with the whole catalog instead of its version.
     """
 
-    _plans: dict[Any, Prepared] = {}
-
     def __init__(self, catalog: Callable[[], Any]) -> None:
+        self._plans = _plans
         self._catalog = catalog
         self._known: tuple[Any, Any] = (None, None)
 
@@ -135,15 +159,15 @@ class World:
         model: Model,
         say: Callable[[str], object] | None,
         *,
+        style: Style,
         with_vector: bool = False,
-        durabilities: tuple[Durability, ...] = (Durability.SYNC,),
     ) -> None:
         self.disk = disk
         self.rng = rng
         self.model = model
         self.clock = SimulatedClock()
         self.with_vector = with_vector
-        self.durabilities = durabilities
+        self.style = style
         self.activities: list[str] = []
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
@@ -155,6 +179,25 @@ class World:
         self._held: list[_Held] = []
         self._is_maintaining = False
         disk.latency = self._on_disk
+        disk.trace = []
+
+    def restart(self) -> "World":
+        """Return the world of the next process, after a power failure or (seldom) a kill."""
+        is_power_lost = self.rng.random() < 0.9
+        self.say(f"restart{' after a power failure' if is_power_lost else ''}")
+        disk = self.disk.restart(self.rng.getrandbits(64), is_power_lost=is_power_lost)
+        return World(
+            disk, self.rng, self.model, self._say, style=self.style, with_vector=self.with_vector
+        )
+
+    def crash_site(self) -> tuple[str, str]:
+        """Return kind of step and activity of the crash that has just happened."""
+        assert self.disk.trace
+        kind, path, _ = self.disk.trace[-1]
+        activity = self.activities[-1] if self.activities else "statement"
+        if activity == "commit" and self.has_rollback and "/log/" in path:
+            activity = "rollback"  # its record is among what is written or synced
+        return kind, activity
 
     def say(self, text: str) -> None:
         if self._say is not None:
@@ -200,7 +243,7 @@ class World:
             tablespace.log.drop_before = lambda lsn: None  # type: ignore[method-assign]
         self.connections = []
         for index in range(session_count):
-            durability = self.rng.choice(self.durabilities)
+            durability = self.rng.choice(self.style.durabilities)
             settings = Settings(durability=durability, lock_timeout_s=_LOCK_TIMEOUT_S)
             session = database.session(settings, autocommit=True)
             self.connections.append(Connection(f"s{index}", session, durability))
@@ -267,8 +310,12 @@ class World:
             elif connection.work is not None and chance < 0.33:
                 self.end(connection, is_commit=rng.random() < 0.6)
             else:
-                with_vector = self.with_vector and not is_nested
-                self.run(connection, operations.draw(rng, with_vector=with_vector))
+                self.run(connection, self._draw(is_nested=is_nested))
+
+    def _draw(self, *, is_nested: bool) -> Operation:
+        if self.style.is_uniform and self.rng.random() < 0.9:
+            return operations.uniform(self.rng)
+        return operations.draw(self.rng, with_vector=self.with_vector and not is_nested)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -287,10 +334,10 @@ class World:
             return  # close() of a session
         connection = self._stack[-1]
         transaction = connection.transaction()
-        if connection.to_log is None or transaction is None or transaction.id is None:
-            # An autocommit statement in one record has no id; it asks only if it logged something.
-            if connection.to_log is None or transaction is None or not transaction.is_autocommit:
-                return
+        if connection.to_log is None or transaction is None:
+            return
+        if transaction.id is None and not transaction.is_autocommit:
+            return  # a commit that had nothing to log; an autocommit statement asks only if it had
         work = connection.to_log()
         connection.to_log = None
         if work is not None:
@@ -299,7 +346,7 @@ class World:
             self.model.logged(work, lambda: outcome.is_done)
 
     def begin(self, connection: Connection) -> None:
-        durability = self.rng.choice(self.durabilities)
+        durability = self.rng.choice(self.style.durabilities)
         self.say(f"{connection.name}: begin {durability.value}")
         with self._in(connection):
             connection.session.begin(durability.value)
@@ -339,7 +386,7 @@ class World:
             nonlocal expected
             try:
                 expected = operation.run_on(self.model, work)
-            except Refused as refused:
+            except RefusedError as refused:
                 expected = refused.sqlstate
             return work
 
@@ -379,13 +426,17 @@ class World:
         assert operation.select is not None
         try:
             _, rows = self.model.table(operation.table, connection.work)
-        except Refused as refused:
+        except RefusedError as refused:
+            found = ""
             try:
                 connection.session.execute(operation.text, operation.parameters)
             except Error as error:
-                assert error.sqlstate == refused.sqlstate, str(error)
-                return
-            raise AssertionError(f"{operation.text}: expected {refused.sqlstate}") from None
+                found = error.sqlstate or ""
+            if found != refused.sqlstate:
+                raise AssertionError(
+                    f"{operation.text}: expected {refused.sqlstate}, found {found!r}"
+                ) from None
+            return
         expected = ordered(operation.select(rows))
         result = connection.session.execute(operation.text, operation.parameters)
         if self.rng.random() < 0.5 and not SHAPES[operation.table].is_heap:
@@ -400,8 +451,10 @@ class World:
                 )
             )
             return
-        found = ordered(_take(result))
-        assert found == expected, f"{operation.text} {operation.parameters}: {_differ(found, expected)}"
+        rows_found = ordered(_take(result))
+        assert rows_found == expected, (
+            f"{operation.text} {operation.parameters}: {_differ(rows_found, expected)}"
+        )
         self.done["select"] += 1
 
     def checkpoint(self) -> None:
@@ -479,4 +532,3 @@ def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
             rows = [row[:-1] for row in rows]
         found[table.name] = ordered(rows)
     return found
-

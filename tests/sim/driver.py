@@ -2,7 +2,7 @@
 
 wait() calls `pump`, which does one piece of other work and says whether there was any. When there
 is none left, the clock jumps to the deadline; without a deadline the wait would last for ever, and
-WouldBlockForever says so.
+WouldBlockForeverError says so.
 """
 
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ from tests.sim.clock import SimulatedClock
 T = TypeVar("T")
 
 
-class WouldBlockForever(AssertionError):
+class WouldBlockForeverError(AssertionError):
     """A wait that nothing in the simulation can end."""
 
 
@@ -30,7 +30,7 @@ class SimulatedBell:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         if timeout_s is None and not self._is_rung:
-            raise WouldBlockForever("a wait for a bell that nobody rings")
+            raise WouldBlockForeverError("a wait for a bell that nobody rings")
         is_rung, self._is_rung = self._is_rung, False
         return is_rung
 
@@ -59,7 +59,7 @@ class SimulatedDriver:
             if self._pump(ticket):
                 continue
             if deadline is None:
-                raise WouldBlockForever("nothing left to do, and no deadline")
+                raise WouldBlockForeverError("nothing left to do, and no deadline")
             self._clock.advance(max(0.0, deadline - self._clock.monotonic()))
         return True
 

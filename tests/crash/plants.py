@@ -1,0 +1,142 @@
+"""Planted faults: each replaces one named function by one that does its work wrongly.
+
+They prove that the simulation can find what it looks for. Nothing in the product knows of them; a
+target that is not there any more is an error, never a plant that is silently without effect.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from herdpy.engine.table import Applier
+from herdpy.engine.tablespace import Tablespace
+from herdpy.log.file_log import FileLog, _Cursor
+from herdpy.log.file_replay import LogReader
+from herdpy.log.log_files import LogFile
+from herdpy.model.lsn import Lsn
+from herdpy.storage.checkpoint_writer import _Draft
+from herdpy.storage.segment import SegmentWriter
+from tests.sim.disk import SimulatedDisk
+
+
+class Plant(NamedTuple):
+    """Where the fault goes, and `make`, which turns the right function into the wrong one."""
+
+    owner: type
+    function: str
+    make: Callable[[Any], Any]
+
+
+def _no_directory_sync(right: Any) -> Any:
+    def sync_directory(self: SimulatedDisk, path: str) -> None:
+        self._step("sync_directory", path, lambda: None)
+
+    return sync_directory
+
+
+def _unsynced_segment(right: Any) -> Any:
+    def finish(self: SegmentWriter) -> int:
+        self._flush()
+        self._file.close()
+        return self._end
+
+    return finish
+
+
+def _ack_before_sync(right: Any) -> Any:
+    def sync_dirty(self: FileLog) -> None:
+        self._dirty = None
+
+    return sync_dirty
+
+
+def _append_over_tail(right: Any) -> Any:
+    def replay(self: FileLog, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+        yield from right(self, after)
+        files = self._files.files
+        reader = LogReader(
+            self._disk, files, log_id=self._log_id, after=after, known_durable_sequence=0
+        )
+        end = 0
+        take = reader._take
+
+        def note(file: LogFile, offset: int, frame: Any) -> Iterator[tuple[Lsn, bytes]]:
+            nonlocal end
+            end = frame.end if file is files[-1] else 0
+            return take(file, offset, frame)
+
+        reader._take = note  # type: ignore[method-assign]
+        for _ in reader.records():
+            pass
+        if files:
+            file = files[-1]
+            file.handle = self._disk.open(file.path)
+            self._room = [file]
+            base = self._tail.base
+            cursor = _Cursor(0, end, reader.next_sequence, 0, 0)
+            self._tail = self._tail._replace(base=base._replace(cursor=cursor))
+
+    return replay
+
+
+def _lost_bitmap(right: Any) -> Any:
+    def edit(self: _Draft) -> Any:
+        found = right(self)
+        if found is None:
+            return None
+        return type(found)(
+            found.table_id,
+            definition=found.definition,
+            pages_added=found.pages_added,
+            pages_removed=found.pages_removed,
+        )
+
+    return edit
+
+
+def _unlogged_rollback(right: Any) -> Any:
+    def log_rollback(self: Tablespace, transaction: Any, *, must_log: bool = False) -> None:
+        self.applier.transactions.pop(transaction.id, None)
+
+    return log_rollback
+
+
+def _half_applied(right: Any) -> Any:
+    def put(self: Applier, memtable: Any, changes: Any, position: int, row_bytes: int) -> None:
+        for index, change in enumerate(changes):
+            right(self, memtable, [change], position - index % 2, row_bytes)
+
+    return put
+
+
+def _unstamped(right: Any) -> Any:
+    return property(lambda self: 0)
+
+
+PLANTS: dict[str, Plant] = {
+    "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
+    "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
+    "ack before sync": Plant(FileLog, "_sync_dirty", _ack_before_sync),
+    "append over a cut tail": Plant(FileLog, "replay", _append_over_tail),
+    "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
+    "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
+    "half-applied commit": Plant(Applier, "_put", _half_applied),
+    "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Replace the plant's function while the block runs; LookupError when it is not there."""
+    plant = PLANTS[name]
+    right = vars(plant.owner).get(plant.function)
+    if right is None:
+        raise LookupError(
+            f"plant {name!r}: {plant.owner.__module__}.{plant.owner.__name__} has no function "
+            f"{plant.function!r} of its own; find out what does its work now"
+        )
+    setattr(plant.owner, plant.function, plant.make(right))
+    try:
+        yield
+    finally:
+        setattr(plant.owner, plant.function, right)
