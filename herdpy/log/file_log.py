@@ -363,7 +363,8 @@ class FileLog:
                     )
                 )
                 stop += 1
-            pass
+            if self._dirty is not file:  # a frame in this file proves the file before it whole
+                self._sync_dirty()
             self._dirty = file
             _open(file).write_at(frames[start].offset, b"".join(encoded))
             last = frames[stop - 1]
