@@ -130,14 +130,14 @@ def has_whole_log(database: Database) -> bool:
 
 def replayed(records: list[tuple[Lsn, bytes]]) -> Tablespace:
     """Return a tablespace made from empty by these records alone."""
-    log = _ListLog(records)
+    log = ListLog(records)
     state = State(1, START_LSN, Catalog(1, ()), {})
     tablespace = Tablespace("replay", log, SimulatedClock(), state)
     replay_log(tablespace, START_LSN)
     return tablespace
 
 
-class _ListLog(MemoryLog):
+class ListLog(MemoryLog):
     """A log that replays records at the positions they had."""
 
     def __init__(self, records: list[tuple[Lsn, bytes]]) -> None:

@@ -1,0 +1,45 @@
+"""A sample of what `make crash` does at length, so that `make check` would notice."""
+
+import pytest
+
+from tests.crash.plants import PLANTS, Plant, planted
+from tests.crash.run_seed import FindingError, run_seed
+
+_SEEDS = 100
+_PLANT_RUNS = 150
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_crashes_lose_nothing(seed: int, part: int) -> None:
+    count = _SEEDS // 4
+    for number in range(seed + part * count, seed + (part + 1) * count):
+        run_seed(number)
+
+
+def test_a_seed_repeats_itself() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    for number in range(7, 12):
+        assert run_seed(number, first.append) == run_seed(number, second.append)
+    assert first == second
+    assert len(first) > 200
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    with planted(name):
+        assert any(_is_found(number) for number in range(1, _PLANT_RUNS + 1))
+
+
+def _is_found(number: int) -> bool:
+    try:
+        run_seed(number)
+    except FindingError:
+        return True
+    return False
+
+
+def test_a_plant_without_its_target_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PLANTS, "lost", Plant(object, "not_there", lambda right: right))
+    with pytest.raises(LookupError, match="not_there"), planted("lost"):
+        pass

@@ -1,0 +1,65 @@
+"""The digest after replay from empty is the digest after replay from each checkpoint (I6)."""
+
+import random
+
+import pytest
+
+from herdpy.engine.checkpoint import restore_engine
+from herdpy.engine.digest import state_digest
+from herdpy.engine.recovery import open_state, replay_log
+from herdpy.engine.tablespace import Tablespace
+from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.storage.manifest import ManifestState
+from tests.crash import checks, operations
+from tests.crash.model import Model
+from tests.crash.world import STYLES, World
+from tests.sim.clock import SimulatedClock
+from tests.sim.disk import SimulatedDisk
+
+_HISTORIES = 15
+_ACTIONS = 80
+
+
+def _from_checkpoint(
+    disk: SimulatedDisk, listed: ManifestState, records: list[tuple[Lsn, bytes]]
+) -> Tablespace:
+    state = open_state(disk, "default/segments", listed)
+    tablespace = Tablespace("replay", checks.ListLog(records), SimulatedClock(), state)
+    tablespace.applier.next_table_id = listed.next_table_id
+    restore_engine(tablespace.applier, listed.engine)
+    replay_log(tablespace, state.lsn)
+    return tablespace
+
+
+def _history(world: World) -> list[ManifestState]:
+    """Live with the whole log and every segment kept; return the manifest of each checkpoint."""
+    world.open(log_retention=True)
+    for name in ("a", "b", "h"):
+        world.run(world.connections[0], operations.create(name))
+    listed: list[ManifestState] = []
+    for _ in range(_ACTIONS):
+        world.act()
+        now = world.database.manifest.state
+        if not listed or now.checkpoint_lsn != listed[-1].checkpoint_lsn:
+            listed.append(now)
+    return listed
+
+
+@pytest.mark.parametrize("number", range(_HISTORIES))
+def test_replay_from_each_checkpoint_gives_the_same_state(
+    seed: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Old checkpoints need their segments.
+    monkeypatch.setattr("herdpy.engine.checkpoint.remove_unlisted", lambda *_: None)
+    rng = random.Random(seed * 1000 + number)
+    disk = SimulatedDisk(rng.getrandbits(64))
+    world = World(disk, rng, Model(), None, style=STYLES[number % len(STYLES)])
+    checkpoints = _history(world)
+    world.check_held(close_all=True)
+    database = world.database
+    records = checks.read_log(database, START_LSN)
+    expected = state_digest(database.tablespace)
+    assert state_digest(checks.replayed(records)) == expected
+    for listed in checkpoints:
+        assert state_digest(_from_checkpoint(disk, listed, records)) == expected
+    world.close()
