@@ -349,6 +349,9 @@ class Manifest:
             if is_torn:
                 file.truncate(end)
             if is_torn or not content.is_sealed:
+                # Written again: if an earlier process saw its fsync fail, the cache shows an edit
+                # that the disk never got, and believes it clean.
+                file.write_at(content.last_edit, data[content.last_edit : end])
                 file.sync()
                 file.write_at(end, _frame(end, b""))
         except BaseException:
@@ -467,9 +470,10 @@ def _write_new(disk: Disk, path: str, state: ManifestState) -> _Tail:
 
 
 class _Content(NamedTuple):
-    """What a manifest's file says; end is where its last edit ends."""
+    """What a manifest's file says; its last edit goes from last_edit to end."""
 
     state: ManifestState
+    last_edit: int
     end: int
     snapshot_bytes: int
     is_sealed: bool
@@ -477,7 +481,7 @@ class _Content(NamedTuple):
 
 def _read(data: bytes, path: str) -> _Content:
     header = _file_header()
-    offset = len(header)
+    offset = last_edit = len(header)
     if data[:offset] != header:
         raise _damage(path, 0, f"expected header {header.hex()}, found {data[:offset].hex()}")
     builder: _Builder | None = None
@@ -492,6 +496,7 @@ def _read(data: bytes, path: str) -> _Content:
                 snapshot_bytes = offset + _FRAME.size + len(body)
             else:
                 raise InvariantViolation("expected a snapshot first")
+            last_edit = offset
             offset += _FRAME.size + len(body)
         if builder is None:
             raise _damage(path, offset, "expected a whole snapshot, found none")
@@ -506,7 +511,7 @@ def _read(data: bytes, path: str) -> _Content:
                 path, offset, f"expected a whole edit; a later valid one is at {position}"
             )
         position = data.find(_FRAME_MAGIC, position + 1)
-    return _Content(state, offset, snapshot_bytes, is_sealed)
+    return _Content(state, last_edit, offset, snapshot_bytes, is_sealed)
 
 
 def _damage(path: str, offset: int, problem: str) -> CorruptionError:

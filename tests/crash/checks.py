@@ -20,7 +20,7 @@ from herdpy.log.record import Begin, Commit, Rollback, TransactionId, decode
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.storage.manifest import ManifestState
 from tests.crash.model import SHAPES, Model
-from tests.crash.world import content_of
+from tests.crash.world import World, content_of
 from tests.sim.clock import SimulatedClock
 
 
@@ -55,6 +55,14 @@ def check_open_transactions(database: Database) -> None:
         f"I4: open in the engine but not in the log: {sorted(found - shown)}; "
         f"open in the log but not in the engine: {sorted(shown - found)}"
     )
+
+
+def check_locks(world: World) -> None:
+    """Between statements only open transactions hold locks, and nobody waits."""
+    held = world.database.tablespace.locks.held()
+    owners = {id(owner) for holders in held.values() for owner in holders}
+    known = {id(c.session._transaction) for c in world.connections if c.work is not None}
+    assert owners <= known, f"locks of nobody: {list(held)[:10]}"
 
 
 def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from tests.crash import checks, operations
 from tests.crash.model import Model
-from tests.crash.world import STYLES, World
+from tests.crash.sizes import small_sizes
+from tests.crash.world import STYLES, LifeOver, World
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 STATEMENTS = 100
@@ -29,7 +30,8 @@ class FindingError(Exception):
 def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     """Run one seed; FindingError (with its cause) when something was not as it must be."""
     try:
-        return _run(seed, say)
+        with small_sizes():
+            return _run(seed, say)
     except SimulatedCrash as error:
         raise FindingError(f"seed {seed}: a crash where none was planned: {error}") from error
     except (Exception, AssertionError) as error:
@@ -67,6 +69,8 @@ def _until_crash(world: World, crashes: list[tuple[str, str]], life: Callable[[]
     """Run a life to its end or to the planned crash. Either way the power goes off then."""
     try:
         life()
+    except LifeOver as error:
+        world.say(f"*** the life ends: {error}")
     except SimulatedCrash as error:
         assert world.disk.crash_at is not None
         crashes.append(world.crash_site())
@@ -94,7 +98,10 @@ def _live(world: World) -> None:
         count += 1
         world.act()
         if count % 25 == 0:
-            checks.check_open_transactions(world.database)
+            world.disk.heal()
+            if world.database.tablespace.log.failure is None:
+                checks.check_open_transactions(world.database)
+                checks.check_locks(world)
         if rng.random() < 0.01:
             world.close()
             world.open(session_count=rng.choice((2, 3)))

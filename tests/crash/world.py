@@ -10,8 +10,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from errno import EIO, ENOSPC
 from typing import Any, NamedTuple
 
+from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.prepared import PlanKey, Prepared
@@ -41,6 +43,22 @@ _LOCK_TIMEOUT_S = 1.0
 # What a statement of a history may fail with although the model allows it: a lock wait that ran
 # out, and a deadlock. Nothing of the statement happened; after a deadlock nothing of all.
 _LOCKED, _DEADLOCK = "55P03", "40P01"
+_FULL = "53100"
+_FAULTS = (
+    ("write", ENOSPC, "/log/"),
+    ("open", ENOSPC, "/log/"),
+    ("write", ENOSPC, "/segments/"),
+    ("open", ENOSPC, "/segments/"),
+    ("write", ENOSPC, "MANIFEST"),
+    ("write", EIO, "/log/"),
+    ("sync", EIO, "/log/"),
+    ("write", EIO, "/segments/"),
+    ("sync", EIO, "/segments/"),
+    ("sync", EIO, "MANIFEST"),
+    ("sync_directory", EIO, ""),
+    ("rename", EIO, ""),
+    ("unlink", EIO, ""),
+)
 
 
 class Style(NamedTuple):
@@ -52,6 +70,8 @@ class Style(NamedTuple):
     """Mostly statements whose log frames are equally long, so that old frames fit behind new."""
     short_lives: int = 1
     """How many short lives, each ended by a power failure, follow the first crash."""
+    has_faults: bool = False
+    """Now and then the disk is full, or fails."""
 
 
 STYLES = (
@@ -62,7 +82,12 @@ STYLES = (
     Style((Durability.SYNC, Durability.SYNC, Durability.OS, Durability.NONE)),
     Style((Durability.OS, Durability.OS, Durability.SYNC)),
     Style((Durability.OS,), is_uniform=True, short_lives=5),
+    Style(has_faults=True, short_lives=2),
 )
+
+
+class LifeOver(BaseException):
+    """The database stopped for good after a fault of the disk; only opening it again helps."""
 
 
 _plans: dict[Any, Prepared] = {}
@@ -169,6 +194,7 @@ class World:
         self.with_vector = with_vector
         self.style = style
         self.activities: list[str] = []
+        self.has_fault = False  # the disk was told to fail
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
         self.database: Database
@@ -251,11 +277,17 @@ class World:
     def close(self) -> None:
         """Close the database as a user would; open transactions are rolled back."""
         self.say("close")
+        self.disk.heal()
         self.check_held(close_all=True)
+        assert not len(self.database.tablespace.registry), "a snapshot stayed registered (I14)"
         for connection in self.connections:
             connection.work = None
         with self.doing("close"):
-            self.database.close()
+            try:
+                self.database.close()
+            except Error as error:
+                self._sqlstate(error)
+                raise
         self.model.all_durable()
 
     # --- overlapping -----------------------------------------------------------------------------
@@ -303,6 +335,8 @@ class World:
             self.hold_snapshot()
         elif chance < 0.13 and not is_nested:
             self.check_held()
+        elif chance < 0.15 and self.style.has_faults:
+            self.inject()
         else:
             connection = rng.choice(free)
             if connection.work is None and chance < 0.25:
@@ -343,7 +377,7 @@ class World:
         if work is not None:
             connection.logged = work
             outcome = transaction.outcome
-            self.model.logged(work, lambda: outcome.is_done)
+            self.model.logged(work, lambda: _has_succeeded(outcome))
 
     def begin(self, connection: Connection) -> None:
         durability = self.rng.choice(self.style.durabilities)
@@ -364,7 +398,13 @@ class World:
                 self.done["rollback"] += 1
             else:
                 connection.to_log = lambda: work
-                connection.session.commit()
+                try:
+                    connection.session.commit()
+                except Error as error:
+                    found = self._sqlstate(error)
+                    assert found == _FULL, f"commit failed with {found}"
+                    self.done["commit on a full disk"] += 1
+                    return
                 if connection.logged is None:
                     assert work.is_empty, "a commit logged nothing although there were changes"
                 else:
@@ -390,23 +430,21 @@ class World:
                 expected = refused.sqlstate
             return work
 
-        found: int | str
+        def execute() -> int | str:
+            session = connection.session
+            try:
+                if operation.is_many:
+                    return session.execute_many(operation.text, operation.parameters).row_count
+                return session.execute(operation.text, operation.parameters).row_count
+            except Error as error:
+                return self._sqlstate(error)
+
         with self._in(connection):
             if own is None:
                 connection.to_log = effect
-            try:
-                session = connection.session
-                if operation.is_many:
-                    result = session.execute_many(operation.text, operation.parameters)
-                else:
-                    result = session.execute(operation.text, operation.parameters)
-                found = result.row_count
-            except Error as error:
-                if error.sqlstate is None or error.sqlstate[:2] in ("XX", "58", "F0"):
-                    raise
-                found = error.sqlstate
+            found = execute()
         self.done["statement"] += 1
-        if found in (_LOCKED, _DEADLOCK):
+        if found in (_LOCKED, _DEADLOCK, _FULL):
             self.say(f"{connection.name}: … {found}")
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
@@ -421,6 +459,15 @@ class World:
         if own is None and not work.is_empty:
             assert connection.logged is work, f"{operation.text}: nothing was logged"
             self.model.acknowledged(work)
+
+    def _sqlstate(self, error: Error) -> str:
+        """Return what a history can go on after; LifeOver after a disk that failed on demand."""
+        sqlstate = error.sqlstate
+        if self.has_fault and sqlstate != _FULL and sqlstate[:2] in ("58", "08"):
+            raise LifeOver(str(error)) from error
+        if sqlstate[:2] in ("XX", "58", "08", "53") and not (self.has_fault and sqlstate == _FULL):
+            raise error
+        return sqlstate
 
     def _select(self, connection: Connection, operation: Operation) -> None:
         assert operation.select is not None
@@ -438,7 +485,11 @@ class World:
                 ) from None
             return
         expected = ordered(operation.select(rows))
-        result = connection.session.execute(operation.text, operation.parameters)
+        try:
+            result = connection.session.execute(operation.text, operation.parameters)
+        except Error as error:
+            self._sqlstate(error)
+            raise
         if self.rng.random() < 0.5 and not SHAPES[operation.table].is_heap:
             name = operation.table
             first = result.fetch_many(self.rng.randrange(3))
@@ -463,10 +514,29 @@ class World:
         self.say("checkpoint")
         self._is_maintaining = True
         with self.doing("checkpoint"):
-            self.done["checkpoint"] += self.database.run_checkpoint()
+            try:
+                self.done["checkpoint"] += self.database.run_checkpoint()
+            except Error as error:
+                self._check_fault(error)
         self._is_maintaining = False
         self.model.refresh()
         self.say("checkpoint is done")
+
+    def _check_fault(self, error: Error) -> None:
+        """A checkpoint or compaction may fail with the disk; the database goes on without it."""
+        if not self.has_fault or error.sqlstate[:2] == "XX":
+            raise error
+        self.done["maintenance failed"] += 1
+        self.say(f"failed: {error}")
+
+    def inject(self) -> None:
+        """Let the disk fail once or a few times, soon."""
+        kind, code, path = self.rng.choice(_FAULTS)
+        times = self.rng.choice((1, 1, 3))
+        self.say(f"fault: {kind} of {path or 'anything'} fails with errno {code}, {times} times")
+        self.disk.fail(kind, code, after=self.rng.randrange(3), times=times, path=path)
+        self.has_fault = True
+        self.done["fault"] += 1
 
     def compact(self) -> None:
         run_compaction = getattr(self.database, "run_compaction", None)
@@ -475,7 +545,10 @@ class World:
         self.say("compaction")
         self._is_maintaining = True
         with self.doing("compaction"):
-            self.done["compaction"] += bool(run_compaction())
+            try:
+                self.done["compaction"] += bool(run_compaction())
+            except Error as error:
+                self._check_fault(error)
         self._is_maintaining = False
 
     # --- snapshots that must not change (I9) -----------------------------------------------------
@@ -506,6 +579,10 @@ class World:
             else:
                 kept.append(held)
         self._held = kept
+
+
+def _has_succeeded(outcome: Ticket[None]) -> bool:
+    return outcome.is_done and outcome._outcomes[0][1] is None
 
 
 def _take(result: Result) -> list[Row]:
