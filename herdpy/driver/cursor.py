@@ -210,7 +210,7 @@ class Cursor:
             self._check()
         session = self._connection.live_session()
         self._point = self._rows = None
-        if self._result is not None:
+        if self._result is not None and self._result.columns is not None:
             self._forget_result()
         return session
 

@@ -8,6 +8,7 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from herdpy.model.types import Key, Row
@@ -69,6 +70,28 @@ class Memtable:
         self.byte_count += growth
         self.superseded_bytes += growth
         chains[key] = (position, row, older)
+
+    def put_all(
+        self,
+        changes: Iterable[tuple[Key, Row | None]],
+        position: int,
+        row_bytes: int,
+        horizon: Callable[[], list[int] | None],
+    ) -> None:
+        """Put every change; horizon() is asked when the first key is there already."""
+        chains, add = self.chains, self._added.append
+        size = row_bytes + _VERSION_OVERHEAD_BYTES
+        positions: list[int] | None = None
+        is_asked = False
+        for key, row in changes:
+            if key in chains:
+                if not is_asked:
+                    positions, is_asked = horizon(), True
+                self.put(key, row, position, row_bytes, positions)
+            else:  # as put() does
+                add(key)
+                self.byte_count += size
+                chains[key] = (position, row, None)
 
     def keys(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool

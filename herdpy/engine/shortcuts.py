@@ -83,13 +83,15 @@ class _Source:
             if source != position or test is None:
                 return None
             tests.append(test.format(f"v{position}"))
+        if not types:
+            self.lines.append("if p: return None")
+            return None if slots else []
         self.lines.append(
             f"if p.__class__ is not tuple and p.__class__ is not list or len(p) != {len(types)}:"
             " return None"
         )
         names = "".join(f"v{position}, " for position in range(len(types)))
-        self.lines += [f"{names}= p"] if names else []
-        self.lines += [f"if not ({' and '.join(tests)}): return None"] if tests else []
+        self.lines += [f"{names}= p", f"if not ({' and '.join(tests)}): return None"]
         values: list[str] = []
         for slot in slots:
             if not isinstance(slot.source, int):

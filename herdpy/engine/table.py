@@ -9,6 +9,7 @@ changes into memtables, stamped with the next position, and then a new State is 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
@@ -69,7 +70,9 @@ class Applier:
 
         `transaction` is the leader's object; None at recovery, where Begin makes one.
         """
-        if isinstance(record, Begin):
+        if isinstance(record, Rows):
+            self._fill_rows(record, lsn)
+        elif isinstance(record, Begin):
             if record.tx not in self.transactions:
                 if transaction is None:
                     transaction = Transaction(
@@ -94,8 +97,6 @@ class Applier:
                 if name is not None:  # else filled in before, of a table this transaction made
                     owner.catalog_changes[name] = None
                 owner.statement = max(owner.statement, record.statement + 1)
-        elif isinstance(record, Rows):
-            self._fill_rows(record, lsn)
 
     def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
         owner = self._open(record.tx) if record.tx is not None else None
@@ -104,8 +105,7 @@ class Applier:
             last = record.inserts[-1][-1]
             self.next_row_id[table.id] = max(self.next_row_id.get(table.id, 1), int(last or 0) + 1)
         if owner is not None:
-            for key, row in _changes(record, table):
-                owner.write(table.id, key, row, record.statement, lsn)
+            owner.write(table.id, _changes(record, table), record.statement, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
 
     # --- records that end something: effective when the log says so ------------------------------
@@ -129,7 +129,7 @@ class Applier:
 
     def finish(self, record: Record) -> None:
         """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""
-        if isinstance(record, Commit | Rollback):
+        if isinstance(record, (Commit, Rollback)):
             self.transactions.pop(record.tx, None)
 
     def _apply_autocommit(self, record: Rows, record_bytes: int) -> State:
@@ -171,10 +171,7 @@ class Applier:
         position: int,
         row_bytes: int,
     ) -> None:
-        horizon = self._horizon()
-        put = memtable.put
-        for key, row in changes:
-            put(key, row, position, row_bytes, horizon)
+        memtable.put_all(changes, position, row_bytes, self._horizon)
 
     def _with_catalog(self, changes: dict[str, Table | None], position: int) -> State:
         state = self.state
@@ -213,12 +210,11 @@ class Applier:
 
 
 def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
-    """Yield (key, new row or None) in the order of the statement; a re-keyed row gives two."""
+    """Return (key, new row or None) in the order of the statement; a re-keyed row gives two."""
     inserts, changes = rows_of(record, table)
     key_of = table.key_of
-    for row in inserts:
-        yield key_of(row), row
-    yield from _change_effects(changes, key_of)
+    pairs = zip(map(key_of, inserts), inserts, strict=True)
+    return chain(pairs, _change_effects(changes, key_of)) if changes else pairs
 
 
 def _change_effects(

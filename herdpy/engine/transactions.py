@@ -4,6 +4,7 @@ Threads: fields change under the tablespace's monitor; `writes` may be read with
 transaction's own session, because each key's chain changes by one dict store.
 """
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from herdpy.log.record import TransactionId
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
+
+# OwnVersion(…) without the Python function around it; once per row written.
+_new_version: Callable[..., "OwnVersion"] = tuple.__new__
 
 
 class OwnVersion(NamedTuple):
@@ -70,17 +74,24 @@ class Transaction:
         self.outcome: Ticket[None] = Ticket()
         self.abort_error: Exception | None = None
 
-    def write(self, table_id: int, key: Key, row: Row | None, statement: int, lsn: Lsn) -> None:
-        """Stamp a change into the write set; applying the same record again changes nothing."""
+    def write(
+        self,
+        table_id: int,
+        changes: Iterable[tuple[Key, Row | None]],
+        statement: int,
+        lsn: Lsn,
+    ) -> None:
+        """Stamp changes into the write set; applying the same record again changes nothing."""
         table = self.writes.get(table_id)
         if table is None:
             table = self.writes.setdefault(table_id, {})
-        older = table.get(key)
-        if older is not None and older.lsn == lsn and older.statement == statement:
-            if older.row is row:
-                return
-            older = older.older
-        table[key] = OwnVersion(statement, row, lsn, older)
+        for key, row in changes:
+            older = table.get(key)
+            if older is not None and older.lsn == lsn and older.statement == statement:
+                if older.row is row:
+                    continue
+                older = older.older
+            table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
 
     def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
         """Return each key's newest change at or before lsn, for a checkpoint."""

@@ -107,6 +107,31 @@ def decode(data: bytes) -> Record:
         raise ValueError("record: nested too deep") from error
 
 
+def encode_rows(
+    table: Table,
+    tx: TransactionId | None,
+    statement: int,
+    inserts: Sequence[Row],
+    changes: Sequence[Change],
+) -> tuple[Rows, tuple[bytes, ...]]:
+    """Return one record with all rows, for this process, and what rows_records makes of them."""
+    record = Rows(
+        tx,
+        statement,
+        0,
+        True,
+        table.id,
+        table.version,
+        cast("list[Row]", inserts),
+        cast("list[Change]", changes),
+    )
+    if not table.wide_ordinals:
+        data = _encoder.encode(record)
+        if len(data) <= record_bytes_max:
+            return record, (data,)
+    return record, rows_records(table, tx, statement, inserts, changes)
+
+
 def rows_records(
     table: Table,
     tx: TransactionId | None,

@@ -43,20 +43,18 @@ class Table:
     key_of: Callable[[Row], Key] = field(init=False, repr=False, compare=False)
     wide_ordinals: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The DECIMAL columns whose scaled integers may exceed 64 bits (msgpack cannot hold them)."""
+    is_heap: bool = field(init=False, repr=False, compare=False)
+    """True when the key is the hidden row id."""
 
     def __post_init__(self) -> None:
         wide = [i for i, column in enumerate(self.columns) if _is_wide(column.type)]
         object.__setattr__(self, "wide_ordinals", tuple(wide))
+        object.__setattr__(self, "is_heap", self.columns[self.key[0]].hidden)
         kinds = [self.columns[ordinal].type.kind for ordinal in self.key]
         object.__setattr__(self, "key_of", compile_key_of(self.key, kinds))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (table_from_plain, (table_to_plain(self),))
-
-    @property
-    def is_heap(self) -> bool:
-        """True when the key is the hidden row id."""
-        return self.columns[self.key[0]].hidden
 
     @property
     def visible_columns(self) -> tuple[Column, ...]:

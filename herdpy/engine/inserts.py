@@ -1,0 +1,125 @@
+"""FreshInsert: INSERT of rows whose keys nobody has, in one visit to the monitor.
+
+The usual INSERT needs no snapshot: what counts is whether the newest version of each key, seen
+under its lock, is a row. That is looked up before, in one State, and again under the monitor only
+if something was committed in between. Whatever is not plainly fresh (a key that is there, a page
+that came meanwhile) goes the way of every other write, which finds the same and says why.
+"""
+
+from collections.abc import Sequence
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.locks import Mode
+from herdpy.engine.memtable import Memtable
+from herdpy.engine.snapshots import TableSnapshot
+from herdpy.engine.state import State, TableState
+from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.transactions import OwnVersion, Transaction
+from herdpy.engine.writes import RESTART, Change, Write
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+
+class FreshInsert(Write):
+    """An INSERT … VALUES into a table with a primary key. `rows` are whole and checked."""
+
+    __slots__ = ("_keys", "_rows")
+
+    def __init__(
+        self,
+        tablespace: Tablespace,
+        transaction: Transaction,
+        table: Table,
+        rows: Sequence[Row],
+        *,
+        memory_bytes_max: int,
+    ) -> None:
+        super().__init__(
+            tablespace,
+            transaction,
+            table,
+            self._changes,
+            is_insert=True,
+            memory_bytes_max=memory_bytes_max,
+        )
+        self._rows = rows
+        self._keys: list[Key] = list(map(table.key_of, rows))
+
+    def _changes(self, _source: TableSnapshot) -> tuple[list[Change], int]:
+        return [(None, row) for row in self._rows], len(self._rows)
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        tablespace, table, transaction = self._tablespace, self.table, self._transaction
+        keys = self._keys
+        before = tablespace.applier.state
+        seen = before.tables.get(table.id)
+        own = transaction.writes.get(table.id)
+        if len(keys) > 1 and len(set(keys)) < len(keys):
+            return super().attempt()
+        if not _are_fresh(keys, seen, own, seen.pages if seen is not None else None):
+            return super().attempt()
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
+            if wait is not None:
+                return wait
+            if not self._is_current():
+                return RESTART
+            wait = self._lock(keys)
+            if wait is not None:
+                return wait
+            if self._is_still_fresh(before, seen):
+                self._log_rows(self._rows, [], [])
+                return len(keys)
+        return super().attempt()
+
+    def _is_still_fresh(self, before: State, seen: TableState | None) -> bool:
+        """Return whether what was found before the locks still holds under them."""
+        state = self._tablespace.applier.state
+        if state.position == before.position:
+            return True
+        now = state.tables.get(self.table.id)
+        if seen is None or now is None:
+            return seen is now
+        # What was committed since stands in a memtable, unless a checkpoint moved it on.
+        return now.pages is seen.pages and _are_fresh(self._keys, now, None, None)
+
+
+def _are_fresh(
+    keys: Sequence[Key],
+    table: TableState | None,
+    own: dict[Key, OwnVersion] | None,
+    pages: TablePages | None,
+) -> bool:
+    """Return whether no key's newest version is a row, in the transaction's writes or committed.
+
+    Without pages only the memtables are asked.
+    """
+    memtables: tuple[Memtable, ...] = ()
+    if table is not None:
+        memtables = (table.memtable, *table.frozen)
+    if pages is not None and not _may_hold(pages, min(keys), max(keys)):
+        pages = None
+    for key in keys:
+        version = own.get(key) if own else None
+        if version is None:
+            for memtable in memtables:
+                version = memtable.chains.get(key)
+                if version is not None:
+                    break
+        if version is not None:
+            if version[1] is not None:
+                return False
+        elif pages is not None and pages.locate(key) is not None:
+            return False
+    return True
+
+
+def _may_hold(pages: TablePages, low: Key, high: Key) -> bool:
+    """Return False if surely no page has a key from low to high."""
+    for level in (pages.base, *pages.runs):
+        if level and level[0].low <= high and low <= level[-1].high:
+            return True
+    return False
