@@ -27,6 +27,7 @@ from herdpy.log.record import Noop, encode
 from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 
 _NOOP = encode(Noop())
+_MARK_BYTES = frame_bytes(RECORD_OVERHEAD_BYTES + len(_NOOP))  # every append leaves room for it
 
 
 class _Cursor(NamedTuple):
@@ -203,16 +204,35 @@ class FileLog:
             placed = self._tail.newest
             if placed.append is not append:
                 self._check_usable()
-                placed = self._place(placed, records, slack=0 if is_urgent else self._slack_bytes)
-                placed = placed._replace(append=append, append_lsn=placed.last_lsn)
+                slack = _MARK_BYTES if is_urgent else self._slack_bytes
+                placed = self._place(placed, records, append, slack)
                 self._tail.queue.append(placed)  # the moment of effect
             append.lsn = placed.append_lsn
 
-    def _place(self, before: _Placed, records: Sequence[bytes], *, slack: int) -> _Placed:
-        """Return the state after appending records; LogSpaceError when they do not fit."""
+    def _place(
+        self, before: _Placed, records: Sequence[bytes], append: Append | None, slack: int
+    ) -> _Placed:
+        """Return the state after appending records; LogSpaceError when they do not fit.
+
+        Without an append they are a mark of ours.
+        """
         slot, offset, sequence, payload_bytes, count = before.cursor
         room = self._room
         file_bytes = room[slot].byte_count if slot >= 0 else 0
+        if len(records) == 1 and append is not None:  # nearly always: one more in the open frame
+            size = len(records[0])
+            grown = payload_bytes + RECORD_OVERHEAD_BYTES + size
+            whole = frame_bytes(grown)
+            if whole <= frame_bytes_max and offset + whole + slack <= file_bytes:
+                lsn = Lsn(FILE_LEDGER_ID, sequence, count)
+                return _Placed(
+                    [_Piece(slot, offset, sequence, [records[0]])],
+                    _Cursor(slot, offset, sequence, grown, count + 1),
+                    lsn,
+                    append,
+                    lsn,
+                    before.bytes_appended + size,
+                )
         pieces: list[_Piece] = []
         piece: list[bytes] = []
         for record in records:
@@ -241,12 +261,13 @@ class FileLog:
         if rest < slack and slot + 1 >= len(room):
             self._bytes_wanted = self._bytes_for(records)
             raise LogSpaceError
+        lsn = Lsn(FILE_LEDGER_ID, sequence, count - 1)
         return _Placed(
             pieces,
             _Cursor(slot, offset, sequence, payload_bytes, count),
-            Lsn(FILE_LEDGER_ID, sequence, count - 1),
-            before.append,
-            before.append_lsn,
+            lsn,
+            before.append if append is None else append,
+            before.append_lsn if append is None else lsn,
             before.bytes_appended + sum(map(len, records)),
         )
 
@@ -286,12 +307,12 @@ class FileLog:
         said = placed.append_lsn.entry_id
         if self._recorded_sequence >= said or self._durable_lsn.entry_id < said:
             return
-        with self._mutex, suppress(LogSpaceError):  # a mark is worth no new file
+        with self._mutex, suppress(LogSpaceError):  # after an interrupted mark
             self._check_usable()
             newest = self._tail.newest
             if newest is not placed and newest.append is not placed.append:
                 return  # not idle: the next frame will say it
-            self._tail.queue.append(self._place(newest, (_NOOP,), slack=0))
+            self._tail.queue.append(self._place(newest, (_NOOP,), None, 0))
         self.sync()
 
     def _guarded(self, *, is_sync: bool) -> None:

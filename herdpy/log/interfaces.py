@@ -85,7 +85,7 @@ class CommitLog(Protocol):
         ...
 
     def prepare(self, byte_count: int) -> None:
-        """Make room for byte_count bytes of records; does I/O. OSError (ENOSPC): nothing changed."""
+        """Make room for byte_count bytes of records; does I/O. OSError: nothing changed."""
         ...
 
     def write(self) -> None:

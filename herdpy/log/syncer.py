@@ -75,7 +75,7 @@ class GroupSyncer:
 
     A committer that finds a pass running sets its wish and rings; the thread clears the wish
     before its pass, so that one set later is never lost. What keeps passes apart is the log's own
-    lock: `_is_running` only guesses, so that an interrupt cannot leave anything locked.
+    lock: `_running` only guesses, so that an interrupt cannot leave anything locked.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class GroupSyncer:
         self._on_failure = on_failure
         self._inline = InlineSyncer(log, on_progress, on_failure)
         self._bell = driver.new_bell()
-        self._is_running = False
+        self._running: object | None = None  # the newest pass, perhaps waiting for one before it
         self._is_sync_wanted = False
         self._is_write_wanted = False
         self._is_closing = False
@@ -100,7 +100,7 @@ class GroupSyncer:
     def request(self, durability: Durability) -> None:
         if self._is_closing:
             raise InvariantViolation("syncer: a request after close()")
-        is_alone = not (self._is_running or self._is_sync_wanted or self._is_write_wanted)
+        is_alone = not (self._running or self._is_sync_wanted or self._is_write_wanted)
         if is_alone or durability is Durability.NONE:
             self._pass(durability)
             return
@@ -114,11 +114,13 @@ class GroupSyncer:
         self._bell.ring()
 
     def _pass(self, durability: Durability) -> None:
+        this_pass = object()
         try:
-            self._is_running = True
+            self._running = this_pass
             self._inline.request(durability)
         finally:
-            self._is_running = False
+            if self._running is this_pass:
+                self._running = None
 
     def _work(self) -> None:
         is_marked = True

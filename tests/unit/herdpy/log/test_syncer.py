@@ -78,36 +78,40 @@ def test_a_lone_committer_syncs_in_its_own_thread() -> None:
 
 def test_committers_that_come_during_a_sync_share_the_next() -> None:
     disk = SimulatedDisk(7)
-    log = LogHome(disk).opened()
+    log = LogHome(disk, first_file_bytes=1 << 16).opened()
     put(log, b"first")
-    is_in_sync, may_go_on, is_done = threading.Event(), threading.Event(), threading.Event()
+    entered, may_go_on = threading.Semaphore(0), threading.Semaphore(0)
+    is_done = threading.Event()
     syncs: list[str] = []
 
     def hold(op: str, path: str) -> None:
         if op == "sync":
-            syncs.append(path)
-            is_in_sync.set()
-            assert may_go_on.wait(30)
-
-    wanted = [log.last_lsn]
+            syncs.append(threading.current_thread().name)
+            entered.release()
+            assert may_go_on.acquire(timeout=30)
 
     def progress() -> None:
-        if log.durable_lsn >= wanted[0]:
+        if log.durable_lsn >= wanted:
             is_done.set()
 
+    wanted = log.last_lsn._replace(entry_id=999)
     syncer = GroupSyncer(log, ThreadDriver(), progress, lambda error: pytest.fail(str(error)))
     disk.latency = hold
     first = threading.Thread(target=syncer.request, args=(Durability.SYNC,), name="first")
     first.start()
-    assert is_in_sync.wait(30)
-    for number in range(10):
-        wanted[0] = put(log, b"%d" % number)
-        syncer.request(Durability.SYNC)  # returns at once
-    may_go_on.set()
+    for _ in range(2):  # during the first's own sync, then during the thread's
+        assert entered.acquire(timeout=30)
+        for number in range(10):
+            put(log, b"%d" % number)
+            syncer.request(Durability.SYNC)  # returns at once
+        may_go_on.release()
+    assert entered.acquire(timeout=30)
+    wanted = log.last_lsn
+    may_go_on.release()
     assert is_done.wait(30)
     first.join()
     syncer.close()
-    assert len(syncs) == 2
+    assert syncs == ["first", "herdpy-syncer", "herdpy-syncer"]
     disk.latency = None
     log.close()
 
