@@ -1,0 +1,148 @@
+"""Benchmarks: interleaved rounds of two contenders, medians, and the JSON document of DESIGN §14.
+
+A round times ours, then the peer; the next one the peer, then ours. What is compared is the median
+of each, so that a slow moment of the machine hits one round of both. Garbage collection stays as
+Python starts with it.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+OUTPUT = Path("build/bench")
+_SPINNER = "import os\nos.nice(19)\nwhile True: pass"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One result; `bar` is the greatest ratio allowed, or the greatest value without a peer."""
+
+    name: str
+    unit: str
+    ours: float
+    peer: float | None
+    peer_name: str | None
+    ratio: float | None
+    better: str
+    bar: float | None
+    ok: bool | None
+
+
+class Bench:
+    """Collects figures and prints each as it comes."""
+
+    def __init__(self, name: str, rounds: int) -> None:
+        self.name = name
+        self.rounds = rounds
+        self.fdatasync_us: float | None = None
+        self.figures: list[Figure] = []
+
+    def compare(
+        self,
+        name: str,
+        ours: Callable[[], object],
+        peer: Callable[[], object] | None,
+        *,
+        count: int = 1,
+        unit: str = "µs",
+        peer_name: str = "sqlite3",
+        bar: float | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        """Time both; each call does `count` operations, and the figure is the time of one."""
+        scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit] / count
+        times: tuple[list[float], list[float]] = ([], [])
+        for number in range(rounds or self.rounds):
+            contenders = [(times[0], ours)] + ([(times[1], peer)] if peer else [])
+            for taken, run in contenders if number % 2 == 0 else reversed(contenders):
+                start = perf_counter()
+                run()
+                taken.append((perf_counter() - start) * scale)
+        mine = statistics.median(times[0])
+        theirs = statistics.median(times[1]) if peer else None
+        self.add(name, unit, mine, theirs, peer_name if peer else None, bar)
+
+    def add(
+        self,
+        name: str,
+        unit: str,
+        ours: float,
+        peer: float | None,
+        peer_name: str | None,
+        bar: float | None = None,
+    ) -> None:
+        ratio = ours / peer if peer else None
+        measured = ours if ratio is None else ratio
+        ok = None if bar is None else measured <= bar
+        figure = Figure(name, unit, ours, peer, peer_name, ratio, "lower", bar, ok)
+        self.figures.append(figure)
+        beside = "" if peer is None else f"{peer_name} {peer:,.2f}, ratio {ratio:.2f}"
+        verdict = "" if ok is None else f"bar {bar:g} {'ok' if ok else 'MISSED'}"
+        print(f"{name:36} {ours:12,.2f} {unit:3} {beside:34} {verdict}", flush=True)
+
+    def write(self) -> Path:
+        """Write build/bench/<name>.json and return its path."""
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        host = {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "fdatasync_us": self.fdatasync_us,
+            "load": os.getloadavg()[0],
+        }
+        document: dict[str, Any] = {
+            "bench": self.name,
+            "host": host,
+            "results": [asdict(figure) for figure in self.figures],
+        }
+        path = OUTPUT / f"{self.name}.json"
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        return path
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keep one process of the lowest priority spinning: idle virtual machines sync slowly."""
+    spinner = subprocess.Popen([sys.executable, "-c", _SPINNER])
+    try:
+        yield
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
+def raw_commits(directory: Path, count: int, size: int = 128) -> Callable[[], None]:
+    """Return a function that writes and fdatasyncs `count` times into a file of zeros."""
+    path = directory / "raw"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.pwrite(handle, bytes(16 << 20), 0)
+    os.fsync(handle)
+    place = 0
+
+    def run() -> None:
+        nonlocal place
+        for _ in range(count):
+            os.pwrite(handle, b"x" * size, place)
+            os.fdatasync(handle)
+            place = (place + size) % (8 << 20)
+
+    return run
+
+
+def fdatasync_us(directory: Path) -> float:
+    """Return the median of a write of 128 bytes with fdatasync, in µs."""
+    once = raw_commits(directory, 1)
+    times: list[float] = []
+    for _ in range(200):
+        start = perf_counter()
+        once()
+        times.append((perf_counter() - start) * 1e6)
+    return statistics.median(times)
