@@ -1,21 +1,25 @@
 """Box: the result of conn.sql(), which prints as a table and can be iterated.
 
 The statement has run when the Box is made; only the rows that are shown have been read. Text from
-the database never reaches the terminal raw: control characters are written as escapes.
+the database never reaches the terminal raw: control characters are written as escapes. A table is
+never wider than asked for: long text is cut with an ellipsis, numbers never are, and when even
+that is too wide, columns are left out of the middle.
 """
 
 import io
 from collections.abc import Iterator, Sequence
+from html import escape
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from herdpy.driver.cursor import Cursor
-from herdpy.driver.types import NUMBER, Description
+from herdpy.driver.types import NUMBER, STRING, Description
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +27,11 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN_MAX = 40
 BYTES_SHOWN_MAX = 24
-COLUMN_WIDTH_MIN = 8
+TEXT_WIDTH_MIN = 8
+"""Text is cut to so many characters before a column is left out."""
+
+_CUT = "…"
+_NULL = "NULL"
 
 
 class Box:
@@ -59,15 +67,37 @@ class Box:
     def __str__(self) -> str:
         description = self._cursor.description
         if description is None:
-            count = self._cursor.rowcount
-            return "ok" if count < 0 else f"{count} row{'' if count == 1 else 's'}"
-        rows = self._head()
-        text = render(description, rows[:ROWS_SHOWN_MAX])
-        if len(rows) > ROWS_SHOWN_MAX:
-            return f"{text}\nthe first {ROWS_SHOWN_MAX} rows; there are more"
-        return f"{text}\n{len(rows)} row{'' if len(rows) == 1 else 's'}"
+            return self._footer()
+        return f"{render(description, self._head()[:ROWS_SHOWN_MAX])}\n{self._footer()}"
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table as notebooks show it: every column, as many rows as in print."""
+        description = self._cursor.description
+        footer = f"<p>{escape(self._footer())}</p>"
+        if description is None:
+            return footer
+        sides = ["right" if _is_number(column[1]) else "left" for column in description]
+        head = "".join(
+            f'<th style="text-align:{side}">{escape(_printable(column[0]))}<br>'
+            f"<small>{escape(column[1].lower())}</small></th>"
+            for column, side in zip(description, sides, strict=True)
+        )
+        body = "".join(
+            f"<tr>{''.join(map(_html_cell, row, sides))}</tr>"
+            for row in self._head()[:ROWS_SHOWN_MAX]
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{footer}"
+
+    def _footer(self) -> str:
+        if self._cursor.description is None:
+            count = self._cursor.rowcount
+            return "ok" if count < 0 else count_text(count)
+        count = len(self._head())
+        if count > ROWS_SHOWN_MAX:
+            return f"the first {ROWS_SHOWN_MAX} rows; there are more"
+        return count_text(count)
 
     def _head(self) -> list[tuple[Any, ...]]:
         # One row more than is shown tells whether there are more.
@@ -76,49 +106,130 @@ class Box:
         return self._shown
 
 
+def _html_cell(value: object, side: str) -> str:
+    text = escape(display(value))
+    return f'<td style="text-align:{side}">{f"<i>{text}</i>" if value is None else text}</td>'
+
+
+def count_text(count: int, noun: str = "row") -> str:
+    """Return "1 row", "2 rows"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def render(
     description: Sequence[Description], rows: Sequence[Sequence[Any]], *, width: int | None = None
 ) -> str:
-    """Return the rows as a table no wider than `width` characters (the terminal by default).
-
-    Columns that do not fit are left out of the middle, long values are cut with an ellipsis.
-    """
+    """Return the rows as a table no wider than `width` characters (the terminal by default)."""
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
-    ordinals: list[int | None] = list(range(len(description)))
-    columns_max = max(2, console.width // COLUMN_WIDTH_MIN)
-    if len(ordinals) > columns_max:
-        half = columns_max // 2
-        ordinals = [*ordinals[:half], None, *ordinals[len(ordinals) - (columns_max - half - 1) :]]
-    table = Table(box=box.ROUNDED, header_style="")
-    for ordinal in ordinals:
-        if ordinal is None:
-            table.add_column(Text("…"), no_wrap=True)
-            continue
-        name, code = description[ordinal][:2]
+    with console.capture() as captured:
+        console.print(make_table(description, rows, console.width))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def make_table(
+    description: Sequence[Description], rows: Sequence[Sequence[Any]], width: int
+) -> Table:
+    """Return the rows as a table for a rich console of `width` characters."""
+    cells = [[display(value) for value in row] for row in rows]
+    columns = [
+        _Column.of(description[ordinal], [row[ordinal] for row in cells])
+        for ordinal in range(len(description))
+    ]
+    shown, widths = _fit(columns, width)
+    table = Table(box=box.ROUNDED, header_style="", border_style="dim")
+    for ordinal, column_width in zip(shown, widths, strict=True):
+        column = columns[ordinal] if ordinal is not None else None
         table.add_column(
-            Text(f"{_printable(name)}\n{code.lower()}"),
-            justify="right" if code == NUMBER and code != "BOOLEAN" else "left",
+            Text(_CUT) if column is None else _header(column, column_width),
+            justify="right" if column is not None and column.is_number else "left",
+            width=column_width,
             no_wrap=True,
             overflow="ellipsis",
         )
-    for row in rows:
+    for row, texts in zip(rows, cells, strict=True):
         table.add_row(
-            *(Text("…" if ordinal is None else display(row[ordinal])) for ordinal in ordinals)
+            *(
+                Text(_CUT if ordinal is None else texts[ordinal], style=_style(row, ordinal))
+                for ordinal in shown
+            )
         )
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return table
+
+
+def _header(column: "_Column", width: int) -> Text:
+    # Both lines are cut by hand: rich would wrap them, or cut them as one.
+    lines = [Text(column.name, style="bold"), Text(column.kind, style="dim")]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _style(row: Sequence[Any], ordinal: int | None) -> str:
+    return "dim italic" if ordinal is not None and row[ordinal] is None else ""
+
+
+class _Column(NamedTuple):
+    name: str
+    kind: str
+    is_number: bool
+    natural: int
+    """The width at which nothing is cut."""
+    least: int
+    """The width at which the column is still worth showing."""
+
+    @classmethod
+    def of(cls, described: Description, cells: Sequence[str]) -> "_Column":
+        name, code = _printable(described[0]), described[1]
+        widest = max(map(cell_len, cells), default=0)
+        natural = max(widest, cell_len(name), len(code))
+        least = widest if code != STRING and code != "BYTEA" else min(widest, TEXT_WIDTH_MIN)
+        least = min(natural, max(least, TEXT_WIDTH_MIN // 2))
+        return cls(name, code.lower(), _is_number(code), natural, least)
+
+
+def _is_number(code: str) -> bool:
+    return code == NUMBER and code != "BOOLEAN"
+
+
+def _fit(columns: Sequence[_Column], width: int) -> tuple[list[int | None], list[int]]:
+    """Return which columns to show (None: some are left out here) and the width of each."""
+    shown: list[int | None] = list(range(len(columns)))
+
+    def cost(widths: Sequence[int]) -> int:
+        return 1 + sum(3 + (1 if at is None else widths[at]) for at in shown)
+
+    least = [column.least for column in columns]
+    while cost(least) > width and len(shown) > 3:
+        middle = len(shown) // 2
+        if None in shown:  # drop the neighbour on the longer side
+            middle = shown.index(None)
+            is_left_longer = middle > len(shown) - 1 - middle
+            del shown[middle - 1 if is_left_longer else middle + 1]
+        else:
+            shown[middle] = None
+    room = width - 1 - 3 * len(shown)
+    cap = max((column.natural for column in columns), default=1)
+    while cap > 1 and sum(_capped(columns, at, cap) for at in shown) > room:
+        cap -= 1
+    return shown, [_capped(columns, at, cap) for at in shown]
+
+
+def _capped(columns: Sequence[_Column], ordinal: int | None, cap: int) -> int:
+    if ordinal is None:
+        return 1
+    column = columns[ordinal]
+    return max(1, min(column.natural, max(column.least, cap)))
 
 
 def display(value: object) -> str:
     """Return one value on one line, as SQL people write it."""
     if value is None:
-        return "NULL"
+        return _NULL
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
         head = value[:BYTES_SHOWN_MAX].hex()
-        return f"\\x{head}{'…' if len(value) > BYTES_SHOWN_MAX else ''}"
+        return f"\\x{head}{_CUT if len(value) > BYTES_SHOWN_MAX else ''}"
     return _printable(str(value))
 
 

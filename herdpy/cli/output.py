@@ -1,0 +1,134 @@
+"""Rows on paper: as a box that fits the terminal, as CSV, as JSON, or line by line.
+
+A box shows the first rows_max rows and says how many more there are; the other modes are for
+programs and give every row as it streams. NULL is NULL in a box and on lines, nothing in CSV,
+null in JSON; NaN and infinities, which JSON does not have, are strings there, as are decimals,
+whose digits a reader of JSON would lose.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from herdpy.driver.box import count_text, display, make_table
+from herdpy.driver.types import Description
+
+MODES = ("box", "csv", "json", "line")
+CHUNK_ROWS = 1_000
+COUNTED_ROWS_MAX = 1_000_000
+"""Rows behind the shown ones are counted up to here."""
+
+Fetch = Callable[[int], list[tuple[Any, ...]]]
+"""Returns up to so many of the next rows; none at the end."""
+
+
+def write_rows(
+    console: Console, description: Sequence[Description], fetch: Fetch, mode: str, rows_max: int
+) -> str:
+    """Write a result in one of MODES; return what to say below a box, else ""."""
+    if mode == "csv":
+        _write_csv(console, description, fetch)
+    elif mode == "json":
+        _write_json(console, description, fetch)
+    elif mode == "line":
+        _write_lines(console, description, fetch)
+    else:
+        return _write_box(console, description, fetch, rows_max)
+    return ""
+
+
+def _chunks(fetch: Fetch) -> Iterator[list[tuple[Any, ...]]]:
+    while rows := fetch(CHUNK_ROWS):
+        yield rows
+
+
+def _write(console: Console, text: str) -> None:
+    console.out(text, end="", highlight=False)
+
+
+def _write_box(
+    console: Console, description: Sequence[Description], fetch: Fetch, rows_max: int
+) -> str:
+    if [column[:2] for column in description] == [("plan", "TEXT")]:  # of EXPLAIN, which is no data
+        for rows in _chunks(fetch):
+            for (line,) in rows:
+                console.print(Text(line))
+        return ""
+    rows = fetch(rows_max) if rows_max else [row for chunk in _chunks(fetch) for row in chunk]
+    console.print(make_table(description, rows, console.width))
+    if not rows_max or len(rows) < rows_max:
+        return count_text(len(rows))
+    more = 0
+    for chunk in _chunks(fetch):
+        more += len(chunk)
+        if more > COUNTED_ROWS_MAX:
+            return f"{count_text(rows_max)} shown, more than {COUNTED_ROWS_MAX:,} are not"
+    if not more:
+        return count_text(len(rows))
+    return f"{count_text(rows_max)} shown, {more:,} more (.rows {rows_max + more} shows them)"
+
+
+def _write_csv(console: Console, description: Sequence[Description], fetch: Fetch) -> None:
+    def text_of(rows: Sequence[Sequence[Any]]) -> str:
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows(rows)
+        return buffer.getvalue()
+
+    _write(console, text_of([[column[0] for column in description]]))
+    for rows in _chunks(fetch):
+        _write(console, text_of([[_csv_value(value) for value in row] for row in rows]))
+
+
+def _csv_value(value: object) -> object:
+    if value is None:
+        return ""
+    return plain_text(value) if isinstance(value, bool | bytes) else value
+
+
+def _write_json(console: Console, description: Sequence[Description], fetch: Fetch) -> None:
+    names = [column[0] for column in description]
+    separator = "["
+    for rows in _chunks(fetch):
+        for row in rows:
+            record = dict(zip(names, map(_json_value, row), strict=True))
+            _write(console, f"{separator}{json.dumps(record, ensure_ascii=False)}")
+            separator = ",\n "
+    _write(console, "[]\n" if separator == "[" else "]\n")
+
+
+def _json_value(value: object) -> object:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return plain_text(value)
+
+
+def plain_text(value: object) -> str:
+    """Return a value that is not NULL as text of full length."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _write_lines(console: Console, description: Sequence[Description], fetch: Fetch) -> None:
+    names = [display(column[0]) for column in description]
+    width = max(map(len, names))
+    is_first = True
+    for rows in _chunks(fetch):
+        for row in rows:
+            lines = [
+                f"{name:>{width}} = {display(value)}\n"
+                for name, value in zip(names, row, strict=True)
+            ]
+            _write(console, ("" if is_first else "\n") + "".join(lines))
+            is_first = False

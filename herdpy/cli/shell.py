@@ -1,0 +1,254 @@
+"""Shell: runs scripts and typed input on one connection and writes what comes of them.
+
+Statements run in a thread of their own, so that Ctrl-C reaches the main thread at once: it cancels
+the statement (conn.cancel) and the shell goes on. One Shell belongs to the main thread.
+"""
+
+import difflib
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from rich.console import Console
+from rich.text import Text
+
+from herdpy.cli.console import print_error
+from herdpy.cli.output import MODES, write_rows
+from herdpy.driver.box import count_text, make_table
+from herdpy.driver.connection import Connection
+from herdpy.driver.cursor import Cursor
+from herdpy.driver.types import describe
+from herdpy.errors import Error, ProgrammingError
+from herdpy.model import types
+from herdpy.model.schema import Table
+from herdpy.sql.script import Piece, is_complete, split_statements
+from herdpy.sql.text import create_table_text, name_text
+
+T = TypeVar("T")
+
+ROWS_SHOWN_MAX = 40
+_VERBS = {"INSERT": "inserted", "UPSERT": "upserted", "UPDATE": "updated", "DELETE": "deleted"}
+_TABLE_COLUMNS = (
+    describe("table", types.TEXT),
+    describe("columns", types.INTEGER),
+    describe("key", types.TEXT),
+)
+
+
+class Shell:
+    """See the module. `.` commands set `mode`, `rows_max` (0: no limit) and `has_timer`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        console: Console,
+        errors: Console,
+        *,
+        mode: str = "box",
+        has_timer: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.console = console
+        self.errors = errors
+        self.mode = mode
+        self.rows_max = ROWS_SHOWN_MAX
+        self.has_timer = has_timer
+        self.is_quitting = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="herdpy-shell")
+
+    def close(self) -> None:
+        """Stop what runs and end the thread."""
+        self.connection.cancel()
+        self._thread.shutdown()
+
+    # --- input -----------------------------------------------------------------------------------
+
+    def run_script(self, text: str, where: str = "") -> bool:
+        """Run statements and `.` commands to the first error or .quit; return whether it went well.
+
+        `where` names the script in errors, with the line.
+        """
+        buffer, first_line = "", 1
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not buffer.strip():
+                buffer, first_line = "", number
+                if line.startswith("."):
+                    if not self.run_command(line, f"{where}:{number}" if where else ""):
+                        return False
+                    if self.is_quitting:
+                        return True
+                    continue
+            buffer += line
+            if ";" in line and is_complete(buffer):
+                if not self._run_pieces(buffer, where, first_line):
+                    return False
+                buffer = ""
+        return self._run_pieces(buffer, where, first_line)
+
+    def run_input(self, text: str) -> None:
+        """Run what was typed: a `.` command or statements; errors are printed."""
+        if text.lstrip().startswith("."):
+            self.run_command(text.strip())
+        else:
+            self._run_pieces(text, "", 1)
+
+    def _run_pieces(self, text: str, where: str, first_line: int) -> bool:
+        try:
+            pieces = split_statements(text)
+        except ProgrammingError:
+            pieces = [Piece(text.strip(), len(text) - len(text.lstrip()), False)]
+        for piece in pieces:
+            line = first_line + text.count("\n", 0, piece.start)
+            if not self.run_statement(piece.text, f"{where}:{line}" if where else ""):
+                return False
+        return True
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def run_statement(self, text: str, where: str = "") -> bool:
+        """Run one statement and write its result; return False when it failed or was cancelled."""
+        begun_s = time.perf_counter()
+        cursor = self.connection.cursor()
+        try:
+            self._call(lambda: cursor.execute(text))
+            footer = self._write_result(cursor, text)
+        except Error as error:
+            print_error(self.errors, error, text, where)
+            return False
+        except KeyboardInterrupt:  # between two calls: nothing runs
+            self.errors.print("cancelled", style="yellow")
+            return False
+        finally:
+            cursor.close()
+        if self.has_timer:
+            took = f"{(time.perf_counter() - begun_s) * 1000:,.1f} ms"
+            footer = f"{footer} · {took}" if footer else took
+        if footer:
+            self.console.print(Text(footer, style="dim"))
+        return True
+
+    def _write_result(self, cursor: Cursor, text: str) -> str:
+        description = cursor.description
+        if description is not None:
+            return write_rows(
+                self.console,
+                description,
+                lambda count: self._call(lambda: cursor.fetchmany(count)),
+                self.mode,
+                self.rows_max,
+            )
+        if self.mode != "box":
+            return ""
+        verb = _VERBS.get(text.split(None, 1)[0].upper())
+        return f"{count_text(cursor.rowcount)} {verb}" if verb else "ok"
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Run a function in the statement thread; Ctrl-C meanwhile cancels the statement."""
+        future: Future[T] = self._thread.submit(function)
+        while True:
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                self.connection.cancel()
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def run_command(self, line: str, where: str = "") -> bool:
+        """Run a `.` command; return False when there is no such one, or it failed."""
+        name, *arguments = line.split()
+        command = COMMANDS.get(name)
+        try:
+            if command is None:
+                close = difflib.get_close_matches(name, COMMANDS, n=1)
+                raise ProgrammingError(
+                    f"there is no command {name}",
+                    hint=f"Did you mean {close[0]}?" if close else ".help lists the commands.",
+                )
+            if not command.least <= len(arguments) <= command.most:
+                raise ProgrammingError(f"usage: {name} {command.usage}".rstrip())
+            command.run(self, *arguments)
+        except Error as error:
+            print_error(self.errors, error, where=where)
+            return False
+        return True
+
+    def tables(self) -> list[Table]:
+        """Return the tables that a statement can name now, by name."""
+        return self.connection.live_session().tables()
+
+    def show_tables(self) -> None:
+        rows = [
+            (
+                table.name,
+                len(table.visible_columns),
+                None if table.is_heap else ", ".join(map(name_text, table.key_names)),
+            )
+            for table in self.tables()
+        ]
+        if rows:
+            self.console.print(make_table(_TABLE_COLUMNS, rows, self.console.width))
+        else:
+            self.console.print("no tables yet", style="dim")
+
+    def show_schema(self, name: str | None = None) -> None:
+        tables = self.tables()
+        if name is not None:
+            names = [table.name for table in tables]
+            wanted = name.strip(';"')
+            if wanted not in names:
+                wanted = wanted.lower()
+            if wanted not in names:
+                close = difflib.get_close_matches(wanted, names, n=1)
+                raise ProgrammingError(
+                    f'table "{name}" does not exist',
+                    sqlstate="42P01",
+                    hint=f"Did you mean {close[0]}?" if close else ".tables lists the tables.",
+                )
+            tables = [table for table in tables if table.name == wanted]
+        for table in tables:
+            self.console.out(f"{create_table_text(table)};", highlight=False)
+
+    def set_timer(self, word: str) -> None:
+        if word not in ("on", "off"):
+            raise ProgrammingError(f".timer: expected on or off, found {word}")
+        self.has_timer = word == "on"
+
+    def set_mode(self, mode: str) -> None:
+        if mode not in MODES:
+            raise ProgrammingError(f".mode: expected {', '.join(MODES)}, found {mode}")
+        self.mode = mode
+
+    def set_rows(self, word: str) -> None:
+        if word != "all" and not (word.isdecimal() and int(word) > 0):
+            raise ProgrammingError(f".rows: expected a number from 1 on, or all, found {word}")
+        self.rows_max = 0 if word == "all" else int(word)
+
+    def show_help(self) -> None:
+        for name, command in COMMANDS.items():
+            line = Text(f"  {f'{name} {command.usage}':<24}", style="bold")
+            self.console.print(line.append(command.help, style="not bold"))
+        self.console.print("  Statements end with ; and may take several lines.", highlight=False)
+
+    def quit(self) -> None:
+        self.is_quitting = True
+
+
+class _Command(NamedTuple):
+    run: Callable[..., None]
+    usage: str
+    help: str
+    least: int = 0
+    most: int = 0
+
+
+COMMANDS = {
+    ".help": _Command(Shell.show_help, "", "this list"),
+    ".mode": _Command(Shell.set_mode, "|".join(MODES), "how rows look", 1, 1),
+    ".quit": _Command(Shell.quit, "", "leave (so does Ctrl-D)"),
+    ".rows": _Command(Shell.set_rows, "N|all", "how many rows a box shows", 1, 1),
+    ".schema": _Command(Shell.show_schema, "[TABLE]", "CREATE TABLE of one or all", 0, 1),
+    ".tables": _Command(Shell.show_tables, "", "the tables"),
+    ".timer": _Command(Shell.set_timer, "on|off", "time every statement", 1, 1),
+}
+"""The `.` commands by name; a statement never begins with a dot."""

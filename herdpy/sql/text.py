@@ -1,0 +1,264 @@
+"""Text of bound trees: expressions and tables as SQL that a person reads and can run again.
+
+For EXPLAIN and `.schema`, not for execution (that is duckdb_text.py). Implicit casts are printed
+like explicit ones, for they are the same node; a subquery is printed as `(subquery 1)` and
+collected, so that who prints a plan can show it as a tree of its own.
+"""
+
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from herdpy.model.schema import Column, Table
+from herdpy.model.types import Kind, Physical, SqlType
+from herdpy.sql import tree
+
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+# What PostgreSQL reserves; a column or table of such a name has to be quoted.
+_RESERVED_WORDS = """
+all analyse analyze and any array as asc asymmetric authorization binary both case cast check
+collate collation column concurrently constraint create cross current_catalog current_date
+current_role current_schema current_time current_timestamp current_user default deferrable
+desc distinct do else end except false fetch for foreign freeze from full grant group having
+ilike in initially inner intersect into is isnull join lateral leading left like limit
+localtime localtimestamp natural not notnull null offset on only or order outer overlaps
+placing primary references returning right select session_user similar some symmetric table
+tablesample then to trailing true union unique user using values variadic verbose when where
+window with
+"""
+_RESERVED = frozenset(_RESERVED_WORDS.split())
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+_OR, _AND, _NOT, _COMPARISON, _OTHER, _SUM, _PRODUCT, _UNARY, _CAST, _ATOM = range(10)
+_BINARY = {
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARISON),
+    "like": _COMPARISON, "ilike": _COMPARISON, "distinct": _COMPARISON,
+    "||": _OTHER, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT,
+}  # fmt: skip
+_WORDS = {"like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM"}
+
+
+def name_text(name: str) -> str:
+    """Return a name as SQL reads it back, quoted only where it has to be."""
+    if _PLAIN_NAME.fullmatch(name) and name not in _RESERVED:
+        return name
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def type_text(sql_type: SqlType) -> str:
+    """Return a type under the name that CREATE TABLE takes."""
+    return "DOUBLE PRECISION" if sql_type.kind is Kind.DOUBLE else str(sql_type)
+
+
+def literal_text(value: Physical | tuple[int, int, int], sql_type: SqlType) -> str:
+    """Return a physical value as a constant."""
+    kind = sql_type.kind
+    if value is None:
+        return "NULL"
+    if isinstance(value, tuple):
+        months, days, microseconds = value
+        return f"INTERVAL '{months} months {days} days {microseconds / 1e6:g} seconds'"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, bytes):
+        return f"'\\x{value.hex()}'"
+    if isinstance(value, str):
+        escaped = value.replace("'", "''")
+        return f"'{escaped}'"
+    if isinstance(value, int):
+        return _integer_text(value, sql_type)
+    finite = value - value == 0
+    return repr(value) if kind is not Kind.DOUBLE or finite else f"'{value}'::DOUBLE PRECISION"
+
+
+def _integer_text(value: int, sql_type: SqlType) -> str:
+    if sql_type.kind is Kind.DATE:
+        return f"DATE '{_EPOCH.date() + datetime.timedelta(days=value)}'"
+    if sql_type.kind is Kind.TIMESTAMP:
+        return f"TIMESTAMP '{_EPOCH + datetime.timedelta(microseconds=value)}'"
+    scale = sql_type.scale if sql_type.kind is Kind.DECIMAL else None
+    if not scale:
+        return str(value)
+    digits = str(abs(value)).rjust(scale + 1, "0")
+    return f"{'-' if value < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def create_table_text(table: Table) -> str:
+    """Return the CREATE TABLE that makes an equal table, without semicolon."""
+    keys = () if table.is_heap else table.key
+    lines = [
+        _column_text(column, is_key=ordinal in keys)
+        for ordinal, column in enumerate(table.columns)
+        if not column.hidden
+    ]
+    if keys:
+        lines.append(f"PRIMARY KEY ({', '.join(map(name_text, table.key_names))})")
+    body = ",\n    ".join(lines)
+    return f"CREATE TABLE {name_text(table.name)} (\n    {body}\n)"
+
+
+def _column_text(column: Column, *, is_key: bool) -> str:
+    text = f"{name_text(column.name)} {type_text(column.type)}"
+    if column.not_null and not is_key:
+        text += " NOT NULL"
+    if column.default_sql is not None:
+        text += f" DEFAULT {column.default_sql}"
+    elif column.default is not None:
+        text += f" DEFAULT {literal_text(column.default, column.type)}"
+    return text
+
+
+class ExpressionPrinter:
+    """Prints expressions of one statement. `subqueries` are those met so far, in order."""
+
+    def __init__(self, aliases: Mapping[int, str], parameters: Sequence[str]) -> None:
+        """Name relations by id, and parameters by slot; without aliases columns stand alone."""
+        self._aliases = aliases
+        self._parameters = parameters
+        self.subqueries: list[tree.Query] = []
+
+    def text(self, expression: tree.Expression) -> str:
+        """Return the SQL of an expression."""
+        return self._print(expression)[0]
+
+    def list_text(self, expressions: Sequence[tree.Expression]) -> str:
+        return ", ".join(map(self.text, expressions))
+
+    def sort_text(self, keys: Sequence[tree.SortKey]) -> str:
+        """Return the items of an ORDER BY; NULLS FIRST and LAST only where not the default."""
+        items: list[str] = []
+        for key in keys:
+            item = self.text(key.expression) + (" DESC" if key.is_descending else "")
+            if key.nulls_first != key.is_descending:
+                item += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
+            items.append(item)
+        return ", ".join(items)
+
+    def _inside(self, expression: tree.Expression, level: int) -> str:
+        """Return the text, in parentheses when it binds less than `level`."""
+        text, own = self._print(expression)
+        return text if own >= level else f"({text})"
+
+    def _print(self, expression: tree.Expression) -> tuple[str, int]:
+        printer = _PRINTERS.get(type(expression))
+        if printer is None:  # a node newer than this printer: EXPLAIN need not fail for it
+            return f"{type(expression).__name__.lower()}(…)", _ATOM
+        return printer(self, expression)
+
+    def literal(self, node: tree.Literal) -> tuple[str, int]:
+        text = literal_text(node.value, node.type)
+        return text, _UNARY if text.startswith("-") else _ATOM
+
+    def parameter(self, node: tree.Parameter) -> tuple[str, int]:
+        return self._parameters[node.index], _ATOM
+
+    def column(self, node: tree.ColumnRef) -> tuple[str, int]:
+        alias = self._aliases.get(node.relation)
+        name = name_text(node.name)
+        return (name if alias is None else f"{name_text(alias)}.{name}"), _ATOM
+
+    def call(self, node: tree.Call) -> tuple[str, int]:
+        name, arguments = node.function, node.arguments
+        if name in ("and", "or"):
+            level = _AND if name == "and" else _OR
+            parts = [self._inside(part, level + 1) for part in arguments]
+            return f" {name.upper()} ".join(parts), level
+        if name in _BINARY and len(arguments) == 2:
+            level = _BINARY[name]
+            left = self._inside(arguments[0], level + (level == _COMPARISON))
+            word = _WORDS.get(name, name)
+            return f"{left} {word} {self._inside(arguments[1], level + 1)}", level
+        if name == "not":
+            negated = arguments[0]
+            if isinstance(negated, tree.Call) and negated.function == "is_null":
+                operand = self._inside(negated.arguments[0], _OTHER)
+                return f"{operand} IS NOT NULL", _COMPARISON
+            return f"NOT {self._inside(negated, _NOT)}", _NOT
+        if name == "is_null":
+            return f"{self._inside(arguments[0], _OTHER)} IS NULL", _COMPARISON
+        if name == "neg":
+            return f"-{self._inside(arguments[0], _CAST)}", _UNARY
+        return f"{name}({self.list_text(arguments)})", _ATOM
+
+    def cast(self, node: tree.Cast) -> tuple[str, int]:
+        return f"{self._inside(node.operand, _CAST)}::{type_text(node.type)}", _CAST
+
+    def case(self, node: tree.Case) -> tuple[str, int]:
+        branches = " ".join(
+            f"WHEN {self.text(condition)} THEN {self.text(result)}"
+            for condition, result in node.branches
+        )
+        otherwise = f" ELSE {self.text(node.otherwise)}" if node.otherwise is not None else ""
+        return f"CASE {branches}{otherwise} END", _ATOM
+
+    def in_list(self, node: tree.InList) -> tuple[str, int]:
+        word = "NOT IN" if node.is_negated else "IN"
+        operand = self._inside(node.operand, _OTHER)
+        return f"{operand} {word} ({self.list_text(node.items)})", _COMPARISON
+
+    def _subquery(self, query: tree.Query) -> str:
+        if query not in self.subqueries:
+            self.subqueries.append(query)
+        return f"(subquery {self.subqueries.index(query) + 1})"
+
+    def scalar(self, node: tree.ScalarSubquery) -> tuple[str, int]:
+        return self._subquery(node.query), _ATOM
+
+    def exists(self, node: tree.Exists) -> tuple[str, int]:
+        return f"EXISTS {self._subquery(node.query)}", _ATOM
+
+    def in_query(self, node: tree.InQuery) -> tuple[str, int]:
+        word = "NOT IN" if node.is_negated else "IN"
+        return f"{self._inside(node.operand, _OTHER)} {word} {self._subquery(node.query)}", (
+            _COMPARISON
+        )
+
+    def quantified(self, node: tree.Quantified) -> tuple[str, int]:
+        word = f"{node.operator} {'ALL' if node.is_all else 'ANY'}"
+        return f"{self._inside(node.operand, _OTHER)} {word} {self._subquery(node.query)}", (
+            _COMPARISON
+        )
+
+    def aggregate(self, node: tree.Aggregate) -> tuple[str, int]:
+        inner = self.list_text(node.arguments) or "*"
+        if node.is_distinct:
+            inner = f"DISTINCT {inner}"
+        if node.order:
+            inner += f" ORDER BY {self.sort_text(node.order)}"
+        return f"{node.function}({inner}){self._filter(node.filter)}", _ATOM
+
+    def window(self, node: tree.Window) -> tuple[str, int]:
+        inner = self.list_text(node.arguments) or ("*" if node.function == "count" else "")
+        if node.is_distinct:
+            inner = f"DISTINCT {inner}"
+        parts: list[str] = []
+        if node.partition:
+            parts.append(f"PARTITION BY {self.list_text(node.partition)}")
+        if node.order:
+            parts.append(f"ORDER BY {self.sort_text(node.order)}")
+        if node.frame is not None:
+            parts.append(node.frame)
+        call = f"{node.function}({inner}){self._filter(node.filter)}"
+        return f"{call} OVER ({' '.join(parts)})", _ATOM
+
+    def _filter(self, condition: tree.Expression | None) -> str:
+        return "" if condition is None else f" FILTER (WHERE {self.text(condition)})"
+
+
+_PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[str, int]]] = {
+    tree.Literal: ExpressionPrinter.literal,
+    tree.Parameter: ExpressionPrinter.parameter,
+    tree.ColumnRef: ExpressionPrinter.column,
+    tree.Call: ExpressionPrinter.call,
+    tree.Cast: ExpressionPrinter.cast,
+    tree.Case: ExpressionPrinter.case,
+    tree.InList: ExpressionPrinter.in_list,
+    tree.ScalarSubquery: ExpressionPrinter.scalar,
+    tree.Exists: ExpressionPrinter.exists,
+    tree.InQuery: ExpressionPrinter.in_query,
+    tree.Quantified: ExpressionPrinter.quantified,
+    tree.Aggregate: ExpressionPrinter.aggregate,
+    tree.Window: ExpressionPrinter.window,
+}
