@@ -7,7 +7,7 @@ Threads: put() under the tablespace's monitor; everything else by any thread wit
 chain is an immutable tuple and changes by one dict store, so a reader sees the old or the new one.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -19,7 +19,12 @@ Version = tuple[int, Row | None, Any]
 TRIMMED: Final = (-1, None, None)
 """Stands for versions given up; no registered snapshot may come this far."""
 
+Span = tuple[list[Key], int, int]
+"""(sorted keys, start, stop): a part of a list that is not changed any more."""
+
 _TAIL_KEYS_MAX = 2048
+_TAIL_SHIFT = 5  # or this part of all keys, whichever is more
+_INSORT_KEYS_MAX = 8
 _VERSION_OVERHEAD_BYTES = 220
 
 
@@ -42,7 +47,8 @@ class Memtable:
         self.superseded_bytes = 0  # of versions that only older snapshots need
         self.overlay: tuple[int, Any, Any] | None = None  # of engine/overlay.py, one assignment
         self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
-        self._ordered: tuple[list[Key], int] = ([], 0)  # sorted keys, how many of _added they hold
+        # Two sorted lists and how many of _added they hold; replaced as one.
+        self._ordered: tuple[list[Key], list[Key], int] = ([], [], 0)
 
     def put(
         self, key: Key, row: Row | None, position: int, row_bytes: int, horizon: list[int] | None
@@ -93,27 +99,42 @@ class Memtable:
                 self.byte_count += size
                 chains[key] = (position, row, None)
 
-    def keys(
+    def spans(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
-    ) -> list[Key]:
-        """Return the keys between bounds in order, those without a visible version too.
+    ) -> list[Span]:
+        """Return where the keys between bounds stand, those without a visible version too.
 
         Bounds may be prefixes: an inclusive one takes in all that begin with it.
         """
-        main, count = self._ordered
-        added = self._added
-        total = len(added)
-        if total - count > _TAIL_KEYS_MAX:
-            main = sorted({*main, *added[count:total]}) if count else sorted(set(added[:total]))
-            self._ordered = (main, total)
-            count = total
-        tail = sorted(set(added[count:total]))
-        first = _slice(main, low, high, low_open=low_open, high_open=high_open)
-        if tail:
-            second = _slice(tail, low, high, low_open=low_open, high_open=high_open)
-            if second:
-                first = sorted({*first, *second})
-        return first
+        found: list[Span] = []
+        for keys in self._sorted():
+            start, stop = 0, len(keys)
+            if low is not None:
+                start = _after_prefix(keys, low) if low_open else bisect_left(keys, low)
+            if high is not None:
+                stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
+            if start < stop:
+                found.append((keys, start, stop))
+        return found
+
+    def _sorted(self) -> tuple[list[Key], list[Key]]:
+        """Return all keys as two sorted lists, which nobody changes any more; a key may repeat."""
+        main, tail, count = self._ordered
+        total = len(self._added)
+        if total == count:
+            return main, tail
+        new = self._added[count:total]
+        if len(tail) + len(new) > max(_TAIL_KEYS_MAX, len(main) >> _TAIL_SHIFT):
+            main, tail = [*main, *tail, *new], []
+            main.sort()  # of two or three sorted runs, so about as fast as a merge
+        elif len(new) <= _INSORT_KEYS_MAX:
+            tail = tail.copy()
+            for key in new:
+                insort(tail, key)
+        else:
+            tail = sorted([*tail, *new])
+        self._ordered = (main, tail, total)
+        return main, tail
 
     def __len__(self) -> int:
         return len(self.chains)
@@ -149,17 +170,6 @@ def trim(version: Version, horizon: list[int]) -> tuple[Version, int]:
     for item in reversed(kept):
         tail = (item[0], item[1], tail)
     return tail, dropped
-
-
-def _slice(
-    keys: list[Key], low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
-) -> list[Key]:
-    start, stop = 0, len(keys)
-    if low is not None:
-        start = _after_prefix(keys, low) if low_open else bisect_left(keys, low)
-    if high is not None:
-        stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
-    return keys[start:stop]
 
 
 def _after_prefix(keys: list[Key], prefix: Key) -> int:

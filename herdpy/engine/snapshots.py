@@ -5,10 +5,11 @@ immutable object), and then narrows its registration to the State's position. No
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
 from itertools import count
 from typing import TYPE_CHECKING
 
-from herdpy.engine.memtable import TRIMMED, Memtable
+from herdpy.engine.memtable import TRIMMED, Memtable, Span
 from herdpy.engine.state import State, TableState
 from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import InvariantViolation, SnapshotTooOldError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from herdpy.engine.transactions import Transaction
 
 
+_OVERLAY_KEYS_COPIED = 256
+
+
 class SnapshotRegistry:
     """The positions at which someone may still read. Dict stores only, so no lock is needed."""
 
@@ -33,11 +37,13 @@ class SnapshotRegistry:
         self._positions: dict[int, int] = {}
         self._next = count(1)
 
-    def enter(self) -> int:
-        """Stop all pruning and return a token."""
-        token = next(self._next)
+    def new_token(self) -> int:
+        """Return what enter() takes; apart from it, so that an interrupt leaks no entry."""
+        return next(self._next)
+
+    def enter(self, token: int) -> None:
+        """Stop all pruning until narrow() or leave()."""
         self._positions[token] = 0
-        return token
 
     def narrow(self, token: int, position: int) -> None:
         """Allow pruning of what `position` cannot see."""
@@ -84,8 +90,9 @@ class Snapshot:
         read_state: Callable[[], State],
         transaction: "Transaction | None",
     ) -> None:
+        self._token = registry.new_token()
         self._registry = registry
-        self._token = registry.enter()
+        registry.enter(self._token)
         self.state = read_state()
         registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
@@ -95,6 +102,14 @@ class Snapshot:
         table_state = self.state.tables.get(table.id)
         own = self._writes.get(table.id) if self._writes is not None else None
         return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
+
+    def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
+        """Return the same view and the dict of own writes of one table that it alone has."""
+        layer = Snapshot(self._registry, lambda: self.state, None)
+        own = (self._writes or {}).get(table.id, {}).copy()
+        layer._writes = {**(self._writes or {}), table.id: own}
+        layer.statement = self.statement
+        return layer, own
 
     def check(self) -> None:
         """Raise 72000 when the snapshot was evicted."""
@@ -106,7 +121,10 @@ class Snapshot:
         self._registry.leave(self._token)
 
     def __del__(self) -> None:
-        self._registry.leave(self._token)
+        try:
+            self._registry.leave(self._token)
+        except AttributeError:  # interrupted before it had entered
+            pass
 
 
 def _too_old() -> SnapshotTooOldError:
@@ -192,20 +210,29 @@ class TableSnapshot:
 
     def _overlay_keys(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
-    ) -> list[Key]:
-        parts = [
-            list(memtable.keys(low, high, low_open=low_open, high_open=high_open))
-            for memtable in self._memtables
-            if memtable.chains
-        ]
+    ) -> Iterator[Key]:
+        """Yield the keys that do not only stand in pages, in order, some more than once.
+
+        Nothing is copied for a long range: a cursor that is not read costs a few hundred bytes.
+        """
+        spans: list[Span] = []
+        for memtable in self._memtables:
+            if memtable.chains:
+                spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
         if self._own:
             own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
-            parts.append(sorted(own))
-        parts = [part for part in parts if part]
-        if not parts:
-            return []
-        keys = parts[0] if len(parts) == 1 else sorted(set().union(*parts))
-        return keys[::-1] if reverse else keys
+            own.sort()
+            spans.append((own, 0, len(own)))
+        if sum(stop - start for _, start, stop in spans) <= _OVERLAY_KEYS_COPIED:
+            copied = [key for keys, start, stop in spans for key in keys[start:stop]]
+            copied.sort(reverse=reverse)
+            return iter(copied)
+        places = (
+            (keys, range(stop - 1, start - 1, -1) if reverse else range(start, stop))
+            for keys, start, stop in spans
+        )
+        parts = [map(keys.__getitem__, places) for keys, places in places]
+        return parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
 
     def range(
         self,
@@ -233,14 +260,16 @@ class TableSnapshot:
         return self._merge(base, keys, is_reverse=is_reverse)
 
     def _merge(
-        self, base: Iterator[tuple[Key, Row]], keys: Sequence[Key], *, is_reverse: bool
+        self, base: Iterator[tuple[Key, Row]], keys: Iterator[Key], *, is_reverse: bool
     ) -> Iterator[Row]:
-        if not keys:
-            for _, row in base:
-                yield row
-            return
-        item = next(base, None)
+        previous: Key | None = None
+        item: tuple[Key, Row] | None = None
         for key in keys:
+            if key == previous:
+                continue
+            if previous is None:
+                item = next(base, None)
+            previous = key
             while item is not None and (item[0] > key if is_reverse else item[0] < key):
                 yield item[1]
                 item = next(base, None)
@@ -251,9 +280,10 @@ class TableSnapshot:
                 item = next(base, None)
             if row is not None:
                 yield row
-        while item is not None:
+        if item is not None:
             yield item[1]
-            item = next(base, None)
+        for _, row in base:
+            yield row
 
     @property
     def pages(self) -> TablePages | None:
