@@ -1,16 +1,18 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, CREATE and DROP TABLE; the rest is bind_query's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
-from herdpy.model.types import BIGINT, DATE, TIMESTAMP, Physical, SqlType
+from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, Kind, Physical, SqlType
+from herdpy.sql import bind_aggregate as _registers_binders  # noqa: F401 - of aggregates
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import assign, bind_condition, bind_open, bind_type
-from herdpy.sql.bind_query import bind_query, row_items
+from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
 from herdpy.sql.parse import fold_name
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
@@ -40,7 +42,9 @@ def bind_statement(node: exp.Expr, context: StatementContext, *, is_upsert: bool
 
 
 def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.Insert:
-    context.only(node, ("this", "expression", "default"), "UPSERT" if is_upsert else "INSERT")
+    context.only(
+        node, ("this", "expression", "default", "with_"), "UPSERT" if is_upsert else "INSERT"
+    )
     target, names = node.this, None
     if isinstance(target, exp.Schema):
         target, names = target.this, target.expressions
@@ -54,15 +58,34 @@ def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.
     if node.args.get("default"):
         return tree.Insert(table, (), ((),), None, is_upsert)
     source = node.expression
-    if isinstance(source, exp.Values) and not (
-        source.args.get("order") or source.args.get("limit")
+    tail = ("order", "limit", "offset", "with_")
+    if (
+        isinstance(source, exp.Values)
+        and not node.args.get("with_")
+        and not any(source.args.get(clause) for clause in tail)
     ):
         return _bind_insert_values(source, table, ordinals, names is None, context, is_upsert)
-    query = bind_query(source, context)
+    outer, ctes = (
+        bind_with(node.args["with_"], context, None) if node.args.get("with_") else (None, ())
+    )
+    query = bind_query(source, context, outer, is_open=True)
+    query = replace(query, ctes=ctes + query.ctes)
     ordinals = _matching(ordinals, len(query.columns), names is None, source, context)
+    types = [
+        _wanted(kind, table.columns[ordinal].type)
+        for (_, kind), ordinal in zip(query.columns, ordinals, strict=True)
+    ]
+    query = retarget(query, types, source, context)
     return tree.Insert(
         table, tuple(ordinals), None, _assigning(query, table, ordinals, source, context), is_upsert
     )
+
+
+def _wanted(found: SqlType, column: SqlType) -> SqlType:
+    """Return what an untyped output becomes for its column; other outputs stay."""
+    if found.kind is not Kind.UNKNOWN:
+        return found
+    return TEXT if column.kind is Kind.TEXT else column
 
 
 def _bind_insert_values(
@@ -93,11 +116,8 @@ def _bind_value(node: Any, column: Column, scope: Scope) -> tree.Expression:
     if not _is_default(node):
         return assign(bind_open(node, scope), column.type, column.name, node, scope)
     if column.default_sql is not None:
-        raise scope.context.error(
-            "0A000",
-            f'DEFAULT {column.default_sql} of column "{column.name}" in some rows only',
-            node,
-        )
+        now = scope.context.now()
+        return now if column.type == TIMESTAMP else tree.Cast(column.type, now)
     return tree.Literal(column.type, column.default)
 
 

@@ -5,6 +5,7 @@ whose result the caller settles by context: assign, compare, convert, or settle.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -18,6 +19,7 @@ from herdpy.model.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    INTERVAL,
     TEXT,
     TIMESTAMP,
     UNKNOWN,
@@ -29,14 +31,11 @@ from herdpy.model.types import (
 from herdpy.sql import conversions, tree
 from herdpy.sql.scope import Scope
 
-_COMPARISONS: dict[type[exp.Expr], str] = {
+COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
-}  # fmt: skip
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
 }  # fmt: skip
 _TYPES = {
     "BOOLEAN": BOOLEAN, "INT": INTEGER, "BIGINT": BIGINT, "DOUBLE": DOUBLE, "TEXT": TEXT,
@@ -65,12 +64,10 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     """Bind one expression; the result may be an untyped literal or a pending parameter."""
     while isinstance(node, exp.Paren):
         node = node.this
-    binder = _BINDERS.get(type(node))
+    binder = BINDERS.get(type(node))
     if binder is None:
-        what = node.sql_name() if isinstance(node, exp.Func) else type(node).__name__
-        if isinstance(node, exp.Anonymous):
-            what = node.name
-        if isinstance(node, exp.Func):
+        what = node.sql_name() if isinstance(node, exp.Func) else node.key
+        if isinstance(node, exp.Func) and not isinstance(node, exp.Array):
             raise scope.context.error("42883", f"function {what.lower()} does not exist", node)
         raise scope.context.error("0A000", f"expression {what} is not supported", node)
     return binder(node, scope)
@@ -205,7 +202,14 @@ def _bind_column(node: Any, scope: Scope) -> tree.Expression:
 
 def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "to", "_type"), "CAST")
-    operand, target = bind_open(node.this, scope), bind_type(node.to, scope)
+    type_name = getattr(node.to.this, "name", "")
+    if type_name == "INTERVAL" and isinstance(node.this, exp.Literal):
+        return BINDERS[exp.Interval](exp.Interval(this=node.this), scope)
+    operand = bind_open(node.this, scope)
+    if type_name == "DECIMAL" and not node.to.expressions:
+        target = _unbounded(operand, node, scope)
+    else:
+        target = bind_type(node.to, scope)
     if not conversions.is_castable(operand.type, target):
         raise scope.context.error(
             "42846", f"cannot cast type {operand.type} to {target}".lower(), node
@@ -213,6 +217,24 @@ def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     if target.length is not None:  # an explicit cast cuts, where an assignment refuses
         return tree.Cast(target, convert(operand, TEXT, node, scope))
     return convert(operand, target, node, scope)
+
+
+def _unbounded(operand: tree.Expression, node: Any, scope: Scope) -> SqlType:
+    """Return the DECIMAL that holds the operand as it is, for a CAST to numeric without digits."""
+    if operand.type.is_integer or operand.type.kind is Kind.DECIMAL:
+        return conversions.as_decimal(operand.type)
+    if isinstance(operand, tree.Literal):
+        if operand.value is None:
+            return decimal_type(decimal_precision_max, 0)
+        _, kind = conversions.number_constant(str(operand.value).strip().lstrip("+-"))
+        if kind.is_integer or kind.kind is Kind.DECIMAL:
+            return conversions.as_decimal(kind)
+    raise scope.context.error(
+        "0A000",
+        f"CAST of {operand.type} to numeric without digits".lower(),
+        node,
+        "Write numeric(precision, scale).",
+    )
 
 
 # --- operators -----------------------------------------------------------------------------------
@@ -230,8 +252,8 @@ def _bind_connective(node: Any, scope: Scope) -> tree.Expression:
 
 
 def negate(expression: tree.Expression) -> tree.Expression:
-    if isinstance(expression, tree.InList):
-        return tree.InList(BOOLEAN, expression.operand, expression.items, not expression.is_negated)
+    if isinstance(expression, (tree.InList, tree.InQuery)):
+        return replace(expression, is_negated=not expression.is_negated)
     return tree.Call(BOOLEAN, "not", (expression,))
 
 
@@ -240,8 +262,62 @@ def _bind_not(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_comparison(node: Any, scope: Scope) -> tree.Expression:
+    called = node.expression
+    if isinstance(called, exp.Anonymous) and called.name.lower() == "all":  # ALL (ARRAY[…])
+        node = type(node)(this=node.this, expression=exp.All(this=called.expressions[0]))
+    if isinstance(node.expression, (exp.Any, exp.All)):
+        return _bind_quantified(node, scope)
+    if isinstance(node.this, (exp.Any, exp.All)):
+        raise scope.context.error("42601", "ANY and ALL stand on the right", node)
+    if isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple):
+        return _compare_rows(COMPARISONS[type(node)], node.this, node.expression, node, scope)
     left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    return compare(_COMPARISONS[type(node)], left, right, node, scope)
+    return compare(COMPARISONS[type(node)], left, right, node, scope)
+
+
+def _bind_quantified(node: Any, scope: Scope) -> tree.Expression:
+    """Bind ANY and ALL over an ARRAY as a chain of tests, over a query as a Quantified."""
+    items = node.expression.this
+    while isinstance(items, exp.Paren):
+        items = items.this
+    if not isinstance(items, exp.Array):
+        return QUERY_BINDERS["quantified"](node, scope)
+    operator, left = COMPARISONS[type(node)], bind_open(node.this, scope)
+    tests = tuple(
+        compare(operator, left, bind_open(item, scope), node, scope) for item in items.expressions
+    )
+    is_all = isinstance(node.expression, exp.All)
+    if len(tests) < 2:
+        return tests[0] if tests else tree.Literal(BOOLEAN, is_all)
+    return tree.Call(BOOLEAN, "and" if is_all else "or", tests)
+
+
+def _compare_rows(operator: str, left: Any, right: Any, node: Any, scope: Scope) -> tree.Expression:
+    """Compare rows item by item, as SQL defines it."""
+    pairs = list(zip(left.expressions, right.expressions, strict=False))
+    if len(left.expressions) != len(right.expressions) or not pairs:
+        raise scope.context.error("42601", "rows of unequal length are compared", node)
+    sides = [(bind_open(a, scope), bind_open(b, scope)) for a, b in pairs]
+    if operator in ("=", "<>"):
+        tests = tuple(compare(operator, a, b, node, scope) for a, b in sides)
+        if len(tests) == 1:
+            return tests[0]
+        return tree.Call(BOOLEAN, "and" if operator == "=" else "or", tests)
+    result = compare(operator, *sides[-1], node, scope)
+    for a, b in reversed(sides[:-1]):
+        equal = compare("=", a, b, node, scope)
+        less = compare(operator[0], a, b, node, scope)
+        both = tree.Call(BOOLEAN, "and", (equal, result))
+        result = tree.Call(BOOLEAN, "or", (less, both))
+    return result
+
+
+def _bind_distinct(node: Any, scope: Scope) -> tree.Expression:
+    """Bind IS [NOT] DISTINCT FROM."""
+    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+    parts = make_comparable("=", left, right, node, scope)
+    test = tree.Call(BOOLEAN, "distinct", parts)
+    return test if isinstance(node, exp.NullSafeNEQ) else negate(test)
 
 
 def compare(
@@ -280,7 +356,7 @@ def make_comparable(
                 )
         common = conversions.common_type(left.type, right.type)
         if common is None:
-            raise _no_operator(operator, left, right, node, scope)
+            raise no_operator(operator, left, right, node, scope)
         target = common
     return convert(left, target, node, scope), convert(right, target, node, scope)
 
@@ -295,7 +371,7 @@ def _means_same(constant: tree.Expression, target: SqlType) -> bool:
     return conversions.is_exact(constant.value, constant.type, target)
 
 
-def _no_operator(
+def no_operator(
     operator: str,
     left: tree.Expression,
     right: tree.Expression,
@@ -313,39 +389,100 @@ def _no_operator(
 def _bind_arithmetic(node: Any, scope: Scope) -> tree.Expression:
     operator = _ARITHMETIC[type(node)]
     left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+    return arithmetic(operator, left, right, node, scope)
+
+
+def decimal_modulo(node: Any, scope: Scope) -> tree.Expression:
+    """Bind mod(a, b)."""
+    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+    return arithmetic("%", left, right, node, scope)
+
+
+def arithmetic(
+    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+) -> tree.Expression:
+    """Return left operator right for numbers and moments (42883)."""
+    moments = (Kind.DATE, Kind.TIMESTAMP, Kind.INTERVAL)
+    if left.type.kind in moments or right.type.kind in moments:
+        return _moment_arithmetic(operator, left, right, node, scope)
     if left.type.kind is Kind.UNKNOWN and right.type.is_numeric:
         left = convert(left, right.type, node, scope)
     elif right.type.kind is Kind.UNKNOWN and left.type.is_numeric:
         right = convert(right, left.type, node, scope)
     if not (left.type.is_numeric and right.type.is_numeric):
-        raise _no_operator(operator, left, right, node, scope)
+        raise no_operator(operator, left, right, node, scope)
     common = conversions.common_type(left.type, right.type)
     if common is not None and common.kind is not Kind.DECIMAL:
         if operator == "%" and common is DOUBLE:
-            raise _no_operator(operator, left, right, node, scope)
+            raise no_operator(operator, left, right, node, scope)
         parts = (convert(left, common, node, scope), convert(right, common, node, scope))
         return tree.Call(common, operator, parts)
-    if operator in "/%":
-        raise scope.context.error("0A000", f"numeric {operator} is not supported yet", node)
     left, right = scope.context.settle(left), scope.context.settle(right)
     left_type, right_type = (conversions.as_decimal(side.type) for side in (left, right))
     (left_whole, left_scale), (right_whole, right_scale) = map(
         conversions.digits, (left_type, right_type)
     )
+    if operator == "/":
+        scale = conversions.quotient_scale(left_scale, right_scale)
+        parts = (convert(left, left_type, node, scope), convert(right, right_type, node, scope))
+        return tree.Call(decimal_type(decimal_precision_max, scale), "/", parts)
+    if operator == "%":
+        if common is None:
+            raise no_operator(operator, left, right, node, scope)
+        parts = (convert(left, common, node, scope), convert(right, common, node, scope))
+        return tree.Cast(common, tree.Call(common, "%", parts))
     if operator == "*":
         scale, whole = left_scale + right_scale, left_whole + right_whole
     else:
         scale, whole = max(left_scale, right_scale), max(left_whole, right_whole) + 1
     if scale > decimal_precision_max:
-        raise scope.context.error("22003", f"numeric result would have scale {scale}", node)
+        raise scope.context.error(
+            "22003",
+            f"numeric result would have scale {scale}, at most {decimal_precision_max} digits fit",
+            node,
+            "Round an operand: round(x, 6), or CAST it.",
+        )
     result = decimal_type(min(whole + scale, decimal_precision_max), scale)
     parts = (convert(left, left_type, node, scope), convert(right, right_type, node, scope))
     return tree.Cast(result, tree.Call(result, operator, parts))
 
 
+def _moment_arithmetic(
+    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+) -> tree.Expression:
+    """Return date ± integer, date - date, moment ± interval, timestamp - timestamp."""
+    kinds = (left.type.kind, right.type.kind)
+    if operator == "+" and (kinds[0] is Kind.INTERVAL or left.type.is_integer):
+        left, right, kinds = right, left, (kinds[1], kinds[0])
+    moments = (Kind.DATE, Kind.TIMESTAMP)
+    if operator in "+-" and kinds[0] is Kind.DATE and right.type.is_integer:
+        days = scope.context.settle(right)
+        return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", (left, days))
+    if operator in "+-" and kinds[0] in moments and kinds[1] is Kind.INTERVAL:
+        moment = convert(left, TIMESTAMP, node, scope)
+        name = "timestamp_plus" if operator == "+" else "timestamp_minus"
+        return tree.Call(TIMESTAMP, name, (moment, right))
+    if operator == "-" and Kind.UNKNOWN in kinds:
+        known = left.type if kinds[1] is Kind.UNKNOWN else right.type
+        if known.kind in moments:
+            left, right = convert(left, known, node, scope), convert(right, known, node, scope)
+            kinds = (known.kind, known.kind)
+    if operator == "-" and kinds == (Kind.DATE, Kind.DATE):
+        return tree.Call(INTEGER, "date_diff", (left, right))
+    if operator == "-" and kinds[0] in moments and kinds[1] in moments:
+        parts = (convert(left, TIMESTAMP, node, scope), convert(right, TIMESTAMP, node, scope))
+        return tree.Call(INTERVAL, "timestamp_diff", parts)
+    raise no_operator(operator, left, right, node, scope)
+
+
 def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
     operand = bind_open(node.this, scope)
     value = operand.value if isinstance(operand, tree.Literal) else None
+    is_big = operand.type in (BIGINT, decimal_type(19, 0))
+    if isinstance(value, int) and is_big and isinstance(node.this, exp.Literal):
+        # The smallest integers: the sign is part of what decides about the type.
+        negated, kind = conversions.number_constant(f"-{node.this.this}")
+        return tree.Literal(kind, negated)
     if isinstance(value, (int, float)) and operand.type.is_numeric:
         return tree.Literal(operand.type, -value)
     if not operand.type.is_numeric:
@@ -355,14 +492,47 @@ def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
 
 
-def _bind_text_operator(node: Any, scope: Scope) -> tree.Expression:
-    name = {exp.DPipe: "||", exp.Like: "like", exp.ILike: "ilike"}[type(node)]
+def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
+    """Bind text || anything."""
     sides = (bind_open(node.this, scope), bind_open(node.expression, scope))
     kinds = {side.type.kind for side in sides}
-    if not kinds <= {Kind.TEXT, Kind.UNKNOWN}:
-        raise _no_operator(name, *sides, node, scope)
-    parts = tuple(convert(side, TEXT, node, scope) for side in sides)
-    return tree.Call(TEXT if name == "||" else BOOLEAN, name, parts)
+    if kinds == {Kind.BYTEA}:
+        return tree.Call(BYTEA, "||", sides)
+    if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds or Kind.INTERVAL in kinds:
+        raise no_operator("||", *sides, node, scope)
+    return tree.Call(TEXT, "||", tuple(convert(side, TEXT, node, scope) for side in sides))
+
+
+def _bind_like(node: Any, scope: Scope) -> tree.Expression:
+    """Bind [NOT] LIKE and ILIKE, with ESCAPE (a constant; by default a backslash)."""
+    escape = "\\"
+    inner = node
+    if isinstance(node, exp.Escape):
+        inner, given = node.this, node.expression
+        if not isinstance(given, exp.Literal) or not given.is_string:
+            raise scope.context.error("0A000", "ESCAPE takes a constant", node)
+        escape = given.this
+        if len(escape) > 1:
+            raise scope.context.error(
+                "22025", f"ESCAPE must be one character or none, found {len(escape)}", node
+            )
+    name = "ilike" if isinstance(inner, exp.ILike) else "like"
+    if isinstance(inner.expression, (exp.Any, exp.All)):
+        raise scope.context.error("0A000", f"{name} ANY is not supported", node)
+    sides = (bind_open(inner.this, scope), bind_open(inner.expression, scope))
+    if not {side.type.kind for side in sides} <= {Kind.TEXT, Kind.UNKNOWN}:
+        raise no_operator(name, *sides, node, scope)
+    text, pattern = (convert(side, TEXT, node, scope) for side in sides)
+    if isinstance(pattern, tree.Literal) and escape and _ends_in_escape(pattern.value, escape):
+        raise scope.context.error("22025", "LIKE pattern must not end with escape character", node)
+    test = tree.Call(BOOLEAN, name, (text, pattern, tree.Literal(TEXT, escape)))
+    return negate(test) if inner.args.get("negate") else test
+
+
+def _ends_in_escape(pattern: object, escape: str) -> bool:
+    text = str(pattern or "")
+    rest = text.rstrip(escape)
+    return (len(text) - len(rest)) % 2 == 1
 
 
 def _bind_is(node: Any, scope: Scope) -> tree.Expression:
@@ -380,7 +550,12 @@ def _bind_is(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_in(node: Any, scope: Scope) -> tree.Expression:
+    if node.args.get("query") is not None:
+        return QUERY_BINDERS["in"](node, scope)
     scope.context.only(node, ("this", "expressions"), "IN")
+    if isinstance(node.this, exp.Tuple):
+        rows = tuple(_compare_rows("=", node.this, row, node, scope) for row in node.expressions)
+        return rows[0] if len(rows) == 1 else tree.Call(BOOLEAN, "or", rows)
     operand = bind_open(node.this, scope)
     items = [bind_open(item, scope) for item in node.expressions]
     pairs = [make_comparable("=", operand, item, node, scope) for item in items]
@@ -391,9 +566,22 @@ def _bind_in(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_between(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "low", "high"), "BETWEEN")
+    scope.context.only(node, ("this", "low", "high", "symmetric"), "BETWEEN")
     operand = bind_open(node.this, scope)
     low, high = bind_open(node.args["low"], scope), bind_open(node.args["high"], scope)
+    result = _between(operand, low, high, node, scope)
+    if not node.args.get("symmetric"):
+        return result
+    return tree.Call(BOOLEAN, "or", (result, _between(operand, high, low, node, scope)))
+
+
+def _between(
+    operand: tree.Expression,
+    low: tree.Expression,
+    high: tree.Expression,
+    node: Any,
+    scope: Scope,
+) -> tree.Expression:
     tests = (
         compare(">=", operand, low, node, scope),
         compare("<=", operand, high, node, scope),
@@ -418,51 +606,7 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
     return tree.Case(results[0].type, branches, results[-1] if default else None)
 
 
-# --- aggregates ----------------------------------------------------------------------------------
-
-
-def _bind_aggregate(node: Any, scope: Scope) -> tree.Expression:
-    name = _AGGREGATES[type(node)]
-    scope.context.only(node, ("this", "big_int"), name)
-    if scope.clause is not None:
-        raise scope.context.error(
-            "42803", f"aggregate {name} is not allowed in {scope.clause}", node
-        )
-    scope.has_aggregates = True
-    inner, is_distinct = node.this, False
-    if isinstance(inner, exp.Star):
-        if name != "count":
-            raise scope.context.error("42883", f"function {name}(*) does not exist", node)
-        return tree.Aggregate(BIGINT, "count", ())
-    if isinstance(inner, exp.Distinct):
-        scope.context.only(inner, ("expressions",), "DISTINCT")
-        if len(inner.expressions) != 1:
-            raise scope.context.error("0A000", f"{name}(DISTINCT) takes one argument", node)
-        inner, is_distinct = inner.expressions[0], True
-    scope.clause = "the argument of another"
-    argument = bind_expression(inner, scope)
-    scope.clause = None
-    kind = argument.type
-    if name == "count":
-        return tree.Aggregate(BIGINT, name, (argument,), is_distinct)
-    if name in ("min", "max"):
-        result = TEXT if kind.kind is Kind.TEXT else kind
-        return tree.Aggregate(result, name, (argument,), is_distinct)
-    if not kind.is_numeric:
-        raise scope.context.error("42883", f"function {name}({kind}) does not exist".lower(), node)
-    if name == "avg" and kind.kind is Kind.DECIMAL:
-        raise scope.context.error("0A000", "avg(numeric) is not supported yet", node)
-    result = DOUBLE
-    if name == "sum" and kind.kind is not Kind.DOUBLE:
-        result = BIGINT
-        if kind.kind is Kind.DECIMAL:
-            result = decimal_type(decimal_precision_max, kind.scale or 0)
-    call = tree.Aggregate(result, name, (argument,), is_distinct)
-    # DuckDB sums integers in 128 bits; the cast makes it a BIGINT, or 22003.
-    return tree.Cast(BIGINT, call) if result is BIGINT else call
-
-
-_BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
+BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Literal: _bind_literal,
     exp.ByteString: lambda node, scope: tree.Literal(UNKNOWN, node.this),
     exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
@@ -474,14 +618,19 @@ _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Or: _bind_connective,
     exp.Not: _bind_not,
     exp.Neg: _bind_negative,
-    exp.DPipe: _bind_text_operator,
-    exp.Like: _bind_text_operator,
-    exp.ILike: _bind_text_operator,
+    exp.DPipe: _bind_concatenation,
+    exp.Like: _bind_like,
+    exp.ILike: _bind_like,
+    exp.Escape: _bind_like,
+    exp.NullSafeEQ: _bind_distinct,
+    exp.NullSafeNEQ: _bind_distinct,
     exp.Is: _bind_is,
     exp.In: _bind_in,
     exp.Between: _bind_between,
     exp.Case: _bind_case,
-    **dict.fromkeys(_COMPARISONS, _bind_comparison),
+    **dict.fromkeys(COMPARISONS, _bind_comparison),
     **dict.fromkeys(_ARITHMETIC, _bind_arithmetic),
-    **dict.fromkeys(_AGGREGATES, _bind_aggregate),
 }
+
+QUERY_BINDERS: dict[str, Callable[[Any, Scope], tree.Expression]] = {}
+"""Binders of "in" and "quantified" over queries; bind_query.py, which is above, puts them here."""

@@ -40,6 +40,7 @@ _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
+_QUOTIENT_SCALE = 16
 _INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
 
 
@@ -83,6 +84,11 @@ def digits(decimal: SqlType) -> tuple[int, int]:
     if decimal.precision is None or decimal.scale is None:
         raise ValueError(f"a DECIMAL without precision: {decimal!r}")
     return decimal.precision - decimal.scale, decimal.scale
+
+
+def quotient_scale(left_scale: int, right_scale: int) -> int:
+    """Return the scale of a DECIMAL quotient: at least 16, and that of the operands."""
+    return max(_QUOTIENT_SCALE, left_scale, right_scale)
 
 
 def is_assignable(source: SqlType, target: SqlType) -> bool:
@@ -149,9 +155,9 @@ def number_constant(text: str) -> tuple[Physical, SqlType]:
     text = text.replace("_", "")
     if _INTEGER.fullmatch(text):
         value = int(text)
-        if value <= INTEGER_MAX:
+        if INTEGER_MIN <= value <= INTEGER_MAX:
             return value, INTEGER
-        if value <= BIGINT_MAX:
+        if BIGINT_MIN <= value <= BIGINT_MAX:
             return value, BIGINT
     parsed = _scaled(text)
     if parsed is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from herdpy.errors import InvariantViolation
 from herdpy.model.types import Kind, SqlType
 from herdpy.sql import tree
+from herdpy.sql.functions import EXTRACT_FIELDS, resolve
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 
 _TYPE_NAMES = {
@@ -21,7 +22,32 @@ _TYPE_NAMES = {
     Kind.TIMESTAMP: "TIMESTAMP",
 }  # fmt: skip
 _INFIX = {*COMPARISONS, "+", "-", "*", "/", "%", "||"}
-_AGGREGATES = {"count", "sum", "avg", "min", "max"}
+_AGGREGATES = {
+    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
+    "stddev_pop", "var_samp", "var_pop",
+}  # fmt: skip
+_WINDOWS = _AGGREGATES | {
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
+    "first_value", "last_value", "nth_value",
+}  # fmt: skip
+_TEMPLATES = {
+    "is_null": "({0} IS NULL)",
+    "not": "(NOT {0})",
+    "neg": "(- {0})",
+    "like": "({0} LIKE {1} ESCAPE {2})",
+    "ilike": "({0} ILIKE {1} ESCAPE {2})",
+    "distinct": "({0} IS DISTINCT FROM {1})",
+    "date_plus": "h_date({0} + h_days({1}))",
+    "date_minus": "h_date({0} - h_days({1}))",
+    "date_diff": "CAST({0} - {1} AS INTEGER)",
+    "timestamp_plus": "h_timestamp({0} + {1})",
+    "timestamp_minus": "h_timestamp({0} - {1})",
+    "epoch_diff": "CAST((epoch_us({0}) - epoch_us({1})) AS DECIMAL(20,0)) * 0.000001",
+    "round_to": "round({0}, {1})",
+    "trunc_to": "trunc({0}, {1})",
+}
+_VARIADIC = ("coalesce", "greatest", "least", "concat", "concat_ws")
+_QUOTIENT_DIGITS = 10  # of one step of a division, where the divisor may have 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +120,27 @@ class _Printer:
 
     def query(self, query: tree.Query) -> str:
         body = query.body
-        if query.ctes or isinstance(body, tree.SetOperation):
-            raise InvariantViolation(f"printer: {type(body).__name__} or WITH is not printed yet")
-        parts = [self._values(body) if isinstance(body, tree.Values) else self._select(body)]
+        parts: list[str] = []
+        if query.ctes:
+            items = (f"w{cte.id} AS ({self.query(cte.query)})" for cte in query.ctes)
+            parts.append(f"WITH {', '.join(items)}")
+        if isinstance(body, tree.Values):
+            parts.append(self._values(body))
+        elif isinstance(body, tree.SetOperation):
+            parts.append(self._set_operation(body, len(query.columns)))
+        else:
+            parts.append(self._select(body))
         if query.order_by:
-            parts.append(f"ORDER BY {', '.join(map(self.sort_key, query.order_by))}")
+            keys = query.order_by
+            if isinstance(body, tree.Select) and body.is_distinct:
+                shown = [output.expression for output in body.outputs]
+                numbers = (shown.index(key.expression) + 1 for key in keys)
+                texts = [
+                    _directed(str(number), key) for number, key in zip(numbers, keys, strict=True)
+                ]
+            else:
+                texts = [self.sort_key(key) for key in keys]
+            parts.append(f"ORDER BY {', '.join(texts)}")
         if query.limit is not None:
             parts.append(f"LIMIT {self.expression(query.limit)}")
         if query.offset is not None:
@@ -110,14 +152,17 @@ class _Printer:
             f"{self.expression(output.expression)} AS c{number}"
             for number, output in enumerate(select.outputs)
         )
-        parts = [f"SELECT {'DISTINCT ' if select.is_distinct else ''}{outputs}"]
+        word = "DISTINCT " if select.is_distinct else ""
+        if select.distinct_on:
+            word = f"DISTINCT ON ({', '.join(map(self.expression, select.distinct_on))}) "
+        parts = [f"SELECT {word}{outputs}"]
         if select.source is not None:
             parts.append(f"FROM {self.relation(select.source)}")
             self._add_prunes(select.source, conjuncts(select.where))
         if select.where is not None:
             parts.append(f"WHERE {self.expression(select.where)}")
         if select.group_by:
-            parts.append(f"GROUP BY {', '.join(map(self.expression, select.group_by))}")
+            parts.append(f"GROUP BY {', '.join(map(self.group_key, select.group_by))}")
         if select.having is not None:
             parts.append(f"HAVING {self.expression(select.having)}")
         return " ".join(parts)
@@ -127,10 +172,24 @@ class _Printer:
         names = ", ".join(f"c{number}" for number in range(len(values.names)))
         return f"SELECT * FROM (VALUES {rows}) AS v({names})"  # noqa: S608 - printed by us
 
+    def group_key(self, key: tree.Expression) -> str:
+        text = self.expression(key)
+        # A bare constant would be taken for an output's number.
+        return f"CAST({text} AS {type_text(key.type)})" if isinstance(key, tree.Literal) else text
+
+    def _set_operation(self, body: tree.SetOperation, width: int) -> str:
+        word = f"{body.operator}{' ALL' if body.is_all else ''}"
+        names = ", ".join(f"c{number}" for number in range(width))
+        left, right = self.query(body.left), self.query(body.right)
+        return f"SELECT * FROM (({left}) {word} ({right})) AS u({names})"  # noqa: S608 - printed by us
+
     def relation(self, relation: tree.Relation) -> str:
         if isinstance(relation, tree.TableRef):
-            self.refs.append(relation)
+            if relation not in self.refs:
+                self.refs.append(relation)
             return _mark(relation)
+        if isinstance(relation, tree.CteRef):
+            return f"w{relation.cte} AS r{relation.id}"
         if isinstance(relation, tree.Derived):
             return f"({self.query(relation.query)}) AS r{relation.id}"
         if isinstance(relation, tree.Join):
@@ -139,7 +198,7 @@ class _Printer:
                 return f"{left} CROSS JOIN {right}"
             condition = self.expression(relation.condition)
             return f"({left} {relation.kind.value} JOIN {right} ON {condition})"
-        raise InvariantViolation(f"printer: {type(relation).__name__} is not printed yet")
+        raise InvariantViolation(f"printer: got a relation {relation!r}")
 
     def _add_prunes(self, source: tree.Relation, tests: list[tree.Expression]) -> None:
         """Note the WHERE conjuncts for tables that no outer join below WHERE fills with NULLs."""
@@ -153,10 +212,8 @@ class _Printer:
                 self._add_prunes(source.right, tests)
 
     def sort_key(self, key: tree.SortKey) -> str:
-        direction = "DESC" if key.is_descending else "ASC"
-        nulls = "FIRST" if key.nulls_first else "LAST"
         # A bare constant would be taken for an output's number.
-        return f"({self.expression(key.expression)}) {direction} NULLS {nulls}"
+        return _directed(f"({self.expression(key.expression)})", key)
 
     # --- expressions ---
 
@@ -171,29 +228,45 @@ class _Printer:
         return f"CAST($p{parameter.index} AS {type_text(parameter.type)})"
 
     def column(self, ref: tree.ColumnRef) -> str:
+        if ref.relation == tree.OUTPUT:
+            return f"c{ref.ordinal}"
         self.used.setdefault(ref.relation, set()).add(ref.ordinal)
         return f"r{ref.relation}.c{ref.ordinal}"
 
     def cast(self, cast: tree.Cast) -> str:
-        text = f"CAST({self.expression(cast.operand)} AS {type_text(cast.type)})"
-        return text if cast.type.length is None else f"substr({text}, 1, {cast.type.length})"
+        operand, target = self.expression(cast.operand), cast.type
+        source = cast.operand.type
+        if target.kind is Kind.TEXT:
+            text = _to_text(operand, source)
+            return text if target.length is None else f"substr({text}, 1, {target.length})"
+        if source.kind is Kind.TEXT:
+            return _FROM_TEXT[target.kind].format(operand, type_text(target))
+        return f"CAST({operand} AS {type_text(target)})"
 
     def call(self, call: tree.Call) -> str:
         name = call.function
         arguments = [self.expression(argument) for argument in call.arguments]
         if name in ("and", "or"):
             return f"({f' {name.upper()} '.join(arguments)})"
+        if name == "/" and call.type.kind is Kind.DECIMAL:
+            left, right = (argument.type for argument in call.arguments)
+            return _quotient(arguments[0], left, arguments[1], right, call.type)
         if name in _INFIX:
             return f"({arguments[0]} {name} {arguments[1]})"
-        if name in ("like", "ilike"):
-            return f"({arguments[0]} {name.upper()} {arguments[1]} ESCAPE '\\')"
-        if name == "is_null":
-            return f"({arguments[0]} IS NULL)"
-        if name == "not":
-            return f"(NOT {arguments[0]})"
-        if name == "neg":
-            return f"(- {arguments[0]})"
-        raise InvariantViolation(f"printer: function {name} is not on the list")
+        if name in _VARIADIC:
+            return f"{name}({', '.join(arguments)})"
+        if name in _TEMPLATES:
+            text = _TEMPLATES[name].format(*arguments)
+        elif name.startswith("date_trunc:"):
+            text = f"date_trunc('{name[11:]}', {arguments[0]})"
+        elif name.startswith("extract:"):
+            text = EXTRACT_FIELDS[name[8:]][0].format(*arguments)
+        else:
+            found = resolve(name, [argument.type for argument in call.arguments])
+            if found is None:
+                raise InvariantViolation(f"printer: function {name} is not on the list")
+            text = found.template.format(*arguments)
+        return f"CAST({text} AS {type_text(call.type)})" if call.type.kind is Kind.DECIMAL else text
 
     def case(self, case: tree.Case) -> str:
         branches = " ".join(
@@ -208,11 +281,133 @@ class _Printer:
         word = "NOT IN" if node.is_negated else "IN"
         return f"({self.expression(node.operand)} {word} ({items}))"
 
+    def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
+        return f"({self.query(node.query)})"
+
+    def exists(self, node: tree.Exists) -> str:
+        return f"EXISTS ({self.query(node.query)})"
+
+    def in_query(self, node: tree.InQuery) -> str:
+        word = "NOT IN" if node.is_negated else "IN"
+        return f"({self.expression(node.operand)} {word} ({self.query(node.query)}))"
+
+    def quantified(self, node: tree.Quantified) -> str:
+        word = "ALL" if node.is_all else "ANY"
+        operand = self.expression(node.operand)
+        return f"({operand} {node.operator} {word} ({self.query(node.query)}))"
+
     def aggregate(self, node: tree.Aggregate) -> str:
-        if node.function not in _AGGREGATES or node.filter is not None or node.order:
-            raise InvariantViolation(f"printer: aggregate {node.function} is not printed yet")
-        arguments = ", ".join(map(self.expression, node.arguments)) or "*"
-        return f"{node.function}({'DISTINCT ' if node.is_distinct else ''}{arguments})"
+        if node.function not in _AGGREGATES:
+            raise InvariantViolation(f"printer: aggregate {node.function} is not on the list")
+        order = ""
+        if node.order:
+            order = f" ORDER BY {', '.join(map(self.sort_key, node.order))}"
+        tail = self._filter(node.filter)
+        word = "DISTINCT " if node.is_distinct else ""
+        return self._aggregate(node.function, node.arguments, node.type, word, order, tail)
+
+    def window(self, node: tree.Window) -> str:
+        if node.function not in _WINDOWS:
+            raise InvariantViolation(f"printer: window {node.function} is not on the list")
+        parts: list[str] = []
+        if node.partition:
+            parts.append(f"PARTITION BY {', '.join(map(self.group_key, node.partition))}")
+        if node.order:
+            parts.append(f"ORDER BY {', '.join(map(self.sort_key, node.order))}")
+        if node.frame:
+            parts.append(node.frame)
+        tail = f"{self._filter(node.filter)} OVER ({' '.join(parts)})"
+        if node.function in _AGGREGATES:
+            return self._aggregate(node.function, node.arguments, node.type, "", "", tail)
+        return f"{node.function}({', '.join(map(self.expression, node.arguments))}){tail}"
+
+    def _filter(self, condition: tree.Expression | None) -> str:
+        return "" if condition is None else f" FILTER (WHERE {self.expression(condition)})"
+
+    def _aggregate(
+        self,
+        function: str,
+        arguments: tuple[tree.Expression, ...],
+        result: SqlType,
+        word: str,
+        order: str,
+        tail: str,
+    ) -> str:
+        texts = [self.expression(argument) for argument in arguments]
+        if function == "avg" and result.kind is Kind.DECIMAL:
+            found = arguments[0].type
+            scale = found.scale or 0
+            total = f"sum({word}{texts[0]}){tail}"
+            total = f"CAST({total} AS {f'DECIMAL(38,{scale})' if scale else 'HUGEINT'})"
+            count = f"count({word}{texts[0]}){tail}"
+            # Without rows the count is 0 and the sum NULL.
+            count = f"CAST(nullif({count}, 0) AS HUGEINT)"
+            number = f"h_unscaled({total})" if scale else total
+            factor = 10 ** ((result.scale or 0) - scale)
+            return _scaled(f"h_quotient1({number}, {count}, {_huge(factor)})", result)
+        return f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+
+
+def _directed(text: str, key: tree.SortKey) -> str:
+    direction = "DESC" if key.is_descending else "ASC"
+    return f"{text} {direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+
+
+def _huge(value: int) -> str:
+    return f"CAST('{value}' AS HUGEINT)"
+
+
+def _scaled(text: str, result: SqlType) -> str:
+    """Return a HUGEINT as the DECIMAL(38, scale) whose digits it has."""
+    scale = result.scale or 0
+    unit = f"0.{'0' * (scale - 1)}1"
+    return f"(CAST({text} AS DECIMAL(38,0)) * CAST('{unit}' AS DECIMAL({scale},{scale})))"
+
+
+def _unscaled(text: str, kind: SqlType) -> str:
+    """Return the digits of a DECIMAL as a HUGEINT."""
+    return f"h_unscaled({text})" if kind.scale else f"CAST({text} AS HUGEINT)"
+
+
+def _quotient(
+    left: str, left_type: SqlType, right: str, right_type: SqlType, result: SqlType
+) -> str:
+    """Return left / right, exact to result's scale, half away from zero.
+
+    It is a long division in steps, as 128 bits do not hold the shifted dividend.
+    """
+    digits = (result.scale or 0) + (right_type.scale or 0) - (left_type.scale or 0)
+    step = max(38 - (right_type.precision or 38), _QUOTIENT_DIGITS, -(-digits // 3))
+    factors: list[str] = []
+    while digits > 0:
+        factors.append(_huge(10 ** min(step, digits)))
+        digits -= step
+    numbers = ", ".join((_unscaled(left, left_type), _unscaled(right, right_type), *factors))
+    if not factors:
+        return _scaled(f"h_quotient1({numbers}, {_huge(1)})", result)
+    return _scaled(f"h_quotient{len(factors)}({numbers})", result)
+
+
+def _to_text(text: str, source: SqlType) -> str:
+    """Return the cast of a value to VARCHAR, in PostgreSQL's form."""
+    if source.kind is Kind.TEXT:
+        return text
+    if source.kind is Kind.DOUBLE:
+        return f"h_text_double({text})"
+    if source.kind is Kind.BYTEA:
+        return f"h_text_bytes({text})"
+    if source.kind is Kind.DECIMAL and source.precision == source.scale:
+        # DuckDB leaves the 0 before the point out when there is no digit for it.
+        return f"regexp_replace(CAST({text} AS VARCHAR), '^(-?)\\.', '\\10.')"
+    return f"CAST({text} AS VARCHAR)"
+
+
+_FROM_TEXT = {
+    Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
+    Kind.DOUBLE: "h_double({0})", Kind.DECIMAL: "CAST(h_number({0}) AS {1})",
+    Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
+    Kind.TIMESTAMP: "h_text_timestamp({0})",
+}  # fmt: skip
 
 
 _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
@@ -224,12 +419,20 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.Case: _Printer.case,
     tree.InList: _Printer.in_list,
     tree.Aggregate: _Printer.aggregate,
+    tree.Window: _Printer.window,
+    tree.ScalarSubquery: _Printer.scalar_subquery,
+    tree.Exists: _Printer.exists,
+    tree.InQuery: _Printer.in_query,
+    tree.Quantified: _Printer.quantified,
 }
 
 
 def literal_text(literal: tree.Literal) -> str:
     """Return a physical constant of any column type as DuckDB's text, with exactly its type."""
     value, kind = literal.value, literal.type.kind
+    if isinstance(value, tuple):
+        months, days, microseconds = value
+        return f"(to_months({months}) + to_days({days}) + to_microseconds({microseconds}))"
     name = type_text(literal.type)
     if value is None:
         return f"CAST(NULL AS {name})"

@@ -14,9 +14,16 @@ from herdpy.sql.tree import Expression, Insert, Query, Statement, TableRef
 Parameters = Sequence[object] | Mapping[str, object] | None
 
 
+NOW = "now()"
+"""The source of the slot that holds the transaction's time; no placeholder can have this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One converted parameter: its source (0-based position or name) and the type to convert to."""
+    """One converted parameter: its source and the type to convert to.
+
+    The source is a 0-based position, a name, or NOW.
+    """
 
     source: int | str
     type: SqlType
@@ -70,11 +77,12 @@ Access = PointAccess | RangeAccess | FullAccess
 class RowSelect:
     """A query by row path: access, then residual (None = all), outputs, offset, limit.
 
-    is_reverse asks for descending key order; it comes only with an ordered access.
+    is_reverse asks for descending key order; it comes only with an ordered access. Without FROM
+    `ref` is None, and there is one row without columns.
     """
 
     query: Query
-    ref: TableRef
+    ref: TableRef | None
     access: Access
     residual: Expression | None
     outputs: tuple[Expression, ...]

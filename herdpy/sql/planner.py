@@ -80,6 +80,8 @@ def _are_comparable(parts: Sequence[tree.Expression]) -> bool:
 
 def _is_row_cast(source: SqlType, target: SqlType) -> bool:
     """Tell whether the cast is one that cannot differ between the paths."""
+    if source.kind is Kind.TIMESTAMP:
+        return target.kind is Kind.DATE
     return source.is_integer and (target.is_integer or target.kind is Kind.DOUBLE)
 
 
@@ -172,11 +174,7 @@ def plan_query(query: tree.Query) -> SelectPlan:
 
 def _plan_row_select(query: tree.Query) -> RowSelect | None:
     body = query.body
-    if (
-        query.ctes
-        or not isinstance(body, tree.Select)
-        or not isinstance(body.source, tree.TableRef)
-    ):
+    if query.ctes or not isinstance(body, tree.Select):
         return None
     if body.group_by or body.having is not None or body.is_distinct or body.distinct_on:
         return None
@@ -184,6 +182,17 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     bounds = [bound for bound in (query.limit, query.offset) if bound is not None]
     if not all(is_row_expression(part) for part in (*outputs, *bounds)):
         return None  # an aggregate is no row expression
+    if body.source is None:
+        if not (body.where is None or is_row_expression(body.where)):
+            return None
+        keys_are_row = all(is_row_expression(key.expression) for key in query.order_by)
+        if not keys_are_row:
+            return None
+        return RowSelect(
+            query, None, FullAccess(), body.where, outputs, False, query.limit, query.offset
+        )
+    if not isinstance(body.source, tree.TableRef):
+        return None
     ref = body.source
     access, residual = _plan_access(ref, body.where)
     if residual is not None and not is_row_expression(residual):

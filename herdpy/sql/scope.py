@@ -12,11 +12,11 @@ from sqlglot import exp
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.model.schema import Table
-from herdpy.model.types import TEXT, Kind, SqlType
+from herdpy.model.types import TEXT, TIMESTAMP, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import fold_name, placeholder_index, require_only, start_of
-from herdpy.sql.plan import Slot
+from herdpy.sql.plan import NOW, Slot
 from herdpy.sql.tokens import Scanned
 
 
@@ -31,6 +31,7 @@ class StatementContext:
         self._types = types
         self._slots: dict[Slot, int] = {}
         self._relation_count = 0
+        self._cte_count = 0
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -42,6 +43,15 @@ class StatementContext:
 
     def position(self, node: exp.Expr) -> int | None:
         return start_of(node, self.scanned)
+
+    def next_cte(self) -> int:
+        self._cte_count += 1
+        return self._cte_count
+
+    def now(self) -> tree.Parameter:
+        """Return the slot of the transaction's time."""
+        slot = Slot(NOW, TIMESTAMP)
+        return tree.Parameter(TIMESTAMP, self._slots.setdefault(slot, len(self._slots)))
 
     def only(self, node: exp.Expr, allowed: Iterable[str], what: str) -> None:
         require_only(node, allowed, self.scanned, what)
@@ -66,7 +76,7 @@ class StatementContext:
 
     def table(self, node: exp.Expr) -> Table:
         """Return the table that an exp.Table names; 42P01."""
-        self.only(node, ("this", "alias"), "a table name")
+        self.only(node, ("this", "alias", "joins"), "a table name")
         name = fold_name(node.this)
         table = self.catalog.table(name)
         if table is None:
@@ -101,65 +111,135 @@ class Named:
     table: Table | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """One column that * shows and that a bare name means; merged by USING or of one relation."""
+
+    name: str
+    expression: tree.Expression
+
+
 @dataclass(slots=True)
 class Scope:
-    """The relations in reach, and whether aggregates may stand here (`clause` says where not)."""
+    """The relations in reach, and what may stand here.
+
+    `clause` says where aggregates may not stand, `has_windows` where window functions may.
+    `outer` is the scope around a subquery, `windows` are the WINDOW clause's nodes.
+    """
 
     context: StatementContext
     relations: list[Named] = field(default_factory=list[Named])
     clause: str | None = None
     has_aggregates: bool = False
+    outer: "Scope | None" = None
+    ctes: dict[str, tree.Cte] = field(default_factory=dict[str, tree.Cte])
+    visible: list[Visible] = field(default_factory=list[Visible])
+    allows_windows: bool = False
+    windows: dict[str, exp.Window] = field(default_factory=dict[str, exp.Window])
+
+    def cte(self, name: str) -> tree.Cte | None:
+        """Return the WITH item of that name that is in reach."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.ctes:
+                return scope.ctes[name]
+            scope = scope.outer
+        return None
 
     def add_table(self, node: exp.Expr) -> tree.TableRef:
         """Bring an exp.Table in reach under its alias; 42712 when the alias is taken."""
         table = self.context.table(node)
-        alias_node = node.args.get("alias")
-        alias = table.name
-        if alias_node is not None:
-            self.context.only(alias_node, ("this",), "a table alias")
-            alias = fold_name(alias_node.this)
-        if any(named.alias == alias for named in self.relations):
-            raise self.context.error("42712", f'table name "{alias}" is used twice', node)
+        alias, names = self.alias(node, table.name)
         ref = tree.TableRef(self.context.next_relation(), table, alias)
-        columns = tuple(
+        columns = [
             (column.name, column.type, ordinal)
             for ordinal, column in enumerate(table.columns)
             if not column.hidden
-        )
-        self.relations.append(Named(ref.id, alias, columns, table))
+        ]
+        for position, name in enumerate(self.renamed(names, len(columns), node)):
+            columns[position] = (name, *columns[position][1:])
+        self.add(Named(ref.id, alias, tuple(columns), table), node)
         return ref
 
-    def column(self, node: exp.Column) -> tree.ColumnRef:
+    def add(self, named: Named, node: exp.Expr) -> None:
+        """Bring a relation in reach; 42712 when its alias is taken."""
+        if named.alias and any(other.alias == named.alias for other in self.relations):
+            raise self.context.error("42712", f'table name "{named.alias}" is used twice', node)
+        self.relations.append(named)
+        self.visible += [
+            Visible(name, tree.ColumnRef(kind, named.id, ordinal, name))
+            for name, kind, ordinal in named.columns
+        ]
+
+    def alias(self, node: exp.Expr, default: str) -> tuple[str, list[exp.Expr]]:
+        """Return the alias of a FROM item and the names that it gives to columns."""
+        found = node.args.get("alias")
+        if found is None:
+            return default, []
+        self.context.only(found, ("this", "columns"), "a table alias")
+        return fold_name(found.this), list(found.args.get("columns") or ())
+
+    def renamed(self, names: Sequence[exp.Expr], count: int, node: exp.Expr) -> list[str]:
+        """Return the folded names of an alias's column list; 42P10 when there are too many."""
+        if len(names) > count:
+            raise self.context.error(
+                "42P10", f"the alias names {len(names)} columns, there are {count}", node
+            )
+        return [fold_name(name) for name in names]
+
+    def column(self, node: exp.Column) -> tree.Expression:
         """Return what a column name means; 42703, 42P01, 42702."""
         self.context.only(node, ("this", "table"), "a column name")
         name = fold_name(node.this)
-        relations = self.relations
-        if node.args.get("table") is not None:
-            relations = [self.relation(node.args["table"])]
-        found = [
-            tree.ColumnRef(type=kind, relation=named.id, ordinal=ordinal, name=name)
-            for named in relations
-            for column, kind, ordinal in named.columns
-            if column == name
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            owners = ", ".join(f"{n.alias}.{name}" for n in relations if _has(n, name))
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.find(name, node)
+            if found is not None:
+                return found
+            scope = scope.outer
+        owner = node.args.get("table")
+        if owner is not None:
+            relation = self.relation(owner)
+            known = [column for column, _, _ in relation.columns]
             raise self.context.error(
-                "42702", f'column "{name}" is ambiguous', node, f"Write one of {owners}."
+                "42703",
+                f'column "{relation.alias}.{name}" does not exist',
+                node,
+                suggestion(name, known),
             )
-        known = [column for named in relations for column, _, _ in named.columns]
+        known = [visible.name for visible in self.visible]
         raise self.context.error(
             "42703", f'column "{name}" does not exist', node, suggestion(name, known)
         )
 
+    def find(self, name: str, node: exp.Column) -> tree.Expression | None:
+        """Return what a column name means in this scope alone; 42702."""
+        if node.args.get("table") is not None:
+            alias = fold_name(node.args["table"])
+            found: list[tree.Expression] = [
+                tree.ColumnRef(kind, named.id, ordinal, name)
+                for named in self.relations
+                for column, kind, ordinal in named.columns
+                if named.alias == alias and column == name
+            ]
+        else:
+            found = [visible.expression for visible in self.visible if visible.name == name]
+        if len(found) > 1:
+            owners = ", ".join(f"{n.alias}.{name}" for n in self.relations if _has(n, name))
+            raise self.context.error(
+                "42702", f'column "{name}" is ambiguous', node, f"Write one of {owners}."
+            )
+        return found[0] if found else None
+
     def relation(self, node: exp.Expr) -> Named:
-        """Return the relation of an alias; 42P01."""
+        """Return the relation of an alias, here or around; 42P01."""
         alias = fold_name(node)
-        for named in self.relations:
-            if named.alias == alias:
-                return named
+        scope: Scope | None = self
+        while scope is not None:
+            for named in scope.relations:
+                if named.alias == alias:
+                    return named
+            scope = scope.outer
         raise self.context.error(
             "42P01",
             f'no table "{alias}" in FROM',

@@ -3,9 +3,9 @@
 Types on every expression are what the expression yields; implicit conversions are explicit Cast
 nodes. Names of functions and operators are canonical and lower case (functions.py): "=", "<>",
 "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "and", "or", "not", "neg", "is_null",
-"like", "ilike", and the functions. "and" and "or" take two or more arguments, the others as SQL
-says; integers of both kinds compare without a Cast. IN lists, BETWEEN, COALESCE, NULLIF keep their
-own shape only where named below; BETWEEN is bound as two comparisons.
+"like", "ilike", "distinct" (IS DISTINCT FROM), and those of functions.py. "and" and "or" take two
+or more arguments, the others as SQL says; integers of both kinds compare without a Cast. IN lists
+keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE.
 """
 
 from dataclasses import dataclass
@@ -106,6 +106,16 @@ class InQuery(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Quantified(Expression):
+    """operand operator ANY (query), or ALL."""
+
+    operand: Expression
+    operator: str
+    query: "Query"
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SortKey:
     """One ORDER BY item; nulls_first is always decided (ASC: last, DESC: first, unless said)."""
 
@@ -134,7 +144,8 @@ class Window(Expression):
     partition: tuple[Expression, ...]
     order: tuple[SortKey, ...]
     frame: str | None
-    is_aggregate: bool = False
+    filter: Expression | None = None
+    is_distinct: bool = False
 
 
 # --- relations -----------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_unknown_column_has_a_suggestion(text: str) -> None:
         ("sum(n)", BIGINT),
         ("sum(x)", DOUBLE),
         ("sum(price)", decimal_type(38, 2)),
-        ("avg(n)", DOUBLE),
+        ("avg(n)", decimal_type(38, 16)),
         ("min(code)", TEXT),
         ("max(day)", DATE),
         ("'2024-01-31'::date", DATE),

@@ -12,6 +12,7 @@ import pytest
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
+from herdpy.sql.functions import MACROS
 from herdpy.sql.plan import UpdatePlan, VectorFind
 from herdpy.sql.planner import plan_statement
 from tests.fixtures.sql_catalog import LEG, FixedCatalog, T
@@ -36,6 +37,8 @@ ARROW_TYPES = {T.name: ARROW, LEG.name: [pa.string(), pa.date32(), pa.int32(), p
 @pytest.fixture
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect()
+    for head, body in MACROS:
+        connection.execute(f"CREATE MACRO {head} AS {body}")
     connection.execute("SET GLOBAL integer_division = true")
     yield connection
     connection.close()
@@ -82,7 +85,7 @@ def run(cursor: duckdb.DuckDBPyConnection, text: str, *parameters: object) -> li
             [("a", 1)],
         ),
         ("select sum(price), min(price), max(name), avg(n) from t where id <> 4", (),
-         [(Decimal("4.00"), Decimal("1.50"), "b", 15.0)]),
+         [(Decimal("4.00"), Decimal("1.50"), "b", Decimal(15))]),
         ("select id from t order by n", (), [(4,), (1,), (2,), (3,)]),
         ("select id from t order by n desc", (), [(3,), (2,), (1,), (4,)]),
         ("select id from t order by x, id limit 2 offset 1", (), [(2,), (4,)]),
@@ -131,7 +134,7 @@ def test_result_types_are_those_of_the_tree(cursor: duckdb.DuckDBPyConnection) -
     )
     run(cursor, text)
     assert [str(item[1]) for item in cursor.description or ()] == [
-        "BIGINT", "DOUBLE", "DECIMAL(38,2)", "DOUBLE", "BIGINT", "DATE", "TIMESTAMP", "BLOB",
+        "BIGINT", "DOUBLE", "DECIMAL(38,2)", "DECIMAL(38,16)", "BIGINT", "DATE", "TIMESTAMP", "BLOB",
     ]  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_full(text: str, is_ordered: bool, is_reverse: bool) -> None:
         "select price + 1 from t where id = 1",
         "select 1 from t join heap on a = id",
         "select * from t where id > 1.5",
-        "select 1",
+        "select 1 from (select 2) as q",
         "values (1)",
     ],
 )

@@ -1,0 +1,388 @@
+"""Calls of functions: sqlglot's many classes to names, and names to overloads of functions.py."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlglot import exp
+
+from herdpy.limits import decimal_precision_max
+from herdpy.model.types import (
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    TEXT,
+    TIMESTAMP,
+    UNKNOWN,
+    Kind,
+    SqlType,
+    decimal_type,
+)
+from herdpy.sql import tree
+from herdpy.sql.bind_expression import (
+    BINDERS,
+    bind_open,
+    compare,
+    convert,
+    decimal_modulo,
+    make_comparable,
+    unify,
+)
+from herdpy.sql.functions import (
+    BY_SPELLING,
+    EXTRACT_FIELDS,
+    FUNCTIONS,
+    PARAMETER_TYPES,
+    SPECIAL,
+    TRUNC_UNITS,
+    resolve,
+)
+from herdpy.sql.scope import Scope
+
+# sqlglot's class: our name, and where its arguments are, in order.
+_CLASSES: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
+    exp.Abs: ("abs", ("this",)), exp.Ceil: ("ceil", ("this",)), exp.Floor: ("floor", ("this",)),
+    exp.Sign: ("sign", ("this",)), exp.Sqrt: ("sqrt", ("this",)), exp.Cbrt: ("cbrt", ("this",)),
+    exp.Exp: ("exp", ("this",)), exp.Ln: ("ln", ("this",)),
+    exp.Pow: ("power", ("this", "expression")), exp.Pi: ("pi", ()),
+    exp.Degrees: ("degrees", ("this",)), exp.Radians: ("radians", ("this",)),
+    exp.Sin: ("sin", ("this",)), exp.Cos: ("cos", ("this",)), exp.Tan: ("tan", ("this",)),
+    exp.Asin: ("asin", ("this",)), exp.Acos: ("acos", ("this",)), exp.Atan: ("atan", ("this",)),
+    exp.Atan2: ("atan2", ("this", "expression")), exp.Rand: ("random", ()),
+    exp.Lower: ("lower", ("this",)), exp.Upper: ("upper", ("this",)),
+    exp.Length: ("length", ("this",)), exp.ByteLength: ("octet_length", ("this",)),
+    exp.Substring: ("substring", ("this", "start", "length")),
+    exp.Left: ("left", ("this", "expression")), exp.Right: ("right", ("this", "expression")),
+    exp.Replace: ("replace", ("this", "expression", "replacement")),
+    exp.Reverse: ("reverse", ("this",)), exp.Repeat: ("repeat", ("this", "times")),
+    exp.StrPosition: ("strpos", ("this", "substr")),
+    exp.StartsWith: ("starts_with", ("this", "expression")),
+    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
+    exp.Ascii: ("ascii", ("this",)), exp.Chr: ("chr", ("expressions",)),
+    exp.Translate: ("translate", ("this", "from_", "to")), exp.MD5: ("md5", ("this",)),
+    exp.Hex: ("to_hex", ("this",)), exp.LowerHex: ("to_hex", ("this",)),
+    exp.Encode: ("encode", ("this", "charset")), exp.Decode: ("decode", ("this", "charset")),
+    exp.TimestampFromParts: ("make_timestamp", ("year", "month", "day", "hour", "min", "sec")),
+    exp.DateFromParts: ("make_date", ("year", "month", "day")),
+}  # fmt: skip
+_SPECIAL_NAMES: dict[type[exp.Expr], str] = {
+    exp.Coalesce: "coalesce", exp.Nullif: "nullif", exp.Greatest: "greatest", exp.Least: "least",
+    exp.Concat: "concat", exp.ConcatWs: "concat_ws", exp.Trim: "btrim", exp.Mod: "mod",
+    exp.CurrentTimestamp: "now", exp.CurrentDate: "current_date", exp.Round: "round",
+    exp.Localtimestamp: "localtimestamp", exp.TimestampTrunc: "date_trunc",
+    exp.DateTrunc: "date_trunc",
+    exp.Extract: "extract", exp.Trunc: "trunc", exp.Log: "log", exp.Pad: "lpad",
+    exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
+    exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or",
+    exp.Stddev: "stddev", exp.StddevPop: "stddev_pop", exp.StddevSamp: "stddev_samp",
+    exp.Variance: "variance", exp.VariancePop: "var_pop", exp.RowNumber: "row_number",
+    exp.Rank: "rank", exp.DenseRank: "dense_rank", exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist", exp.Ntile: "ntile", exp.Lag: "lag", exp.Lead: "lead",
+    exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.NthValue: "nth_value",
+}  # fmt: skip
+_TYPE_NAMES = {
+    Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
+    Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
+    Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp without time zone",
+    Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
+}  # fmt: skip
+
+
+def function_name(node: Any) -> str | None:
+    """Return the name of a call, as a result column is called after it; None for no call."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
+        return function_name(node.this)
+    if type(node) in _CLASSES:
+        return _CLASSES[type(node)][0] if not isinstance(node, exp.Pow) else None
+    return _SPECIAL_NAMES.get(type(node)) if not isinstance(node, exp.Mod) else None
+
+
+def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -> Exception:
+    """Return the 42883 of a function that there is not, with a suggestion."""
+    known = [*FUNCTIONS, *SPECIAL, *BY_SPELLING, *set(_SPECIAL_NAMES.values())]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {close[0]}?" if close and close[0] != name else None
+    if hint is None and name in FUNCTIONS:
+        forms = (f"{name}({', '.join(item.parameters)})" for item in FUNCTIONS[name])
+        hint = f"There is {' and '.join(forms)}."
+    return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
+
+
+def call(
+    name: str, arguments: list[tree.Expression], node: exp.Expr, scope: Scope
+) -> tree.Expression:
+    """Return the call of the overload that fits; arguments may be open."""
+    found = resolve(name, [argument.type for argument in arguments])
+    if found is None:
+        types = ", ".join(_TYPE_NAMES[argument.type.kind] for argument in arguments)
+        raise unknown_function(name, node, scope, types)
+    parts: list[tree.Expression] = []
+    for kind, argument in zip(found.parameters, arguments, strict=True):
+        target = PARAMETER_TYPES.get(kind)
+        if target is None and argument.type.kind is Kind.UNKNOWN:
+            target = INTEGER
+        parts.append(
+            scope.context.settle(argument)
+            if target is None
+            else convert(argument, target, node, scope)
+        )
+    return tree.Call(found.result_type([part.type for part in parts]), name, tuple(parts))
+
+
+def _arguments(node: exp.Expr, keys: tuple[str, ...]) -> Iterator[exp.Expr]:
+    for key in keys:
+        value = node.args.get(key)
+        if isinstance(value, list):
+            yield from value
+        elif value is not None:
+            yield value
+
+
+def _bind_class(node: Any, scope: Scope) -> tree.Expression:
+    name, keys = _CLASSES[type(node)]
+    scope.context.only(node, (*keys, "charset", "safe"), f"{name}()")
+    return call(name, [bind_open(item, scope) for item in _arguments(node, keys)], node, scope)
+
+
+def _bind_anonymous(node: Any, scope: Scope) -> tree.Expression:
+    name = str(node.name)
+    if not node.args.get("quoted"):
+        name = name.lower()
+    name = BY_SPELLING.get(name, name)
+    if name == "pg_typeof" and len(node.expressions) == 1:
+        kind = bind_open(node.expressions[0], scope).type
+        shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]
+        return tree.Literal(TEXT, shown)
+    if name not in FUNCTIONS:
+        raise unknown_function(name, node, scope)
+    return call(name, [bind_open(item, scope) for item in node.expressions], node, scope)
+
+
+# --- with rules of their own ---------------------------------------------------------------------
+
+
+def _bind_coalesce(node: Any, scope: Scope) -> tree.Expression:
+    name = _SPECIAL_NAMES[type(node)]
+    nodes = [*_arguments(node, ("this", "expressions"))]
+    parts = unify([bind_open(item, scope) for item in nodes], node, scope, name.upper())
+    return tree.Call(parts[0].type, name, tuple(parts))
+
+
+def _bind_nullif(node: Any, scope: Scope) -> tree.Expression:
+    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+    test = compare("=", left, right, node, scope)
+    shown, _ = make_comparable("=", left, right, node, scope)
+    if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
+        shown = scope.context.settle(left)
+    return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
+
+
+def as_text(expression: tree.Expression, node: exp.Expr, scope: Scope) -> tree.Expression:
+    """Convert to TEXT as output does, where a BOOLEAN is t or f."""
+    if expression.type.kind is Kind.BOOLEAN:
+        word = tree.Literal(TEXT, "t"), tree.Literal(TEXT, "f")
+        negated = tree.Call(BOOLEAN, "not", (expression,))
+        return tree.Case(TEXT, ((expression, word[0]), (negated, word[1])), None)
+    return convert(expression, TEXT, node, scope)
+
+
+def _bind_concat(node: Any, scope: Scope) -> tree.Expression:
+    if not node.args.get("safe"):  # 'a' 'b', on two lines in PostgreSQL
+        text = "".join(str(item.this) for item in node.expressions)
+        return tree.Literal(UNKNOWN, text)
+    name = _SPECIAL_NAMES[type(node)]
+    parts = [as_text(bind_open(item, scope), item, scope) for item in node.expressions]
+    if name == "concat_ws" and len(parts) < 2:
+        raise unknown_function(name, node, scope, "text")
+    return tree.Call(TEXT, name, tuple(parts))
+
+
+def _bind_trim(node: Any, scope: Scope) -> tree.Expression:
+    scope.context.only(node, ("this", "expression", "position"), "trim()")
+    position = str(node.args.get("position") or "BOTH").upper()
+    name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[position]
+    text = bind_open(node.this, scope)
+    characters = node.args.get("expression")
+    given = bind_open(characters, scope) if characters else tree.Literal(TEXT, " ")
+    return call(name, [text, given], node, scope)
+
+
+def _bind_pad(node: Any, scope: Scope) -> tree.Expression:
+    name = "lpad" if node.args.get("is_left") else "rpad"
+    fill = node.args.get("fill_pattern")
+    parts = [bind_open(node.this, scope), bind_open(node.expression, scope)]
+    parts.append(bind_open(fill, scope) if fill else tree.Literal(TEXT, " "))
+    return call(name, parts, node, scope)
+
+
+def _bind_log(node: Any, scope: Scope) -> tree.Expression:
+    if node.args.get("expression") is None:
+        return call("log", [bind_open(node.this, scope)], node, scope)
+    base = node.this
+    if isinstance(base, exp.Literal) and base.this == "10":  # log10(x); log(10, x) means the same
+        return call("log10", [bind_open(node.expression, scope)], node, scope)
+    raise unknown_function("log", node, scope, "numeric, numeric")
+
+
+def _bind_round(node: Any, scope: Scope) -> tree.Expression:
+    """Bind round and trunc; with a number of digits, which must be a constant, of DECIMAL only."""
+    name = _SPECIAL_NAMES[type(node)]
+    scope.context.only(node, ("this", "decimals"), f"{name}()")
+    operand = bind_open(node.this, scope)
+    if node.args.get("decimals") is None:
+        return call(name, [operand], node, scope)
+    digits = bind_open(node.args["decimals"], scope)
+    if operand.type.is_integer:
+        target = decimal_type(10 if operand.type.kind is Kind.INTEGER else 19, 0)
+        operand = convert(operand, target, node, scope)
+    if operand.type.kind is not Kind.DECIMAL:
+        error = unknown_function(name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, integer")
+        raise error
+    if not isinstance(digits, tree.Literal) or not isinstance(digits.value, int):
+        raise scope.context.error("0A000", f"{name}: the number of digits must be constant", node)
+    precision, scale = operand.type.precision or decimal_precision_max, operand.type.scale or 0
+    shown = min(max(digits.value, 0), decimal_precision_max)
+    whole = min(precision - scale + 1, decimal_precision_max - shown)
+    if whole < 1:
+        raise scope.context.error("22003", f"{name}: the result would have scale {shown}", node)
+    operand = scope.context.settle(operand)
+    result = decimal_type(whole + shown, shown)
+    if digits.value >= scale:
+        return convert(operand, result, node, scope)
+    places = tree.Literal(INTEGER, max(digits.value, -decimal_precision_max))
+    return tree.Cast(result, tree.Call(result, f"{name}_to", (operand, places)))
+
+
+def _bind_mod(node: Any, scope: Scope) -> tree.Expression:
+    return decimal_modulo(node, scope)
+
+
+def _bind_now(node: Any, scope: Scope) -> tree.Expression:
+    scope.context.only(node, (), _SPECIAL_NAMES[type(node)])
+    now = scope.context.now()
+    return tree.Cast(DATE, now) if isinstance(node, exp.CurrentDate) else now
+
+
+def _bind_date_trunc(node: Any, scope: Scope) -> tree.Expression:
+    scope.context.only(node, ("this", "unit"), "date_trunc()")
+    unit = str(node.args["unit"].name).lower()
+    operand = bind_open(node.this, scope)
+    if unit not in TRUNC_UNITS and f"{unit}s" in TRUNC_UNITS:
+        unit += "s"
+    if unit not in TRUNC_UNITS:
+        raise scope.context.error(
+            "22023", f'date_trunc: unit "{unit}" is not one of {", ".join(TRUNC_UNITS)}', node
+        )
+    if operand.type.kind not in (Kind.TIMESTAMP, Kind.DATE, Kind.UNKNOWN):
+        types = f"unknown, {_TYPE_NAMES[operand.type.kind]}"
+        raise unknown_function("date_trunc", node, scope, types)
+    return tree.Call(TIMESTAMP, f"date_trunc:{unit}", (convert(operand, TIMESTAMP, node, scope),))
+
+
+def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
+    scope.context.only(node, ("this", "expression"), "extract()")
+    field = str(node.this.name).lower()
+    for plural in (f"{field}s", field.removesuffix("s")):
+        field = plural if field not in EXTRACT_FIELDS and plural in EXTRACT_FIELDS else field
+    operand = bind_open(node.expression, scope)
+    if field not in EXTRACT_FIELDS:
+        raise scope.context.error(
+            "22023", f'extract: field "{field}" is not one of {", ".join(EXTRACT_FIELDS)}', node
+        )
+    result = decimal_type(20, EXTRACT_FIELDS[field][1])
+    if isinstance(operand, tree.Call) and operand.function == "timestamp_diff" and field == "epoch":
+        return tree.Call(result, "epoch_diff", operand.arguments)
+    if operand.type.kind not in (Kind.TIMESTAMP, Kind.DATE):
+        raise unknown_function("extract", node, scope, _TYPE_NAMES[operand.type.kind])
+    if operand.type.kind is Kind.DATE and field in (
+        "hour",
+        "minute",
+        "second",
+        "milliseconds",
+        "microseconds",
+    ):
+        raise scope.context.error("0A000", f"extract: a date has no {field}", node)
+    return tree.Call(result, f"extract:{field}", (scope.context.settle(operand),))
+
+
+_INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", re.ASCII)
+_CLOCK = re.compile(r"\s*([+-]?)(\d{1,6}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
+_MONTHS = {"year": 12, "yr": 12, "y": 12, "month": 1, "mon": 1}
+_DAYS = {"week": 7, "w": 7, "day": 1, "d": 1}
+_MICROSECONDS = {
+    "hour": 3_600_000_000, "hr": 3_600_000_000, "h": 3_600_000_000, "minute": 60_000_000,
+    "min": 60_000_000, "m": 60_000_000, "second": 1_000_000, "sec": 1_000_000, "s": 1_000_000,
+    "millisecond": 1_000, "ms": 1_000, "microsecond": 1, "us": 1,
+}  # fmt: skip
+
+
+def read_interval(text: str) -> tuple[int, int, int] | None:
+    """Return (months, days, microseconds) of "1 year 2 days 03:04:05", None when it is none."""
+    months = days = microseconds = 0
+    place, found = 0, False
+    while place < len(text):
+        match = _INTERVAL_PART.match(text, place)
+        if match is None:
+            match = _CLOCK.match(text, place)
+            if match is None or match.end() != len(text):
+                return None
+            sign = -1 if match[1] == "-" else 1
+            seconds = (int(match[2]) * 60 + int(match[3])) * 60 + int(match[4] or 0)
+            microseconds += sign * (seconds * 1_000_000 + int((match[5] or "").ljust(6, "0")))
+        else:
+            number, unit = match[1], match[2].lower()
+            unit = unit if unit in _MICROSECONDS else unit.removesuffix("s")
+            if unit in _MICROSECONDS:
+                whole, _, fraction = number.partition(".")
+                size = _MICROSECONDS[unit]
+                part = int(fraction or 0) * size // 10 ** len(fraction) if fraction else 0
+                microseconds += int(whole) * size + (-part if number.startswith("-") else part)
+            elif "." in number:
+                return None
+            elif unit in _MONTHS:
+                months += int(number) * _MONTHS[unit]
+            elif unit in _DAYS:
+                days += int(number) * _DAYS[unit]
+            else:
+                return None
+        place, found = match.end(), True
+    limit = 2**31
+    if not found or abs(months) >= limit or abs(days) >= limit or abs(microseconds) >= 2**62:
+        return None
+    return months, days, microseconds
+
+
+def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
+    scope.context.only(node, ("this", "unit"), "INTERVAL")
+    unit = node.args.get("unit")
+    text = f"{node.this.name} {unit.name}" if unit is not None else str(node.this.name)
+    value = read_interval(text) if isinstance(node.this, exp.Literal) else None
+    if value is None:
+        raise scope.context.error(
+            "22007", f'invalid input syntax for type interval: "{text}"', node
+        )
+    return tree.Literal(SqlType(Kind.INTERVAL), value)
+
+
+_BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
+    **dict.fromkeys(_CLASSES, _bind_class),
+    exp.Anonymous: _bind_anonymous,
+    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _bind_coalesce),
+    exp.Nullif: _bind_nullif,
+    exp.Concat: _bind_concat,
+    exp.ConcatWs: _bind_concat,
+    exp.Trim: _bind_trim,
+    exp.Pad: _bind_pad,
+    exp.Log: _bind_log,
+    exp.Round: _bind_round,
+    exp.Trunc: _bind_round,
+    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), _bind_now),
+    exp.TimestampTrunc: _bind_date_trunc,
+    exp.DateTrunc: _bind_date_trunc,
+    exp.Extract: _bind_extract,
+    exp.Interval: _bind_interval,
+}
+BINDERS.update(_BINDERS)

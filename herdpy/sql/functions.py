@@ -1,0 +1,467 @@
+"""The scalar functions: one table with signatures, result types, DuckDB's text, and a line of docs.
+
+Only what is listed here reaches DuckDB. Where DuckDB's function means something else than
+PostgreSQL's, the template calls one of MACROS, which the vector engine makes once per connection;
+the text `herdpy:<SQLSTATE>:<message>` raised by error() becomes our error of that SQLSTATE.
+Kinds of parameters: "int4" is INTEGER, "integer" also BIGINT, "decimal" DECIMAL only, "double"
+every number, "timestamp" also DATE. The first overload that fits is taken. Every function is
+NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from herdpy.limits import decimal_precision_max
+from herdpy.model.types import (
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    NUMERIC_KINDS,
+    TEXT,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    decimal_type,
+)
+
+ResultRule = SqlType | Callable[[Sequence[SqlType]], SqlType]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One overload; `template` has {0}, {1} … for the arguments."""
+
+    name: str
+    parameters: tuple[str, ...]
+    result: ResultRule
+    template: str
+    doc: str
+
+    def result_type(self, arguments: Sequence[SqlType]) -> SqlType:
+        return self.result if isinstance(self.result, SqlType) else self.result(arguments)
+
+
+def _same(arguments: Sequence[SqlType]) -> SqlType:
+    return arguments[0]
+
+
+def _whole(arguments: Sequence[SqlType]) -> SqlType:
+    """Return the DECIMAL of scale 0 for a DECIMAL rounded to a whole number."""
+    precision, scale = arguments[0].precision or decimal_precision_max, arguments[0].scale or 0
+    return decimal_type(min(precision - scale + 1, decimal_precision_max), 0)
+
+
+def _function(signature: str, result: ResultRule, template: str, doc: str) -> Function:
+    name, _, rest = signature.partition("(")
+    parameters = tuple(item.strip() for item in rest.rstrip(")").split(",") if item.strip())
+    return Function(name, parameters, result, template, doc)
+
+
+_TABLE = (
+    # numbers
+    _function("abs(integer)", _same, "abs({0})", "absolute value"),
+    _function("abs(decimal)", _same, "abs({0})", "absolute value"),
+    _function("abs(double)", DOUBLE, "abs({0})", "absolute value"),
+    _function("ceil(decimal)", _whole, "ceil({0})", "smallest whole number not below"),
+    _function("ceil(double)", DOUBLE, "ceil({0})", "smallest whole number not below"),
+    _function("floor(decimal)", _whole, "floor({0})", "greatest whole number not above"),
+    _function("floor(double)", DOUBLE, "floor({0})", "greatest whole number not above"),
+    _function("round(decimal)", _whole, "round({0}, 0)", "nearest, half away from zero"),
+    _function("round(double)", DOUBLE, "round_even({0}, 0)", "nearest, half to even"),
+    _function("trunc(decimal)", _whole, "trunc({0})", "whole part"),
+    _function("trunc(double)", DOUBLE, "trunc({0})", "whole part"),
+    _function("sign(decimal)", decimal_type(1, 0), "sign({0})", "-1, 0 or 1"),
+    _function("sign(double)", DOUBLE, "h_sign({0})", "-1, 0 or 1"),
+    _function("sqrt(double)", DOUBLE, "h_sqrt({0})", "square root"),
+    _function("cbrt(double)", DOUBLE, "cbrt({0})", "cube root"),
+    _function("exp(double)", DOUBLE, "h_exp({0})", "e raised to it"),
+    _function("ln(double)", DOUBLE, "ln(h_positive({0}))", "natural logarithm"),
+    _function("log(double)", DOUBLE, "log10(h_positive({0}))", "logarithm to base 10"),
+    _function("log10(double)", DOUBLE, "log10(h_positive({0}))", "logarithm to base 10"),
+    _function("power(double, double)", DOUBLE, "h_power({0}, {1})", "also a ^ b"),
+    _function("pi()", DOUBLE, "pi()", "3.141592653589793"),
+    _function("degrees(double)", DOUBLE, "degrees({0})", "radians to degrees"),
+    _function("radians(double)", DOUBLE, "radians({0})", "degrees to radians"),
+    _function("sin(double)", DOUBLE, "h_finite({0}, sin({0}))", "sine"),
+    _function("cos(double)", DOUBLE, "h_finite({0}, cos({0}))", "cosine"),
+    _function("tan(double)", DOUBLE, "h_finite({0}, tan({0}))", "tangent"),
+    _function("asin(double)", DOUBLE, "h_unit({0}, asin({0}))", "inverse sine"),
+    _function("acos(double)", DOUBLE, "h_unit({0}, acos({0}))", "inverse cosine"),
+    _function("atan(double)", DOUBLE, "atan({0})", "inverse tangent"),
+    _function("atan2(double, double)", DOUBLE, "atan2({0}, {1})", "inverse tangent of y/x"),
+    _function("random()", DOUBLE, "random()", "0 <= number < 1; another for each row"),
+    # text
+    _function("lower(text)", TEXT, "lower({0})", "in lower case, Unicode"),
+    _function("upper(text)", TEXT, "upper({0})", "in upper case, Unicode"),
+    _function("length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "number of characters"),
+    _function("length(bytea)", INTEGER, "CAST(octet_length({0}) AS INTEGER)", "number of bytes"),
+    _function("octet_length(text)", INTEGER, "CAST(strlen({0}) AS INTEGER)", "bytes of UTF-8"),
+    _function(
+        "octet_length(bytea)", INTEGER, "CAST(octet_length({0}) AS INTEGER)", "number of bytes"
+    ),
+    _function("substring(text, integer)", TEXT, "h_substr2({0}, {1})", "from position on, from 1"),
+    _function(
+        "substring(text, integer, integer)", TEXT, "h_substr3({0}, {1}, {2})", "from, and length"
+    ),
+    _function("left(text, integer)", TEXT, "left({0}, {1})", "first n; all but the last -n"),
+    _function("right(text, integer)", TEXT, "right({0}, {1})", "last n; all but the first -n"),
+    _function("btrim(text, text)", TEXT, "trim({0}, {1})", "without those characters at both ends"),
+    _function("ltrim(text, text)", TEXT, "ltrim({0}, {1})", "without those at the beginning"),
+    _function("rtrim(text, text)", TEXT, "rtrim({0}, {1})", "without those at the end"),
+    _function("lpad(text, integer, text)", TEXT, "h_lpad({0}, {1}, {2})", "filled on the left"),
+    _function("rpad(text, integer, text)", TEXT, "h_rpad({0}, {1}, {2})", "filled on the right"),
+    _function("replace(text, text, text)", TEXT, "replace({0}, {1}, {2})", "every occurrence"),
+    _function("reverse(text)", TEXT, "h_reverse({0})", "characters in reverse order"),
+    _function("repeat(text, integer)", TEXT, "h_repeat({0}, {1})", "n times"),
+    _function(
+        "strpos(text, text)", INTEGER, "CAST(strpos({0}, {1}) AS INTEGER)",
+        "position of the second in the first, from 1; 0 when it is not there",
+    ),
+    _function("starts_with(text, text)", BOOLEAN, "starts_with({0}, {1})", "true when it does"),
+    _function(
+        "split_part(text, text, integer)", TEXT, "h_split_part({0}, {1}, {2})",
+        "n-th field, from 1; from the end when negative",
+    ),
+    _function("ascii(text)", INTEGER, "CAST(ascii({0}) AS INTEGER)", "code of the first character"),
+    _function("chr(integer)", TEXT, "h_chr({0})", "character of a code"),
+    _function("translate(text, text, text)", TEXT, "translate({0}, {1}, {2})", "by character"),
+    _function("md5(text)", TEXT, "md5({0})", "digest of the UTF-8, in hexadecimal"),
+    _function(
+        "to_hex(int4)", TEXT, "lower(to_hex(CAST({0} AS BIGINT) & 4294967295))", "in hexadecimal"
+    ),
+    _function("to_hex(integer)", TEXT, "lower(to_hex({0}))", "in hexadecimal"),
+    _function("encode(bytea, text)", TEXT, "h_encode({0}, {1})", "format 'hex'"),
+    _function("decode(text, text)", BYTEA, "h_decode({0}, {1})", "format 'hex'"),
+    # dates
+    _function("make_date(integer, integer, integer)", DATE, "h_make_date({0}, {1}, {2})", ""),
+    _function(
+        "make_timestamp(integer, integer, integer, integer, integer, double)", TIMESTAMP,
+        "h_make_timestamp({0}, {1}, {2}, {3}, {4}, {5})", "year … minute, seconds",
+    ),
+)  # fmt: skip
+
+FUNCTIONS: dict[str, tuple[Function, ...]] = {
+    name: tuple(item for item in _TABLE if item.name == name)
+    for name in dict.fromkeys(item.name for item in _TABLE)
+}
+
+_FITTING: dict[str, tuple[Kind, ...]] = {
+    "int4": (Kind.INTEGER,),
+    "integer": (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN),
+    "decimal": (Kind.DECIMAL,),
+    "double": (*NUMERIC_KINDS, Kind.UNKNOWN),
+    "text": (Kind.TEXT, Kind.UNKNOWN),
+    "bytea": (Kind.BYTEA, Kind.UNKNOWN),
+    "timestamp": (Kind.TIMESTAMP, Kind.DATE, Kind.UNKNOWN),
+}
+PARAMETER_TYPES: dict[str, SqlType] = {
+    "double": DOUBLE, "text": TEXT, "bytea": BYTEA, "timestamp": TIMESTAMP,
+}  # fmt: skip
+"""What arguments of a kind are converted to; those of other kinds stay as they are."""
+
+
+def resolve(name: str, arguments: Sequence[SqlType]) -> Function | None:
+    """Return the overload for arguments of these types, or None."""
+    for function in FUNCTIONS.get(name, ()):
+        if len(function.parameters) == len(arguments) and all(
+            found.kind in _FITTING[kind]
+            for kind, found in zip(function.parameters, arguments, strict=True)
+        ):
+            return function
+    return None
+
+
+BY_SPELLING: dict[str, str] = {
+    "ceiling": "ceil", "char_length": "length", "character_length": "length", "substr": "substring",
+    "pow": "power",
+}  # fmt: skip
+"""Other names of the same functions."""
+
+SPECIAL: dict[str, str] = {
+    "coalesce": "first argument that is not NULL",
+    "nullif": "NULL when both are equal, else the first",
+    "greatest": "greatest argument; NULLs do not count",
+    "least": "least argument; NULLs do not count",
+    "concat": "arguments as text, one after the other; NULLs do not count",
+    "concat_ws": "as concat, with the first argument between the others",
+    "position": "position(a IN b) is strpos(b, a)",
+    "trim": "trim([BOTH | LEADING | TRAILING] [characters FROM] text)",
+    "mod": "a % b",
+    "now": "the transaction's time, UTC; also current_timestamp and localtimestamp",
+    "current_date": "the transaction's date, UTC",
+    "date_trunc": "timestamp cut to 'microsecond' … 'year'",
+    "date_part": "as extract, DOUBLE",
+    "extract": "extract(field FROM date, timestamp or interval), DECIMAL",
+    "pg_typeof": "name of the argument's type",
+}
+"""Functions with rules of their own, in bind_function.py."""
+
+TRUNC_UNITS = (
+    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter",
+    "year",
+)  # fmt: skip
+EXTRACT_FIELDS: dict[str, tuple[str, int]] = {
+    "year": ("extract(year FROM {0})", 0),
+    "isoyear": ("extract(isoyear FROM {0})", 0),
+    "quarter": ("extract(quarter FROM {0})", 0),
+    "month": ("extract(month FROM {0})", 0),
+    "week": ("extract(week FROM {0})", 0),
+    "day": ("extract(day FROM {0})", 0),
+    "doy": ("extract(doy FROM {0})", 0),
+    "dow": ("extract(dow FROM {0})", 0),
+    "isodow": ("extract(isodow FROM {0})", 0),
+    "hour": ("extract(hour FROM {0})", 0),
+    "minute": ("extract(minute FROM {0})", 0),
+    "second": ("CAST(extract(microsecond FROM {0}) AS DECIMAL(18,0)) * 0.000001", 6),
+    "milliseconds": ("CAST(extract(microsecond FROM {0}) AS DECIMAL(18,0)) * 0.001", 3),
+    "microseconds": ("extract(microsecond FROM {0})", 0),
+    "epoch": ("CAST(epoch_us(CAST({0} AS TIMESTAMP)) AS DECIMAL(20,0)) * 0.000001", 6),
+}
+"""Field of extract: DuckDB's text of it for a date or timestamp, and its scale."""
+
+_NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?\s*"
+
+
+def _error(sqlstate: str, message: str) -> str:
+    return f"error('herdpy:{sqlstate}:{message}')"
+
+
+def _reader(type_name: str, target: str, pattern: str, syntax: str = "22P02") -> str:
+    """Return the text of a CAST of x from text, for texts that match pattern."""
+    bad = f"error('herdpy:{syntax}:invalid input syntax for type {type_name}: \"' || x || '\"')"
+    big = f"error('herdpy:22003:value out of range for type {type_name}: \"' || x || '\"')"
+    read = f"TRY_CAST(ltrim(trim(x, h_blanks()), '+') AS {target})"
+    return (
+        f"CASE WHEN x IS NULL THEN NULL WHEN NOT regexp_full_match(x, '{pattern}') THEN {bad}"
+        f" WHEN {read} IS NULL THEN {big} ELSE {read} END"
+    )
+
+
+_OVERFLOW = _error("22003", "value out of range: overflow")
+_UNDERFLOW = _error("22003", "value out of range: underflow")
+_ZERO_POWER = _error("2201F", "zero raised to a negative power is undefined")
+_COMPLEX_POWER = _error("2201F", "a negative number to a non-integer power is a complex number")
+
+MACROS: tuple[tuple[str, str], ...] = (
+    ("h_blanks()", "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"),
+    ("h_sign(x)", "CASE WHEN isnan(x) THEN x ELSE CAST(sign(x) AS DOUBLE) END"),
+    (
+        "h_sqrt(x)",
+        f"CASE WHEN x < 0 THEN {_error('2201F', 'cannot take square root of a negative number')}"
+        " ELSE sqrt(x) END",
+    ),
+    (
+        "h_exp(x)",
+        f"CASE WHEN isinf(exp(x)) AND NOT isinf(x) THEN {_OVERFLOW}"
+        f" WHEN exp(x) = 0 AND NOT isinf(x) THEN {_UNDERFLOW}"
+        " ELSE exp(x) END",
+    ),
+    (
+        "h_positive(x)",
+        f"CASE WHEN x = 0 THEN {_error('2201E', 'cannot take logarithm of zero')}"
+        f" WHEN x < 0 THEN {_error('2201E', 'cannot take logarithm of a negative number')}"
+        " ELSE x END",
+    ),
+    (
+        "h_power(x, y)",
+        "CASE WHEN isinf(x) OR isinf(y) OR isnan(x) OR isnan(y) THEN pow(x, y)"
+        f" WHEN x = 0 AND y < 0 THEN {_ZERO_POWER}"
+        " WHEN x < 0 AND y <> floor(y) THEN"
+        f" {_COMPLEX_POWER}"
+        f" WHEN isinf(pow(x, y)) THEN {_OVERFLOW}"
+        f" WHEN pow(x, y) = 0 AND x <> 0 THEN {_UNDERFLOW}"
+        " ELSE pow(x, y) END",
+    ),
+    (
+        "h_finite(x, y)",
+        f"CASE WHEN isinf(x) THEN {_error('22003', 'input is out of range')} ELSE y END",
+    ),
+    (
+        "h_unit(x, y)",
+        "CASE WHEN NOT isnan(x) AND (x < -1 OR x > 1) THEN"
+        f" {_error('22003', 'input is out of range')} ELSE y END",
+    ),
+    (
+        "h_substr2(x, s)",
+        "substr(x, CASE WHEN s < 1 THEN 1 WHEN s > 2147483647 THEN 2147483647 ELSE s END)",
+    ),
+    (
+        "h_substr3(x, s, n)",
+        "CASE WHEN x IS NULL OR s IS NULL OR n IS NULL THEN NULL"
+        f" WHEN n < 0 THEN {_error('22011', 'negative substring length not allowed')}"
+        " ELSE substr(x, least(greatest(s, 1), 2147483647), CAST(least(greatest("
+        "CAST(s AS HUGEINT) + n - greatest(s, 1), 0), 2147483647) AS BIGINT)) END",
+    ),
+    (
+        "h_width(n)",
+        "CASE WHEN n > 10485760 THEN"
+        f" {_error('54000', 'requested length too large')}"
+        " ELSE CAST(greatest(n, 0) AS INTEGER) END",
+    ),
+    (
+        "h_lpad(x, n, f)",
+        "CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL"
+        " WHEN f = '' THEN left(x, h_width(n)) ELSE lpad(x, h_width(n), f) END",
+    ),
+    (
+        "h_rpad(x, n, f)",
+        "CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL"
+        " WHEN f = '' THEN left(x, h_width(n)) ELSE rpad(x, h_width(n), f) END",
+    ),
+    (
+        "h_reverse(x)",
+        "array_to_string(list_reverse(regexp_extract_all(x, '(?s).')), '')",
+    ),
+    (
+        "h_repeat(x, n)",
+        "CASE WHEN strlen(x) * CAST(n AS HUGEINT) > 268435456 THEN"
+        f" {_error('54000', 'requested length too large')} ELSE repeat(x, n) END",
+    ),
+    (
+        "h_split_part(x, d, n)",
+        "CASE WHEN x IS NULL OR d IS NULL OR n IS NULL THEN NULL"
+        f" WHEN n = 0 THEN {_error('22023', 'field position must not be zero')}"
+        " WHEN d = '' THEN CASE WHEN n IN (1, -1) THEN x ELSE '' END"
+        " ELSE split_part(x, d, n) END",
+    ),
+    (
+        "h_chr(n)",
+        f"CASE WHEN n < 1 THEN {_error('54000', 'null character not permitted')}"
+        " WHEN n > 1114111 OR n BETWEEN 55296 AND 57343 THEN"
+        f" {_error('54000', 'requested character not valid for encoding')}"
+        " ELSE chr(CAST(n AS INTEGER)) END",
+    ),
+    (
+        "h_encode(x, f)",
+        f"CASE WHEN lower(f) <> 'hex' THEN {_error('22023', 'the one encoding is hex')}"
+        " ELSE lower(hex(x)) END",
+    ),
+    (
+        "h_decode(x, f)",
+        f"CASE WHEN lower(f) <> 'hex' THEN {_error('22023', 'the one encoding is hex')}"
+        " WHEN NOT regexp_full_match(x, '([0-9a-fA-F]{2}|\\s)*') THEN"
+        f" {_error('22023', 'invalid hexadecimal data')}"
+        " ELSE unhex(regexp_replace(x, '\\s', '', 'g')) END",
+    ),
+    (
+        "h_date(d)",
+        "CASE WHEN d < DATE '0001-01-01' OR d > DATE '9999-12-31' THEN"
+        f" {_error('22008', 'date out of range')} ELSE d END",
+    ),
+    (
+        "h_timestamp(t)",
+        "CASE WHEN t < TIMESTAMP '0001-01-01' OR t >= TIMESTAMP '10000-01-01' THEN"
+        f" {_error('22008', 'timestamp out of range')} ELSE t END",
+    ),
+    (
+        "h_days(n)",
+        "CASE WHEN n NOT BETWEEN -4000000 AND 4000000 THEN"
+        f" {_error('22008', 'date out of range')} ELSE CAST(n AS INTEGER) END",
+    ),
+    (
+        "h_make_date(y, m, d)",
+        "CASE WHEN y IS NULL OR m IS NULL OR d IS NULL THEN NULL"
+        " WHEN y NOT BETWEEN 1 AND 9999 OR m NOT BETWEEN 1 AND 12 OR d < 1 OR"
+        " d > day(last_day(make_date(CASE WHEN y BETWEEN 1 AND 9999 THEN y ELSE 1 END,"
+        " CASE WHEN m BETWEEN 1 AND 12 THEN m ELSE 1 END, 1)))"
+        f" THEN {_error('22008', 'date field value out of range')} ELSE make_date(y, m, d) END",
+    ),
+    (
+        "h_make_timestamp(y, m, d, h, i, s)",
+        "CASE WHEN h IS NULL OR i IS NULL OR s IS NULL THEN NULL"
+        " WHEN h NOT BETWEEN 0 AND 23 OR i NOT BETWEEN 0 AND 59 OR NOT (s >= 0 AND s < 60)"
+        f" THEN {_error('22008', 'time field value out of range')}"
+        " ELSE h_make_date(y, m, d) + to_microseconds(CAST((h * 60 + i) * 60000000::BIGINT"
+        " + round_even(s * 1000000, 0) AS BIGINT)) END",
+    ),
+    # casts to text
+    (
+        "h_text_double(x)",
+        "CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN"
+        " CASE WHEN x > 0 THEN 'Infinity' ELSE '-Infinity' END"
+        " WHEN abs(x) >= 1e15 AND abs(x) < 1e16 THEN regexp_replace(CASE WHEN x < 0 THEN '-' ELSE"
+        " '' END || regexp_replace(rtrim(replace(regexp_replace(CAST(abs(x) AS VARCHAR), '\\.0$',"
+        " ''), '.', ''), '0'), '^(.)', '\\1.') || 'e+15', '\\.e', 'e')"
+        " ELSE regexp_replace(CAST(x AS VARCHAR), '\\.0$', '') END",
+    ),
+    ("h_text_bytes(x)", "'\\x' || lower(hex(x))"),
+    # casts from text
+    ("h_integer(x)", _reader("integer", "INTEGER", r"\s*[+-]?[0-9]{1,400}\s*")),
+    ("h_bigint(x)", _reader("bigint", "BIGINT", r"\s*[+-]?[0-9]{1,400}\s*")),
+    (
+        "h_double(x)",
+        "CASE WHEN x IS NULL THEN NULL"
+        r" WHEN regexp_full_match(x, '(?i)\s*[+-]?(nan|inf|infinity)\s*')"
+        " THEN CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE)"
+        f" WHEN NOT regexp_full_match(x, '{_NUMBER}') THEN"
+        " error('herdpy:22P02:invalid input syntax for type double: \"' || x || '\"')"
+        " WHEN isinf(CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE)) THEN"
+        " error('herdpy:22003:value out of range for type double: \"' || x || '\"')"
+        " ELSE CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE) END",
+    ),
+    (
+        "h_number(x)",
+        "CASE WHEN x IS NULL THEN NULL"
+        f" WHEN regexp_full_match(x, '{_NUMBER}') THEN ltrim(trim(x, h_blanks()), '+') ELSE"
+        " error('herdpy:22P02:invalid input syntax for type decimal: \"' || x || '\"') END",
+    ),
+    (
+        "h_boolean(x)",
+        "CASE WHEN x IS NULL THEN NULL"
+        " WHEN lower(trim(x, h_blanks())) IN ('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on',"
+        " '1') THEN TRUE WHEN lower(trim(x, h_blanks())) IN ('f', 'fa', 'fal', 'fals', 'false',"
+        " 'n', 'no', 'of', 'off', '0') THEN FALSE ELSE"
+        " error('herdpy:22P02:invalid input syntax for type boolean: \"' || x || '\"') END",
+    ),
+    (
+        "h_bytea(x)",
+        "CASE WHEN x IS NULL THEN NULL"
+        r" WHEN regexp_full_match(x, '\\x([0-9a-fA-F]{2})*') THEN unhex(substr(x, 3))"
+        r" WHEN NOT contains(x, '\') THEN encode(x)"
+        " ELSE error('herdpy:22P02:invalid input syntax for type bytea: \"' || x || '\"') END",
+    ),
+    (
+        "h_text_date(x)",
+        "h_date(CASE WHEN x IS NULL THEN NULL"
+        r" WHEN NOT regexp_full_match(x, '\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*') THEN"
+        " error('herdpy:22007:invalid input syntax for type date: \"' || x || '\"')"
+        " WHEN TRY_CAST(trim(x, h_blanks()) AS DATE) IS NULL THEN"
+        " error('herdpy:22008:date/time field value out of range: \"' || x || '\"')"
+        " ELSE TRY_CAST(trim(x, h_blanks()) AS DATE) END)",
+    ),
+    (
+        "h_text_timestamp(x)",
+        "h_timestamp(CASE WHEN x IS NULL THEN NULL"
+        r" WHEN NOT regexp_full_match(x, '\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T]+[0-9]{1,2}:"
+        r"[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?\s*') THEN"
+        " error('herdpy:22007:invalid input syntax for type timestamp: \"' || x || '\"')"
+        " WHEN TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) IS NULL THEN"
+        " error('herdpy:22008:date/time field value out of range: \"' || x || '\"')"
+        " ELSE TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) END)",
+    ),
+    # exact quotients: n and d are HUGEINT, the result is n * m / d, half away from zero
+    ("h_unscaled(x)", "CAST(replace(CAST(x AS VARCHAR), '.', '') AS HUGEINT)"),
+    (
+        "h_half(n, d, r)",
+        "CASE WHEN 2 * abs(r) >= abs(d) THEN CASE WHEN (n < 0) = (d < 0) THEN 1 ELSE -1 END"
+        " ELSE 0 END",
+    ),
+    (
+        "h_quotient1(n, d, m)",
+        "(n // d) * m + ((n % d) * m) // d + h_half(n, d, ((n % d) * m) % d)",
+    ),
+    (
+        "h_quotient2(n, d, m, k)",
+        "((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d"
+        " + h_half(n, d, ((((n % d) * m) % d) * k) % d)",
+    ),
+    (
+        "h_quotient3(n, d, m, k, l)",
+        "(((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d) * l"
+        " + ((((((n % d) * m) % d) * k) % d) * l) // d"
+        " + h_half(n, d, ((((((n % d) * m) % d) * k) % d) * l) % d)",
+    ),
+)
+"""(name and parameters, body) of DuckDB's macros, in the order of their making."""
