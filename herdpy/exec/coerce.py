@@ -28,7 +28,7 @@ from herdpy.model.types import (
     SqlType,
 )
 from herdpy.sql.conversions import read_text
-from herdpy.sql.plan import Slot
+from herdpy.sql.plan import NOW, Slot
 
 DAY_US = 86_400_000_000
 INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
@@ -100,13 +100,18 @@ def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
 
 
 def slot_values(
-    slots: Sequence[Slot], parameters: Sequence[object] | Mapping[str, object] | None
+    slots: Sequence[Slot],
+    parameters: Sequence[object] | Mapping[str, object] | None,
+    now_us: Callable[[], int] = lambda: 0,
 ) -> list[Physical]:
-    """Return the physical value of every slot, in order."""
+    """Return the physical value of every slot, in order; now_us gives the transaction's time."""
     given: Any = () if parameters is None else parameters
     values: list[Physical] = []
     for slot in slots:
         source = slot.source
+        if source == NOW:
+            values.append(now_us())
+            continue
         what = f"parameter {source + 1}" if isinstance(source, int) else f"parameter :{source}"
         try:
             value = given[source]
