@@ -7,8 +7,8 @@ the statement (conn.cancel) and the shell goes on. One Shell belongs to the main
 import difflib
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -113,11 +113,11 @@ class Shell:
         try:
             self._call(lambda: cursor.execute(text))
             footer = self._write_result(cursor, text)
+        except KeyboardInterrupt:
+            self.errors.print("cancelled", style="yellow")
+            return False
         except Error as error:
             print_error(self.errors, error, text, where)
-            return False
-        except KeyboardInterrupt:  # between two calls: nothing runs
-            self.errors.print("cancelled", style="yellow")
             return False
         finally:
             cursor.close()
@@ -144,11 +144,23 @@ class Shell:
         return f"{count_text(cursor.rowcount)} {verb}" if verb else "ok"
 
     def _call(self, function: Callable[[], T]) -> T:
-        """Run a function in the statement thread; Ctrl-C meanwhile cancels the statement."""
+        """Run a function in the statement thread.
+
+        Ctrl-C meanwhile cancels the statement; KeyboardInterrupt is raised when it has ended.
+        """
         future: Future[T] = self._thread.submit(function)
-        while True:
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            self.connection.cancel()
+            self._join(future)
+            raise
+
+    def _join(self, future: "Future[Any]") -> None:
+        """Wait until a cancelled call has ended, however often Ctrl-C is pressed."""
+        while not future.done():
             try:
-                return future.result()
+                wait([future])
             except KeyboardInterrupt:
                 self.connection.cancel()
 

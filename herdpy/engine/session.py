@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.execution import Execution, with_log_space
-from herdpy.engine.explain import explain
+from herdpy.engine.explain import Measured, check_explainable, explain
 from herdpy.engine.faults import idle_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared, plan_key, prepare
@@ -26,6 +26,7 @@ from herdpy.errors import (
     SerializationError,
 )
 from herdpy.log.interfaces import Durability
+from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql.plan import (
     ExplainPlan,
@@ -147,6 +148,10 @@ class Session:
 
     def rollback(self) -> None:
         self._guarded(self._rollback)
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last checkpoint to pages."""
+        self._guarded(self._database.run_checkpoint)
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
@@ -316,7 +321,12 @@ class Session:
         if isinstance(plan, VectorSelect):
             return self._execution(self._transaction).select_vector(prepared, plan.query, values)
         if isinstance(plan, ExplainPlan):
-            return explain(self, prepared, plan, values)
+            return self._explain(
+                prepared.inner_plan(),
+                values,
+                lambda: self._prepare(text, parameters).inner_plan(),
+                is_analyze=plan.is_analyze,
+            )
         return self._write(lambda: self._prepare(text, parameters), [values])
 
     def _execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
@@ -382,6 +392,58 @@ class Session:
             return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
         row = (show_option(self._settings, name),)
         return Result(((name, TEXT),), iter([row]), row_count=1)
+
+    def _explain(
+        self,
+        inner: Prepared,
+        values: list[Physical],
+        prepare_again: Callable[[], Prepared],
+        *,
+        is_analyze: bool,
+    ) -> Result:
+        """Show a plan on the data as it was before ANALYZE ran the statement."""
+        check_explainable(inner.plan)
+        snapshot = self._tablespace.snapshot(self._transaction)
+        try:
+            measured = self._analyze(inner, values, prepare_again) if is_analyze else None
+            return explain(inner, values, snapshot, measured)
+        finally:
+            snapshot.close()
+
+    def _analyze(
+        self, inner: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
+    ) -> Measured:
+        """Run EXPLAIN's statement, with its effects, and say how long it took."""
+        monotonic, plan = self._clock.monotonic, inner.plan
+        begun_s = monotonic()
+        if isinstance(plan, RowSelect | VectorSelect):
+            execution = self._execution(self._transaction)
+            if isinstance(plan, RowSelect):
+                result = execution.select_rows(inner, plan, values)
+            else:
+                result = execution.select_vector(inner, plan.query, values)
+            try:
+                row_count = sum(1 for _ in result.rows())
+            finally:
+                result.close()
+            return Measured(row_count, monotonic() - begun_s, None)
+        transaction = self._own_or_statement()
+        row_count = self._execution(transaction).write(transaction, inner, [values], prepare_again)
+        logged_s = monotonic()
+        self._written(transaction, row_count)
+        ended_s = monotonic()
+        is_waited = transaction.is_autocommit
+        return Measured(row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+
+        def read() -> list[Table]:
+            catalog = self._catalog()
+            tables = [catalog.table(name) for name in catalog.table_names()]
+            return [table for table in tables if table is not None]
+
+        return self._guarded(read)
 
     def _execution(self, transaction: Transaction | None) -> Execution:
         if self._interrupt is None:

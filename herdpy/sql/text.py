@@ -36,6 +36,7 @@ _BINARY = {
     "like": _COMPARISON, "ilike": _COMPARISON, "distinct": _COMPARISON,
     "||": _OTHER, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT,
 }  # fmt: skip
+_ESCAPE = r"'\'"  # what LIKE has unless it says otherwise
 _WORDS = {"like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM"}
 
 
@@ -165,11 +166,15 @@ class ExpressionPrinter:
             level = _AND if name == "and" else _OR
             parts = [self._inside(part, level + 1) for part in arguments]
             return f" {name.upper()} ".join(parts), level
-        if name in _BINARY and len(arguments) == 2:
+        if name in _BINARY:
             level = _BINARY[name]
             left = self._inside(arguments[0], level + (level == _COMPARISON))
             word = _WORDS.get(name, name)
-            return f"{left} {word} {self._inside(arguments[1], level + 1)}", level
+            text = f"{left} {word} {self._inside(arguments[1], level + 1)}"
+            if len(arguments) > 2:  # the escape character of LIKE
+                escape = self._inside(arguments[2], level + 1)
+                text += "" if escape == _ESCAPE else f" ESCAPE {escape}"
+            return text, level
         if name == "not":
             negated = arguments[0]
             if isinstance(negated, tree.Call) and negated.function == "is_null":

@@ -46,7 +46,7 @@ LIMIT 5""",
     Question(
         "The busiest routes",
         """\
-SELECT origin, dest, count(*) AS flights, avg(distance) AS miles
+SELECT origin, dest, count(*) AS flights, min(distance) AS miles
 FROM flights
 GROUP BY origin, dest
 ORDER BY flights DESC, origin, dest

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from rich.box import ROUNDED
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -38,8 +40,9 @@ _MEANINGS = (
     ("LOCK", "held by the process that has the database open"),
     (_MARK, "the mark of this demo"),
     ("MANIFEST", "which log and segment files count, one checked record per change"),
-    (".log", "write-ahead log: every commit, synced before it is acknowledged"),
-    (".seg", "pages of tables, by column; never changed once written"),
+    ("spare-*.log", "a log file that the next one will reuse"),
+    ("*.log", "write-ahead log: every commit, synced before it is acknowledged"),
+    ("*.segment", "pages of tables, by column; never changed once written"),
 )
 
 
@@ -163,15 +166,20 @@ class Tour:
         plan = [
             line for (line,) in connection.execute(f"EXPLAIN {sql}", question.parameters).fetchall()
         ]
-        begun_s = time.perf_counter()
-        cursor = connection.execute(sql, question.parameters)
-        rows = cursor.fetchall()
-        took_ms = (time.perf_counter() - begun_s) * 1000
+        cursor, rows, took = connection.cursor(), list[tuple[Any, ...]](), list[str]()
+        for _ in range(2):  # the first time the statement is planned and its pages are read
+            begun_s = time.perf_counter()
+            rows = cursor.execute(sql, question.parameters).fetchall()
+            took.append(f"{(time.perf_counter() - begun_s) * 1000:,.3g} ms")
         if question.parameters:
             values = ", ".join(str(value) for value in question.parameters)
             console.print(Text(f"parameters: {values}", style="dim"))
         console.print(make_table(cursor.description or (), rows, console.width))
-        console.print(Text(f"{count_text(len(rows))} in {took_ms:,.2f} ms · {path_text(plan)}"))
+        path, *reads = path_lines(plan)
+        times = f"in {took[0]}, again in {took[1]}"
+        console.print(Text(f"{count_text(len(rows))} {times} · {path}", style="green"))
+        for read in reads:
+            console.print(Text(f"  {read}", style="dim"))
 
     # --- killing ---
 
@@ -212,7 +220,7 @@ class Tour:
             flights = connection.execute("SELECT count(*) FROM flights").fetchall()[0][0]
         self._console.print(f"Opened again, log replayed, in {opened_ms:,.0f} ms.")
         found = {(name, batch): count for name, batch, count in rows}
-        table = Table("writer", *_PROOF_COLUMNS, header_style="bold")
+        table = Table("writer", *_PROOF_COLUMNS, box=ROUNDED, border_style="dim")
         lost = halves = unasked = 0
         for name, batches in acknowledged.items():
             own = {batch for owner, batch in found if owner == name}
@@ -230,16 +238,17 @@ class Tour:
             )
         for column in table.columns[1:-1]:
             column.justify = "right"
-        self._console.print(table)
+        console = self._console
+        console.print(table)
         expected = self._flights_max or len(read_frame(TABLES[-1]))
         total = sum(map(len, acknowledged.values()))
         has_passed = not (lost or halves or unasked) and flights == expected and total > 0
-        self._console.print(
+        console.print(
             f"{'[bold green]✓' if has_passed else '[bold red]✗'} "
             f"{total:,} commits acknowledged, {total - lost:,} found, {lost} lost, {halves} half, "
-            f"{unasked} that nobody wrote; {flights:,} of {expected:,} flights are there.[/]"
+            f"{unasked} that nobody asked for;\n  {flights:,} of {expected:,} flights are there.[/]"
         )
-        self._console.print(
+        console.print(
             "The commit that each writer had under way when it died was promised to nobody: it may"
             " be\nthere, but then wholly.",
             style="dim",
@@ -261,7 +270,7 @@ class Tour:
                 is_temp = path.name == "temp"
                 table.add_row(f"{name}/", "", "what queries spill" if is_temp else "")
                 continue
-            meaning = next((text for end, text in _MEANINGS if path.name.endswith(end)), "")
+            meaning = next((text for pattern, text in _MEANINGS if path.match(pattern)), "")
             table.add_row(name, _size_text(path.stat().st_size), meaning)
         self._console.print(table)
 
@@ -271,12 +280,11 @@ _PROOF_COLUMNS = (
 )  # fmt: skip
 
 
-def path_text(plan: list[str]) -> str:
-    """Return the path of an EXPLAIN and how it reaches the rows, on one line."""
+def path_lines(plan: list[str]) -> list[str]:
+    """Return the path of an EXPLAIN, and behind it each step that reaches rows of a table."""
     reads = ("Point lookup", "Key range", "Full scan", "Scan of")
     steps = [line.strip() for line in plan]
-    found = [step for step in steps if step.startswith(reads)]
-    return f"{steps[0].lower()}: {'; '.join(found)}"
+    return [steps[0].lower(), *(step for step in steps[1:] if step.startswith(reads))]
 
 
 def _size_text(byte_count: int) -> str:
