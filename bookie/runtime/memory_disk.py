@@ -91,9 +91,10 @@ class MemoryDirectoryLock:
         self._path = path
 
     def close(self) -> None:
-        owners, self._owners = self._owners, None
+        owners = self._owners
         if owners is not None:
             owners.pop(self._path, None)
+            self._owners = None  # last, so that an interrupted close() can be repeated
 
 
 class MemoryDisk:

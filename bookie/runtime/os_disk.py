@@ -7,6 +7,7 @@ of directories. Handles are closed by their owners; a forgotten one gives a Reso
 """
 
 import errno
+import io
 import mmap
 import os
 import sys
@@ -104,17 +105,16 @@ class OsFile:
 class OsDirectoryLock:
     """DirectoryLock over flock, which ends with the last descriptor of this open file."""
 
-    __slots__ = ("__weakref__", "_descriptor")
+    __slots__ = ("__weakref__", "_file")
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
         _locks.add(self)
 
     def close(self) -> None:
-        # No LOCK_UN: in a fork()ed child that would give away the parent's lock.
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        # No LOCK_UN: in a fork()ed child that would give away the parent's lock. FileIO closes in
+        # one step and once, so an interrupt leaves it closed or open, and repeating does no harm.
+        self._file.close()
 
 
 _locks: weakref.WeakSet[OsDirectoryLock] = weakref.WeakSet()
@@ -211,7 +211,9 @@ class OsDisk:
             os.close(descriptor)
 
     def lock(self, path: str, owner: str) -> OsDirectoryLock:
-        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        file = io.FileIO(os.open(self._at(path), flags, 0o644), "r+")
+        descriptor = file.fileno()
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,7 +224,7 @@ class OsDisk:
             data = owner.encode()[:_OWNER_BYTES_MAX]
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, data, 0)
-            return OsDirectoryLock(descriptor)
+            return OsDirectoryLock(file)
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise

@@ -22,7 +22,9 @@ from bookie.runtime.interfaces import (
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.checkpoint import run_checkpoint
+from herdpy.engine.compaction import Planner, crowded_tables, run_job
 from herdpy.engine.faults import disk_error
+from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.session import Session
@@ -45,8 +47,10 @@ FORMAT_VERSION = 1
 _FORMAT = "FORMAT"
 _LOCK = "LOCK"
 _DIRECTORY = "default"
+_SEGMENTS = f"{_DIRECTORY}/segments"
 _PARTS = ("log", "segments", "temp")
 _TICK_S = 0.5
+_LOOK_BYTES = 256 * 1024
 
 
 class Database:
@@ -84,6 +88,10 @@ class Database:
         # Held by whoever checkpoints or compacts.
         self._maintenance = new_mutex()
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
+        self._planner = Planner()
+        self._compaction_debt = 0.0  # bytes written beyond the budget so far
+        self._budget_s = clock.monotonic()  # when the debt was last reduced
+        self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
@@ -119,26 +127,26 @@ class Database:
             temp_directory=temp_directory,
         )
         try:
-            _check_ours(disk, where)
-            lock = disk.lock(_LOCK, describe_process())
-        except DiskLockedError as error:
-            raise _locked(where, error.owner) from error
-        except OSError as error:
-            raise _cannot_open(where, error) from error
-        self._lock = lock
-        try:
-            _create_if_new(disk, rng)
-            self.manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
-            self.tablespace = recover_tablespace(
-                _DIRECTORY, disk, _DIRECTORY, self.manifest, config, clock
-            )
-        except OSError as error:
-            lock.close()
-            raise _cannot_open(where, error) from error
-        except BaseException:
-            lock.close()
+            self._open(is_threaded=is_threaded)
+        except BaseException as error:
+            self._is_closed = True
+            _close_all(self._closing_steps())
+            if isinstance(error, DiskLockedError):
+                raise _locked(where, error.owner) from error
+            if isinstance(error, OSError):
+                raise _cannot_open(where, error) from error
             raise
-        tablespace = self.tablespace
+        return self
+
+    def _open(self, *, is_threaded: bool) -> None:
+        disk, driver = self.disk, self.driver
+        _check_ours(disk, self.where)
+        self._lock = disk.lock(_LOCK, describe_process())
+        _create_if_new(disk, self.rng)
+        self.manifest = manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
+        self.tablespace = tablespace = recover_tablespace(
+            _DIRECTORY, disk, _DIRECTORY, manifest, self.config, self.clock
+        )
 
         def on_progress() -> None:
             try:
@@ -147,8 +155,9 @@ class Database:
                 tablespace.stop(error)  # a syncer that dies must not leave anyone waiting
                 raise
 
-        def on_failure(_error: Error) -> None:
-            on_progress()  # fails those who wait; the log keeps the error
+        def on_failure(error: Error) -> None:
+            on_progress()  # what became durable before counts
+            tablespace.stop(error)
 
         if is_threaded:
             self._syncer = GroupSyncer(tablespace.log, driver, on_progress, on_failure)
@@ -157,7 +166,6 @@ class Database:
         tablespace.start(self._syncer)
         if is_threaded:
             self._housekeeper = driver.spawn("herdpy-housekeeper", self._keep_house)
-        return self
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -204,15 +212,16 @@ class Database:
 
     def after_write(self) -> None:
         """Wake the housekeeper when a checkpoint is due."""
-        if self._is_checkpoint_due():
-            self._bell.ring()
+        appended = self.tablespace.log.bytes_appended
+        if appended - self._looked_bytes >= _LOOK_BYTES or appended < self._looked_bytes:
+            self._looked_bytes = appended  # adding up the memtables costs something per table
+            if self._is_checkpoint_due():
+                self._bell.ring()
 
     def _is_checkpoint_due(self) -> bool:
         tablespace = self.tablespace
-        if (
-            tablespace.log.bytes_appended - self._checkpoint_bytes
-            > self.config.checkpoint_log_bytes
-        ):
+        appended = tablespace.log.bytes_appended
+        if appended - self._checkpoint_bytes > self.config.checkpoint_log_bytes:
             return True
         held = sum(item.memtable.byte_count for item in tablespace.state.tables.values())
         return held > self.config.memtable_bytes_max
@@ -222,21 +231,53 @@ class Database:
         self.check_usable()
         try:
             with self._maintenance:
+                for planned in crowded_tables(self.tablespace):
+                    self._compaction_debt += run_job(
+                        self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
+                    )
                 appended = self.tablespace.log.bytes_appended
-                done = run_checkpoint(
-                    self.tablespace, self.manifest, self.disk, f"{_DIRECTORY}/segments"
-                )
+                done = run_checkpoint(self.tablespace, self.manifest, self.disk, _SEGMENTS)
                 self._checkpoint_bytes = appended
                 return done
         except OSError as error:
             raise disk_error(error) from error
 
+    def run_compaction(self) -> bool:
+        """Do the piece of compaction most worth it now; False when none is. Any thread."""
+        self.check_usable()
+        return self._compact(is_within_budget=False)
+
+    def _compact(self, *, is_within_budget: bool) -> bool:
+        """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
+        try:
+            with self._maintenance:
+                planned = self._planner.choose(self.tablespace, self.manifest)
+                if planned is None:
+                    return False
+                if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
+                    return False
+                self._compaction_debt += run_job(
+                    self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
+                )
+                return True
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def _is_in_debt(self) -> bool:
+        now_s = self.clock.monotonic()
+        paid = (now_s - self._budget_s) * self.config.compaction_bytes_per_s
+        self._compaction_debt = max(0.0, self._compaction_debt - paid)
+        self._budget_s = now_s
+        return self._compaction_debt > 0
+
     def _keep_house(self) -> None:
+        wait_s = _TICK_S
         while not self._is_closed:
-            self._bell.wait(_TICK_S)
+            self._bell.wait(wait_s)
             if self._is_closed:
                 return
             try:
+                wait_s = self._stop_late_statements()
                 self.keep_house_once()
                 self.housekeeping_error = None
             except (Error, OSError) as error:
@@ -247,13 +288,24 @@ class Database:
                 raise
 
     def keep_house_once(self) -> None:
-        """Do what is due: idle transactions, version budget, checkpoint."""
+        """Do what is due: idle transactions, version budget, checkpoint, a job of compaction."""
         now_s = self.clock.monotonic()
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
         self._enforce_version_budget()
         if self._is_checkpoint_due():
             self.run_checkpoint()
+
+    def watch(self, interrupt: StatementInterrupt) -> None:
+        """Wake the housekeeper to the time-out of a statement that cannot look at the clock."""
+        if interrupt.deadline is not None:
+            self._bell.ring()
+
+    def _stop_late_statements(self) -> float:
+        """Return the seconds until the next one may be late, at most a tick."""
+        now_s = self.clock.monotonic()
+        deadlines = [session.stop_if_late(now_s) for session in list(self._sessions)]
+        return min((moment - now_s for moment in deadlines if moment is not None), default=_TICK_S)
 
     def _enforce_version_budget(self) -> None:
         kept = sum(
@@ -274,22 +326,26 @@ class Database:
         for session in list(self._sessions):
             session.close()
         with self._mutex:
-            if self._is_closed:
-                return
             self._is_closed = True
-        self._bell.ring()
+        _close_all(self._closing_steps())
+
+    def _closing_steps(self) -> list[Callable[[], object]]:
+        """Return what lets go of threads and files, as far as there is any; all repeatable."""
+        steps: list[Callable[[], object]] = [self._bell.ring]
         if self._housekeeper is not None:
-            self._housekeeper.join()
-        steps: list[Callable[[], object]] = [
-            self._syncer.close,
-            self.tablespace.log.close,
-            self.manifest.close,
-        ]
+            steps.append(self._housekeeper.join)
+        made = vars(self)  # open() may not have come to these
+        if "_syncer" in made:
+            steps.append(self._syncer.close)
+        if "tablespace" in made:
+            steps.append(self.tablespace.log.close)
+        if "manifest" in made:
+            steps.append(self.manifest.close)
         if self._vector is not None:
             steps.append(self._vector.close)
         if self._lock is not None:
             steps.append(self._lock.close)
-        _close_all(steps)
+        return steps
 
 
 def _close_all(steps: list[Callable[[], object]]) -> None:

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.batch import BatchLayers
 from herdpy.engine.ddl import create_table, drop_table
 from herdpy.engine.faults import disk_error
+from herdpy.engine.inserts import FreshInsert
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared
 from herdpy.engine.result import Result
 from herdpy.engine.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
-from herdpy.engine.writes import RESTART, Change, Write
+from herdpy.engine.writes import RESTART, Change, Compute, Write
 from herdpy.errors import InternalError, LockTimeoutError, SerializationError
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.keys import canonical_key
+from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row
 from herdpy.sql.plan import (
     DeletePlan,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
 
 T = TypeVar("T")
+Batch = list[tuple[Prepared, list[Physical]]]
+"""One statement with several sets of parameters: a plan and values for each."""
 
 
 def with_log_space(tablespace: Tablespace, step: Callable[[], T]) -> T:
@@ -86,13 +91,14 @@ class Execution:
         self, prepared: Prepared, plan: RowSelect, values: Sequence[Physical]
     ) -> Result:
         snapshot = self._tablespace.snapshot(self._transaction)
-        source = snapshot.source(plan.ref.table)
+        source = snapshot.source(plan.ref.table) if plan.ref is not None else None
         rows = prepared.select(plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
         return Result(prepared.columns, _closing(rows, snapshot), close=snapshot.close)
 
     def select_vector(self, prepared: Prepared, query: Query, values: Sequence[Physical]) -> Result:
+        self._database.watch(self._interrupt)
         snapshot = self._tablespace.snapshot(self._transaction)
         try:
             found = self._database.vector.query(
@@ -123,11 +129,29 @@ class Execution:
     def write(
         self,
         transaction: Transaction,
-        prepare_again: Callable[[], Prepared],
+        prepared: Prepared,
         values: list[list[Physical]],
+        prepare_again: Callable[[], Prepared],
     ) -> int:
         """Run a write until it is logged, through waits and restarts; return the rows affected."""
-        write = self._make_write(prepare_again(), values, transaction)
+        first = self._make_write(prepared, values, transaction)
+        return self._run(first, lambda: self._make_write(prepare_again(), values, transaction))
+
+    def write_batch(self, transaction: Transaction, prepare_all: Callable[[], Batch]) -> int:
+        """Run one write for several sets of parameters, one after the other, as one statement."""
+
+        def make() -> Write:
+            while True:
+                steps = [
+                    self._make_write(prepared, [values], transaction)
+                    for prepared, values in prepare_all()
+                ]
+                if len({step.table.id for step in steps}) == 1:  # else it was made anew meanwhile
+                    return self._make_batch(steps, transaction)
+
+        return self._run(make(), make)
+
+    def _run(self, write: Write, make: Callable[[], Write]) -> int:
         restarts = 0
         while True:
             outcome = with_log_space(self._tablespace, write.attempt)
@@ -140,7 +164,7 @@ class Execution:
                         f"the rows changed under the statement {restarts} times",
                         hint="Run the transaction again.",
                     )
-                write = self._make_write(prepare_again(), values, transaction)
+                write = make()
             elif isinstance(outcome, int):
                 return outcome
             self._interrupt.check()
@@ -178,9 +202,11 @@ class Execution:
         plan = prepared.plan
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
+            if plan.source is None:
+                return self._insert_of(plan, self._new_rows(prepared, plan, values), transaction)
 
             def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return self._compute_insert(prepared, plan, values, source)
+                return self._compute_insert(prepared, plan, values[0], source)
 
             is_insert = not plan.statement.is_upsert
         elif isinstance(plan, UpdatePlan):
@@ -202,6 +228,11 @@ class Execution:
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
+        return self._write_of(transaction, table, compute, is_insert=is_insert)
+
+    def _write_of(
+        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
+    ) -> Write:
         return Write(
             self._tablespace,
             transaction,
@@ -211,31 +242,109 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_memory_bytes,
         )
 
+    def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
+        """Return a write whose later steps see what the earlier ones do, of one net effect."""
+        table = steps[0].table
+
+        def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+            layers = BatchLayers(source)
+            count = 0
+            for step in steps:
+                self._interrupt.check()
+                changes, affected = step.compute(layers.source)
+                layers.add(changes, is_insert=step.is_insert)
+                count += affected
+            return layers.net_changes(), count
+
+        return self._write_of(transaction, table, compute, is_insert=False)
+
     def _compute_insert(
         self,
         prepared: Prepared,
         plan: InsertPlan,
-        values: list[list[Physical]],
+        values: list[Physical],
         source: TableSnapshot,
     ) -> tuple[list[Change], int]:
-        now_us = self._now_us()
-        rows: list[Row] = []
         if plan.source is None:
-            make_rows = prepared.insert_rows(plan)
-            for item in values:
-                rows.extend(make_rows(item, now_us))
-        else:
-            fill = prepared.row_filler(plan)
-            for found in self._query_rows(prepared, plan.source, values[0], source):
-                rows.append(fill(found, now_us))
+            raise InternalError("VALUES is computed before the write is made")
+        fill = prepared.row_filler(plan)
+        now_us = self._now_us()
+        rows = [
+            fill(found, now_us) for found in self._query_rows(prepared, plan.source, values, source)
+        ]
         check = prepared.check(plan)
         for row in rows:
             check(row)
-        if not plan.statement.is_upsert:
-            return [(None, row) for row in rows], len(rows)
-        key_of = source.table.key_of
-        newest = {key_of(row): row for row in rows}  # the last row of a key wins
-        return [(source.get(key), row) for key, row in newest.items()], len(rows)
+        return _insert_changes(plan, rows, source)
+
+    def insert_many(
+        self,
+        transaction: Transaction,
+        prepared: Prepared,
+        convert: Callable[[Any, int], Row],
+        items: Sequence[Any],
+        prepare: Callable[[Any], Prepared],
+    ) -> int:
+        """Run INSERT … VALUES (?, …) for many rows of parameters as one write.
+
+        convert makes a whole row of as many values as there are placeholders. prepare compiles the
+        statement for one item; for an item of another kind or length it raises what is wrong.
+        """
+
+        def make() -> Write:
+            plan = prepared.plan
+            if not isinstance(plan, InsertPlan):
+                raise InternalError(f"no way to insert with {plan.__class__.__name__}")
+            now_us, check, width = self._now_us(), prepared.check(plan), len(prepared.slots)
+            rows: list[Row] = []
+            for item in items:
+                kind = item.__class__
+                if not (kind is tuple or kind is list) or len(item) != width:
+                    prepare(item)
+                if not len(rows) & 1023:
+                    self._interrupt.check()
+                row = convert(item, now_us)
+                check(row)
+                rows.append(row)
+            return self._insert_of(plan, rows, transaction)
+
+        def make_again() -> Write:
+            nonlocal prepared
+            prepared = prepare(items[0])
+            return make()
+
+        return self._run(make(), make_again)
+
+    def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
+        """Return the write of rows that are whole and checked."""
+        self._interrupt.check()
+        table, is_upsert = plan.statement.table, plan.statement.is_upsert
+        if is_upsert or table.is_heap:
+
+            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+                return _insert_changes(plan, rows, source)
+
+            return self._write_of(transaction, table, compute, is_insert=not is_upsert)
+        return FreshInsert(
+            self._tablespace,
+            transaction,
+            table,
+            rows,
+            memory_bytes_max=self._database.config.transaction_memory_bytes,
+        )
+
+    def _new_rows(
+        self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
+    ) -> list[Row]:
+        """Return the rows of VALUES, checked."""
+        now_us = self._now_us()
+        make_rows, check = prepared.insert_rows(plan), prepared.check(plan)
+        rows: list[Row] = []
+        for item in values:
+            for row in make_rows(item, now_us):
+                check(row)
+                rows.append(row)
+        return rows
 
     def _query_rows(
         self,
@@ -248,13 +357,15 @@ class Execution:
         snapshot = source.snapshot
         interrupt = self._interrupt
         if isinstance(plan, RowSelect):
-            yield from prepared.select(plan)(snapshot.source(plan.ref.table), values, interrupt)
+            found = snapshot.source(plan.ref.table) if plan.ref is not None else None
+            yield from prepared.select(plan)(found, values, interrupt)
             return
         yield from self._vector_rows(prepared, plan.query, values, snapshot)
 
     def _vector_rows(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
     ) -> Iterator[tuple[Any, ...]]:
+        self._database.watch(self._interrupt)
         found = self._database.vector.query(
             prepared.vector_text(query),
             snapshot,
@@ -316,6 +427,16 @@ class Execution:
     def _now_us(self) -> int:
         transaction = self._transaction
         return transaction.begun_us if transaction is not None else self._clock.wall_us()
+
+
+def _insert_changes(
+    plan: InsertPlan, rows: list[Row], source: TableSnapshot
+) -> tuple[list[Change], int]:
+    if not plan.statement.is_upsert:
+        return [(None, row) for row in rows], len(rows)
+    key_of = source.table.key_of
+    newest = {key_of(row): row for row in rows}  # the last row of a key wins
+    return [(source.get(key), row) for key, row in newest.items()], len(rows)
 
 
 def _closing(rows: Iterator[Any], snapshot: Snapshot) -> Iterator[Any]:

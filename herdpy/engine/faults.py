@@ -2,7 +2,14 @@
 
 import errno
 
-from herdpy.errors import DiskFullError, Error, IdleInTransactionError, OperationalError
+from herdpy.errors import (
+    DiskFullError,
+    Error,
+    IdleInTransactionError,
+    LogFailedError,
+    OperationalError,
+    Retry,
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -24,6 +31,18 @@ def disk_error(error: OSError) -> Error:
     return OperationalError(
         f"the disk failed{where}: {error.strerror or error}; the statement had no effect",
         sqlstate="58030",
+    )
+
+
+def stopped_error(cause: Error) -> Error:
+    """Return what every statement behind a failure of the log or of the engine says."""
+    kind = LogFailedError if isinstance(cause, LogFailedError) else OperationalError
+    return kind(
+        f"the database stopped and the statement was not run: {cause.message}",
+        sqlstate="58030" if kind is LogFailedError else cause.sqlstate,
+        retry=Retry.NEVER,
+        hint="Close all its connections and connect again: recovery decides by the log what "
+        "became of the commits that were not answered.",
     )
 
 

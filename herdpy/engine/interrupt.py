@@ -10,27 +10,51 @@ from herdpy.errors import QueryCanceledError
 class StatementInterrupt:
     """Implements exec.interfaces.Interrupt. cancel() by any thread, the rest by the statement's."""
 
-    __slots__ = ("_callback", "_clock", "_timeout_s", "deadline", "stop")
+    __slots__ = ("_callback", "_clock", "_is_cancelled", "_stop", "_timeout_s", "deadline")
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
         self.deadline = clock.monotonic() + timeout_s if timeout_s else None
-        self.stop: Ticket[None] = Ticket()
+        self._is_cancelled = False
+        self._stop: Ticket[None] | None = None
         self._callback: Callable[[], object] | None = None
+
+    @property
+    def stop(self) -> Ticket[None]:
+        """Done when cancelled. Made on first use: few statements wait for anything."""
+        stop = self._stop
+        if stop is None:
+            stop = self._stop = Ticket()
+        if self._is_cancelled:  # after the store, as cancel() looks for the ticket after the flag
+            stop.complete(None)
+        return stop
 
     def cancel(self) -> None:
         """Ask the statement to stop at its next check or wait."""
-        self.stop.complete(None)
+        self._is_cancelled = True
+        stop = self._stop
+        if stop is not None:
+            stop.complete(None)
         callback = self._callback
         if callback is not None:
             callback()
 
+    def stop_if_late(self, now_s: float) -> float | None:
+        """Behind the deadline, stop what on_cancel() named; return the deadline if it is ahead."""
+        callback, deadline = self._callback, self.deadline
+        if callback is None or deadline is None:
+            return None
+        if now_s < deadline:
+            return deadline
+        callback()
+        return None
+
     def check(self) -> None:
-        if self.stop.is_done:
-            raise QueryCanceledError("the statement was cancelled by conn.cancel()")
         if self.deadline is not None and self._clock.monotonic() >= self.deadline:
             raise self.timeout_error()
+        if self._is_cancelled:
+            raise QueryCanceledError("the statement was cancelled by conn.cancel()")
 
     def timeout_error(self) -> QueryCanceledError:
         return QueryCanceledError(
@@ -40,5 +64,5 @@ class StatementInterrupt:
 
     def on_cancel(self, callback: Callable[[], object] | None) -> None:
         self._callback = callback
-        if callback is not None and self.stop.is_done:
+        if callback is not None and self._is_cancelled:
             callback()

@@ -6,7 +6,7 @@ in and N waiters wake one after the other. Each step can be repeated after an in
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Protocol
 
@@ -74,30 +74,51 @@ class LockTable:
             self._grant(owner, resource, mode)
             return None
         waiter = Waiter(owner, resource, mode)
-        self._check_deadlock(waiter)
+        # An upgrade must go first: those in the queue wait for its share.
+        is_upgrade = mode is Mode.EXCLUSIVE and owner in self._shared.get(resource, ())
+        self._check_deadlock(waiter, is_first=is_upgrade)
         owner.waits_for = waiter
         queue = self._queues.setdefault(resource, deque())
-        if mode is Mode.EXCLUSIVE and owner in self._shared.get(resource, ()):
-            queue.appendleft(waiter)  # an upgrade must go first: those behind wait for its share
+        if is_upgrade:
+            queue.appendleft(waiter)
         else:
             queue.append(waiter)
         self._settle(resource)
         return None if waiter.ticket.is_done else waiter.ticket
 
+    def acquire_rows(self, owner: Owner, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
+        """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
+        exclusive, shared, queues, locks = self._exclusive, self._shared, self._queues, owner.locks
+        for key in keys:
+            resource = (table_id, key)
+            if (
+                owner.waits_for is not None
+                or resource in exclusive
+                or resource in shared
+                or (queues and resource in queues)
+            ):
+                wait = self.acquire(owner, resource, Mode.EXCLUSIVE)
+                if wait is not None:
+                    return wait
+            else:
+                locks.append(resource)
+                exclusive[resource] = owner
+        return None
+
     def release_all(self, owner: Owner) -> None:
         """Give up every lock and every place in a queue; repeatable."""
         self.abandon(owner)
-        locks = owner.locks
+        locks, exclusive, queues = owner.locks, self._exclusive, self._queues
         while locks:
             resource = locks[-1]
-            if self._exclusive.get(resource) is owner:
-                del self._exclusive[resource]
+            if exclusive.get(resource) is owner:
+                del exclusive[resource]
             holders = self._shared.get(resource)
             if holders is not None:
                 holders.pop(owner, None)
                 if not holders:
                     self._shared.pop(resource, None)
-            if resource in self._queues:
+            if queues and resource in queues:
                 self._settle(resource)
             locks.pop()
 
@@ -140,18 +161,25 @@ class LockTable:
         queue = self._queues.get(resource)
         while queue:
             waiter = queue[0]
+            if waiter.ticket.is_done:  # granted before an interrupt, and may have ended since
+                waiter.ticket.complete(None)
+                queue.popleft()
+                continue
             if not self._is_free(waiter.owner, resource, waiter.mode):
                 return
             if not waiter.owner.locks or waiter.owner.locks[-1] != resource:
                 waiter.owner.locks.append(resource)
             self._grant(waiter.owner, resource, waiter.mode)
             waiter.owner.waits_for = None
+            waiter.ticket.complete(None)  # before it leaves the queue, so that it is surely told
             queue.popleft()
-            waiter.ticket.complete(None)
         self._queues.pop(resource, None)
 
-    def _blockers(self, waiter: Waiter) -> Iterator[Owner]:
-        """Yield everyone else that must let go before the waiter is granted."""
+    def _blockers(self, waiter: Waiter, *, is_first: bool = False) -> Iterator[Owner]:
+        """Yield everyone else that must let go before the waiter is granted.
+
+        With is_first it is going to stand before the queue.
+        """
         owner = waiter.owner
         holder = self._exclusive.get(waiter.resource)
         if holder is not None and holder is not owner:
@@ -160,15 +188,15 @@ class LockTable:
             for sharer in self._shared.get(waiter.resource, ()):
                 if sharer is not owner:
                     yield sharer
-        for other in self._queues.get(waiter.resource, ()):
+        for other in () if is_first else self._queues.get(waiter.resource, ()):
             if other is waiter:
                 return
             if other.owner is not owner:
                 yield other.owner
 
-    def _check_deadlock(self, waiter: Waiter) -> None:
+    def _check_deadlock(self, waiter: Waiter, *, is_first: bool) -> None:
         seen: set[int] = set()
-        frontier = list(self._blockers(waiter))
+        frontier = list(self._blockers(waiter, is_first=is_first))
         while frontier:
             owner = frontier.pop()
             if owner is waiter.owner:

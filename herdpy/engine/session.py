@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.catalog import Catalog
-from herdpy.engine.execution import Execution, with_log_space
+from herdpy.engine.execution import Batch, Execution, with_log_space
 from herdpy.engine.explain import Measured, check_explainable, explain
 from herdpy.engine.faults import idle_error
 from herdpy.engine.interrupt import StatementInterrupt
@@ -20,6 +20,8 @@ from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
     DeadlockError,
+    Error,
+    IdleInTransactionError,
     InterfaceError,
     InternalError,
     ProgrammingError,
@@ -112,6 +114,8 @@ class Session:
         with self._mutex:
             if self._is_closed or self._statement is not None:
                 return None
+            if self._tablespace.failure is not None:
+                return None
             transaction = self._transaction
             own, statement = None, 0
             if transaction is not None:
@@ -122,13 +126,17 @@ class Session:
                     self._used_s = self._clock.monotonic()
             elif not self._autocommit:
                 return None
+            if self._tablespace.failure is not None:
+                return None
             applier = self._tablespace.applier
             for _ in range(_POINT_ATTEMPTS_MAX):
                 state = applier.state
                 if prepared.version != state.catalog.version:
                     return None
                 rows = prepared.read_row(parameters, state, own, statement)
-                if rows is not None:
+                # A commit after the next one may drop what this position sees from the middle of
+                # a chain, because nobody registered it; so the rows count only without that.
+                if rows is not None and applier.state.position == state.position:
                     return prepared.columns or (), rows
         return None
 
@@ -147,7 +155,10 @@ class Session:
         self._guarded(self._commit)
 
     def rollback(self) -> None:
-        self._guarded(self._rollback)
+        try:
+            self._guarded(self._rollback)
+        except IdleInTransactionError:
+            pass  # what was asked for has happened already
 
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
@@ -165,6 +176,8 @@ class Session:
             self._is_closed = True
             try:
                 self._settle()
+            except Error:
+                pass  # of an outcome that nobody asks for any more
             finally:
                 self._end_transaction()
                 self._database.forget_session(self)
@@ -185,7 +198,8 @@ class Session:
                     self._recover(error)
                     raise
                 finally:
-                    self._used_s = self._clock.monotonic()
+                    if self._settings.idle_in_transaction_timeout_s:
+                        self._used_s = self._clock.monotonic()
             except BaseException as error:
                 # Once more, because an interrupt may have hit the first clean-up; repeatable.
                 self._recover(error)
@@ -200,14 +214,17 @@ class Session:
         if transaction is not None:
             if isinstance(error, DeadlockError | SerializationError):
                 self._tablespace.rollback(transaction, error)
-            with self._tablespace.monitor:
-                self._tablespace.enter()
-                self._tablespace.locks.abandon(transaction)
+            self._tablespace.leave_queues(transaction)
+            self._hurry(transaction)
 
     def _give_up(self, statement: Transaction) -> None:
         self._tablespace.rollback(statement)
-        if statement.state is TransactionState.COMMITTING:
-            self._request_sync(statement.durability)
+        self._hurry(statement)
+
+    def _hurry(self, transaction: Transaction) -> None:
+        """See that a logged COMMIT nobody waits for any more ends soon, and with it its locks."""
+        if transaction.state is TransactionState.COMMITTING:
+            self._request_sync(transaction.durability)
 
     def _settle(self) -> None:
         """Learn the outcome of a commit whose wait was interrupted, or of a lost transaction."""
@@ -221,11 +238,13 @@ class Session:
         if transaction.state is TransactionState.COMMITTING:
             self._await_commit(transaction)
         if transaction.state is TransactionState.ENDED:
-            self._transaction = None
-            if transaction.abort_error is not None:
-                error, transaction.abort_error = transaction.abort_error, None
-                if not isinstance(error, DeadlockError | SerializationError):
+            self._tablespace.leave_queues(transaction)
+            error = transaction.abort_error
+            try:
+                if error is not None and not isinstance(error, DeadlockError | SerializationError):
                     raise error
+            finally:
+                self._transaction = None  # behind the raise: an interrupt must not hide the error
 
     def rollback_if_idle(self, now_s: float) -> None:
         """Roll back a transaction idle past its limit; run by the housekeeper."""
@@ -241,6 +260,14 @@ class Session:
         finally:
             self._mutex.release()
 
+    def stop_if_late(self, now_s: float) -> float | None:
+        """Stop what runs past statement_timeout where it cannot look; run by the housekeeper.
+
+        Returns the moment to come again, None without a limit.
+        """
+        interrupt = self._interrupt
+        return None if interrupt is None else interrupt.stop_if_late(now_s)
+
     # --- transactions ----------------------------------------------------------------------------
 
     def _begin(self, durability: str | None) -> None:
@@ -253,6 +280,7 @@ class Session:
                 hint="COMMIT or ROLLBACK it first.",
             )
         chosen = self._settings.durability if durability is None else _durability(durability)
+        self._end_transaction()  # one that wrote nothing may hold locks
         self._transaction = self._tablespace.begin(chosen, is_autocommit=False)
 
     def _commit(self) -> None:
@@ -306,16 +334,40 @@ class Session:
             cache.put(key, prepared)
         return prepared
 
-    def _execute(self, text: str, parameters: Parameters) -> Result:
+    def _bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
+        """Return the plan and its values; the plan used last for the text binds fast, or not."""
+        latest = self._database.plans.latest.get(text)
+        if latest is not None and latest.bind is not None:
+            transaction = self._transaction
+            is_changed = transaction is not None and transaction.catalog_changes
+            if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
+                values = latest.bind(parameters)
+                if values is not None:
+                    return latest, values
         prepared = self._prepare(text, parameters)
+        return prepared, prepared.values(parameters, self._now_us)
+
+    def _now_us(self) -> int:
+        """Return the time of the transaction, which begins here if it is to."""
+        if self._transaction is None and not self._autocommit:
+            self._transaction = self._tablespace.begin(
+                self._settings.durability, is_autocommit=False
+            )
+        transaction = self._transaction
+        return self._clock.wall_us() if transaction is None else transaction.begun_us
+
+    def _execute(self, text: str, parameters: Parameters) -> Result:
+        prepared, values = self._bound(text, parameters)
         plan = prepared.plan
-        if isinstance(plan, UtilityPlan):
+        if not prepared.is_write and isinstance(plan, UtilityPlan):
             return self._utility(plan)
+        self._tablespace.check_running()
         if not self._autocommit and self._transaction is None:
             self._transaction = self._tablespace.begin(
                 self._settings.durability, is_autocommit=False
             )
-        values = prepared.values(parameters)
+        if prepared.is_write:
+            return self._write(prepared, [values], lambda: self._prepare(text, parameters))
         if isinstance(plan, RowSelect):
             return self._execution(self._transaction).select_rows(prepared, plan, values)
         if isinstance(plan, VectorSelect):
@@ -327,7 +379,7 @@ class Session:
                 lambda: self._prepare(text, parameters).inner_plan(),
                 is_analyze=plan.is_analyze,
             )
-        return self._write(lambda: self._prepare(text, parameters), [values])
+        raise InternalError(f"no way to run {plan.__class__.__name__}")
 
     def _execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         items = list(rows)
@@ -337,31 +389,29 @@ class Session:
         plan = prepared.plan
         if isinstance(plan, RowSelect | VectorSelect | ExplainPlan | UtilityPlan):
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
-        is_own = self._transaction is None
-        if is_own:
+        if self._transaction is None and not self._autocommit:
             self._transaction = self._tablespace.begin(
                 self._settings.durability, is_autocommit=False
             )
-        is_autocommit_batch = is_own and self._autocommit
+        convert = prepared.row_converter
+        if convert is not None:
+            transaction = self._own_or_statement()
+            count = self._execution(transaction).insert_many(
+                transaction, prepared, convert, items, lambda item: self._prepare(text, item)
+            )
+            return self._written(transaction, count)
         if isinstance(plan, InsertPlan) and plan.source is None:
-            if is_autocommit_batch:
-                self._transaction = None
-            values = [prepared.values(item) for item in items]
-            return self._write(lambda: self._prepare(text, items[0]), values)
-        try:
-            count = 0
-            for item in items:
-                current = self._prepare(text, item)
-                values = current.values(item)
-                result = self._write(lambda item=item: self._prepare(text, item), [values])
-                count += max(result.row_count, 0)
-        except BaseException:
-            if is_autocommit_batch:
-                self._end_transaction()
-            raise
-        if is_autocommit_batch:
-            self._commit()
-        return Result(row_count=count)
+            values = [prepared.values(item, self._now_us) for item in items]
+            return self._write(prepared, values, lambda: self._prepare(text, items[0]))
+
+        def prepare_all() -> Batch:
+            # Item by item: what the parameters are decides about the plan.
+            pairs = ((self._prepare(text, item), item) for item in items)
+            return [(each, each.values(item, self._now_us)) for each, item in pairs]
+
+        transaction = self._own_or_statement()
+        count = self._execution(transaction).write_batch(transaction, prepare_all)
+        return self._written(transaction, count)
 
     def _utility(self, plan: UtilityPlan) -> Result:
         statement = plan.statement
@@ -452,10 +502,18 @@ class Session:
             self._database, transaction, self._interrupt, self._settings.lock_timeout_s
         )
 
-    def _write(self, prepare_again: Callable[[], Prepared], values: list[list[Physical]]) -> Result:
+    def _write(
+        self,
+        prepared: Prepared,
+        values: list[list[Physical]],
+        prepare_again: Callable[[], Prepared],
+    ) -> Result:
         """Run a write and, for autocommit, its commit."""
         transaction = self._own_or_statement()
-        count = self._execution(transaction).write(transaction, prepare_again, values)
+        count = self._execution(transaction).write(transaction, prepared, values, prepare_again)
+        return self._written(transaction, count)
+
+    def _written(self, transaction: Transaction, count: int) -> Result:
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
         self._database.after_write()

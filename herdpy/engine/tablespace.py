@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.faults import stopped_error
 from herdpy.engine.locks import LockTable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
 from herdpy.engine.state import State
@@ -21,7 +22,7 @@ from herdpy.engine.table import Applier
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
-from herdpy.log.record import Begin, Commit, Record, Rollback, encode
+from herdpy.log.record import Begin, Commit, Record, Rollback, Rows, encode
 from herdpy.log.syncer import Syncer
 from herdpy.model.lsn import Lsn
 
@@ -47,7 +48,7 @@ class Entry:
         self.durability = transaction.durability
         self.ends = ends
         self.is_filled = False
-        self.ticket: Ticket[None] = transaction.outcome if ends else Ticket()
+        self.ticket: Ticket[None] | None = transaction.outcome if ends else None
 
 
 class Tablespace:
@@ -115,10 +116,14 @@ class Tablespace:
 
     def check_writable(self) -> None:
         """Raise why the tablespace stopped."""
+        failure = self.log.failure or self.failure
+        if failure is not None:
+            raise stopped_error(failure)
+
+    def check_running(self) -> None:
+        """Raise why the tablespace stopped, as far as it knows by itself; any thread."""
         if self.failure is not None:
-            raise self.failure
-        if self.log.failure is not None:
-            raise self.log.failure
+            raise stopped_error(self.failure)
 
     def submit(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log and fill in its effects.
@@ -126,8 +131,6 @@ class Tablespace:
         LogSpaceError or the log's failure: nothing happened.
         """
         self.check_writable()
-        if entry.ends:
-            entry.transaction.state = TransactionState.COMMITTING
         self._incoming = entry
         try:
             self.log.append(entry.append, is_urgent=is_urgent)
@@ -135,37 +138,42 @@ class Tablespace:
             if isinstance(error, LogSpaceError):
                 error.byte_count = sum(map(len, entry.append.records))
             self._incoming = None
-            if entry.ends:
-                entry.transaction.state = TransactionState.ACTIVE
             raise
-        self._take(entry)
+        self._fill(entry)
         self.drain()
 
     def _take(self, entry: Entry) -> None:
-        """Queue what the log has (or now gets) and fill in-transaction effects; repeatable."""
+        """Carry on with what an interrupt left, wherever it came; repeatable."""
         try:
             self.log.append(entry.append, is_urgent=True)
         except Exception:  # noqa: BLE001 - the log did not take it, so it never happened
             self._incoming = None
-            if entry.ends:
-                entry.transaction.state = TransactionState.ACTIVE
             return
+        self._fill(entry)
+
+    def _fill(self, entry: Entry) -> None:
+        """Queue what the log has taken and fill in-transaction effects; repeatable."""
+        if entry.ends:
+            entry.transaction.state = TransactionState.COMMITTING
         if not self._queue or self._queue[-1] is not entry:
             self._queue.append(entry)
         if not entry.is_filled:
             lsn = _lsn(entry)
+            fill = self.applier.fill
             for record in entry.records:
-                self.applier.fill(record, lsn, entry.transaction)
+                fill(record, lsn, entry.transaction)
             entry.is_filled = True
         self._incoming = None
 
     def drain(self) -> None:
         """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
         queue = self._queue
+        if not queue:
+            return
         failure = self.failure or self.log.failure
         while queue:
             entry = queue[0]
-            lsn = _lsn(entry)
+            lsn = entry.append.lsn or _lsn(entry)
             if entry.durability is Durability.SYNC and entry.ends and lsn > self.log.durable_lsn:
                 if failure is None:
                     return
@@ -174,24 +182,23 @@ class Tablespace:
             self._apply(entry, lsn)
             if entry.ends:
                 self.end(entry.transaction)
+            if entry.ticket is not None:
+                entry.ticket.complete(None)  # before it leaves the queue, so that it is surely told
             queue.popleft()
-            entry.ticket.complete(None)
 
     def _apply(self, entry: Entry, lsn: Lsn) -> None:
         applier = self.applier
         if lsn > applier.state.lsn:
-            size = sum(map(len, entry.append.records))
-            last = len(entry.records) - 1
-            for index, record in enumerate(entry.records):
-                # Only the entry's last record can end anything; the others ride on its Lsn.
-                if index == last:
-                    try:
-                        applier.apply(record, lsn, size)
-                    except Error as error:
-                        self._fail(error)
-                        raise
+            # Only the entry's last record can end anything; the others ride on its Lsn.
+            try:
+                size = sum(map(len, entry.append.records))
+                applier.apply(entry.records[-1], lsn, size)
+            except Exception as error:
+                self._fail(_as_error(error))
+                raise
         for record in entry.records:
-            applier.finish(record)
+            if record.__class__ is not Rows:
+                applier.finish(record)
 
     def end(self, transaction: Transaction) -> None:
         """Mark a transaction as over and release its locks; repeatable."""
@@ -205,14 +212,14 @@ class Tablespace:
         while self._queue:
             entry = self._queue[0]
             self.end(entry.transaction)
-            entry.ticket.fail(error)
+            if entry.ticket is not None:
+                entry.ticket.fail(error)
             self._queue.popleft()
 
     def stop(self, cause: BaseException) -> None:
         """Take the tablespace to FAILED after an error that nobody was to see; repeatable."""
-        error = cause if isinstance(cause, Error) else InternalError(f"the engine broke: {cause!r}")
         with self.monitor:
-            self._fail(error)
+            self._fail(_as_error(cause))
 
     def on_progress(self) -> None:
         """Run by the syncer when more of the log is durable, or when it failed."""
@@ -233,8 +240,8 @@ class Tablespace:
             self.enter()
             if transaction.state is TransactionState.ACTIVE:
                 if transaction.id is None or transaction.id not in self.applier.transactions:
-                    self.end(transaction)
                     transaction.outcome.complete(None)
+                    self.end(transaction)
                 else:
                     record = Commit(tx=transaction.id, token=token)
                     self.submit(Entry([record], [encode(record)], transaction, ends=True))
@@ -248,6 +255,8 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
+            if transaction.state is TransactionState.ENDED:
+                self.locks.release_all(transaction)  # an interrupt may have come before it
             if transaction.state is not TransactionState.ACTIVE:
                 return
             if reason is not None:
@@ -255,6 +264,18 @@ class Tablespace:
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
             self.end(transaction)
+
+    def leave_queues(self, transaction: Transaction) -> None:
+        """Stop waiting for locks, after a statement that failed; repeatable.
+
+        Also ends what an interrupt left: an ended transaction gives its locks back.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ENDED:
+                self.locks.release_all(transaction)
+            else:
+                self.locks.abandon(transaction)
 
     def log_rollback(self, transaction: Transaction, *, must_log: bool = False) -> None:
         """Append ROLLBACK, which nobody waits for. Monitor held.
@@ -282,6 +303,10 @@ class Tablespace:
         with self.monitor:
             self.enter()
             return step()
+
+
+def _as_error(cause: BaseException) -> Error:
+    return cause if isinstance(cause, Error) else InternalError(f"the engine broke: {cause!r}")
 
 
 def _lsn(entry: Entry) -> Lsn:

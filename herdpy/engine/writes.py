@@ -6,7 +6,7 @@ transaction in the meantime (READ COMMITTED: new snapshot, whole statement again
 validated before anything is logged, so a statement happens wholly or not at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from bookie.runtime.ticket import Ticket
@@ -16,7 +16,7 @@ from herdpy.engine.tablespace import Entry, Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import IntegrityError, MemoryLimitError, ProgrammingError
 from herdpy.limits import row_locks_max
-from herdpy.log.record import Commit, Record, Reserve, Rows, encode, rows_records
+from herdpy.log.record import Commit, Record, Reserve, Rows, encode, encode_rows
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -25,19 +25,21 @@ ROW_ID_RESERVATION: Final = 32
 
 Change = tuple[Row | None, Row | None]
 """(row before, row after); None before is an insert, None after a delete."""
+Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
+"""A statement's work on one snapshot: its changes and the number of rows to report."""
 
 
 class Write:
     """One write statement in execution, across waits and restarts."""
 
     __slots__ = (
-        "_compute",
-        "_is_insert",
         "_memory_bytes_max",
-        "_table",
         "_tablespace",
         "_transaction",
         "affected",
+        "compute",
+        "is_insert",
+        "table",
     )
 
     def __init__(
@@ -45,7 +47,7 @@ class Write:
         tablespace: Tablespace,
         transaction: Transaction,
         table: Table,
-        compute: Callable[[TableSnapshot], tuple[list[Change], int]],
+        compute: Compute,
         *,
         is_insert: bool,
         memory_bytes_max: int,
@@ -57,15 +59,15 @@ class Write:
         """
         self._tablespace = tablespace
         self._transaction = transaction
-        self._table = table
-        self._compute = compute
-        self._is_insert = is_insert
+        self.table = table
+        self.compute = compute
+        self.is_insert = is_insert
         self._memory_bytes_max = memory_bytes_max
         self.affected = 0
 
     def attempt(self) -> "int | Ticket[None] | object":
         """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
-        tablespace, table, transaction = self._tablespace, self._table, self._transaction
+        tablespace, table, transaction = self._tablespace, self.table, self._transaction
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
@@ -77,11 +79,11 @@ class Write:
         snapshot = tablespace.snapshot(transaction)
         try:
             source = snapshot.source(table)
-            changes, count = self._compute(source)
+            changes, count = self.compute(source)
             if not changes:
                 return count
-            expected = _effects(table, changes)
-            if self._is_insert:
+            expected = effects_of(table, changes)
+            if self.is_insert:
                 _check_repeats(table, changes)
                 found = {key: source.get(key) for key in expected}
             else:
@@ -92,7 +94,7 @@ class Write:
                 wait = self._lock(expected)
                 if wait is not None:
                     return wait
-                if tablespace.state is not snapshot.state:
+                if tablespace.state.position != snapshot.state.position:
                     latest = tablespace.snapshot(transaction)
                     try:
                         if not self._is_unchanged(latest.source(table), found):
@@ -109,21 +111,15 @@ class Write:
         """Return whether the table is still there as the statement was planned for it."""
         state = self._tablespace.state
         changed = self._transaction.catalog_changes
-        if self._table.name in changed:
-            return changed[self._table.name] is not None
-        return self._table.id in state.tables
+        if self.table.name in changed:
+            return changed[self.table.name] is not None
+        return self.table.id in state.tables
 
-    def _lock(self, keys: "dict[Key, Change]") -> Ticket[None] | None:
-        locks, transaction, table_id = self._tablespace.locks, self._transaction, self._table.id
+    def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
+        locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
         if len(keys) > row_locks_max:
             return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
-        acquire = locks.acquire
-        exclusive = Mode.EXCLUSIVE
-        for key in keys:
-            wait = acquire(transaction, (table_id, key), exclusive)
-            if wait is not None:
-                return wait
-        return None
+        return locks.acquire_rows(transaction, table_id, keys)
 
     @staticmethod
     def _is_unchanged(latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
@@ -138,46 +134,46 @@ class Write:
     ) -> None:
         for key, (old, new) in expected.items():
             if new is not None and old is None and found[key] is not None:
-                raise duplicate_key(self._table, key)
+                raise duplicate_key(self.table, key)
 
     def _log(self, changes: list[Change]) -> None:
         """Encode the changes and submit them with what they need around them."""
-        tablespace, transaction, table = self._tablespace, self._transaction, self._table
         before: list[Record] = []
-        if table.is_heap:
+        if self.table.is_heap:
             changes, before = self._number_rows(changes)
         inserts = [new for old, new in changes if old is None and new is not None]
         updates = [change for change in changes if change[0] is not None]
+        self._log_rows(inserts, updates, before)
+
+    def _log_rows(
+        self, inserts: Sequence[Row], updates: Sequence[Change], before: list[Record]
+    ) -> None:
+        tablespace, transaction, table = self._tablespace, self._transaction, self.table
         statement = transaction.statement
         tx = None
-        is_alone = transaction.is_autocommit and not transaction.catalog_changes
-        parts = rows_records(table, tx, statement, inserts, updates) if is_alone else ()
+        rows: Rows | None = None
+        parts: tuple[bytes, ...] = ()
         after: list[Record] = []
-        if len(parts) != 1:
+        if transaction.is_autocommit and not transaction.catalog_changes:
+            rows, parts = encode_rows(table, tx, statement, inserts, updates)
+        if rows is None or len(parts) != 1:
             before = [*tablespace.begin_records(transaction), *before]
             tx = transaction.id
-            parts = rows_records(table, tx, statement, inserts, updates)
+            rows, parts = encode_rows(table, tx, statement, inserts, updates)
             if transaction.is_autocommit and tx is not None:
                 after = [Commit(tx=tx, token=None)]
-        size = sum(map(len, parts)) * 3 + 300 * len(changes)
+        size = sum(map(len, parts)) * 3 + 300 * (len(inserts) + len(updates))
         if transaction.byte_count + size > self._memory_bytes_max:
             raise MemoryLimitError(
                 f"the transaction would hold about {transaction.byte_count + size} bytes of "
                 f"changes, more than transaction_memory_bytes ({self._memory_bytes_max})",
                 hint="Commit in smaller pieces, or raise transaction_memory_bytes.",
             )
-        rows = Rows(
-            tx=tx,
-            statement=statement,
-            part=0,
-            is_last=True,
-            table_id=table.id,
-            table_version=table.version,
-            inserts=inserts,
-            changes=updates,
-        )
-        records: list[Record] = [*before, rows, *after]
-        encoded = [*map(encode, before), *parts, *map(encode, after)]
+        records: Sequence[Record] = (rows,)
+        encoded = parts
+        if before or after:
+            records = (*before, rows, *after)
+            encoded = (*map(encode, before), *parts, *map(encode, after))
         tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
         transaction.byte_count += size
 
@@ -186,7 +182,7 @@ class Write:
 
         The counters move when the log has taken the records (Applier.fill), not here.
         """
-        applier, table_id = self._tablespace.applier, self._table.id
+        applier, table_id = self._tablespace.applier, self.table.id
         count = sum(1 for old, _ in changes if old is None)
         row_id = applier.next_row_id.get(table_id, 1)
         records: list[Record] = []
@@ -203,7 +199,7 @@ class Write:
         return numbered, records
 
 
-def _effects(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
+def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
     """Return per key what the statement finds there and what it leaves there."""
     key_of = table.key_of
     effects: dict[Key, Change] = {}

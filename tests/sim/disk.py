@@ -117,6 +117,12 @@ class _Node:
         self.durable = self.cached.copy()
         self.unsynced: list[_Change] = []
 
+    def copy(self) -> "_Node":
+        other = _Node(self.cached.copy())
+        other.durable = self.durable.copy()
+        other.unsynced = self.unsynced.copy()
+        return other
+
     def apply(self, change: _Change) -> None:
         self.cached.apply(change)
         self.unsynced.append(change)
@@ -276,9 +282,10 @@ class SimulatedLock:
         self._path = path
 
     def close(self) -> None:
-        owners, self._owners = self._owners, None
+        owners = self._owners
         if owners is not None:
             owners.pop(self._path, None)
+            self._owners = None  # last, so that an interrupted close() can be repeated
 
 
 class SimulatedDisk:
@@ -321,23 +328,42 @@ class SimulatedDisk:
     def restart(self, seed: int | None = None, *, is_power_lost: bool = True) -> "SimulatedDisk":
         """Return the disk after the crash; without power loss (kill -9) all writes are there.
 
-        May be called again, with other seeds, for other outcomes of the same crash.
+        They are there for readers: what was not synced is not durable yet, and a power loss later
+        may still take it. May be called again, with other seeds, for other outcomes.
         """
         with self._mutex:
             self._end = lambda path: os_error(EBADF, path)
             rng = random.Random(self._rng.getrandbits(64) if seed is None else seed)
             fresh = SimulatedDisk(rng.getrandbits(64), capacity_bytes=self.capacity_bytes)
-            names = dict(self._durable_names) if is_power_lost else self._names
-            if is_power_lost:
-                _rename_all(names, self._surviving_changes(rng))
+            if not is_power_lost:
+                self._hand_over(fresh)
+                return fresh
+            names = dict(self._durable_names)
+            _rename_all(names, self._surviving_changes(rng))
             for path in sorted(names):  # a directory sorts before what is in it
                 node = names[path]
                 if path and parent_of(path) not in fresh._names:
                     continue
                 if node is not _DIRECTORY:
-                    node = _Node(node.survivor(rng) if is_power_lost else node.cached.copy())
+                    node = _Node(node.survivor(rng))
                 fresh._names[path] = fresh._durable_names[path] = node
             return fresh
+
+    def _hand_over(self, fresh: "SimulatedDisk") -> None:
+        """Give copies of everything, page cache and unsynced changes included, to another disk."""
+        copies: dict[_Node, _Node] = {_DIRECTORY: _DIRECTORY}
+
+        def copy(node: _Node) -> _Node:
+            if node not in copies:
+                copies[node] = node.copy()
+            return copies[node]
+
+        fresh._names = {path: copy(node) for path, node in self._names.items()}
+        fresh._durable_names = {path: copy(node) for path, node in self._durable_names.items()}
+        fresh._journal = [
+            tuple((name, None if node is None else copy(node)) for name, node in change)
+            for change in self._journal
+        ]
 
     def contents(self) -> dict[str, bytes]:
         """Return every file's bytes as a reader sees them, by path."""

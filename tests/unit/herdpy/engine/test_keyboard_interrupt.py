@@ -1,0 +1,353 @@
+"""Ctrl-C before every line of a call: it happened wholly or not at all, and everything goes on."""
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import herdpy
+from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.driver import local
+from herdpy.engine.database import Database
+from herdpy.engine.settings import Settings
+from tests.fixtures.interrupts import LineInterrupter
+
+Rows = list[tuple[Any, ...]]
+Call = Callable[["World"], object]
+
+FIRST = [(1, 10), (2, 20), (3, 30)]
+
+
+class World:
+    """One database over a disk in memory, the connection under test, and someone else."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, autocommit: bool) -> None:
+        self.disk = MemoryDisk()
+        monkeypatch.setattr(local, "MemoryDisk", lambda: self.disk)
+        self.autocommit = autocommit
+        self.connection = self._connect()
+        self.connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        self.connection.executemany("INSERT INTO t VALUES (?, ?)", FIRST)
+        self.connection.commit()
+
+    def _connect(self) -> herdpy.Connection:
+        connection = herdpy.connect(":memory:", autocommit=self.autocommit)
+        database = connection._lease._shared.database
+        assert database is not None
+        self.database: Database = database
+        self.other = database.session(Settings(lock_timeout_s=5.0), autocommit=True)
+        return connection
+
+    def committed(self) -> Rows | None:
+        """What others see; None without the table."""
+        try:
+            return list(self.other.execute("SELECT id, v FROM t ORDER BY id").rows())
+        except herdpy.ProgrammingError as error:
+            assert error.sqlstate == "42P01"
+            return None
+
+    def own(self) -> Rows | None:
+        """What the connection sees."""
+        try:
+            return self.connection.execute("SELECT id, v FROM t ORDER BY id").fetchall()
+        except herdpy.ProgrammingError as error:
+            assert error.sqlstate == "42P01"
+            return None
+
+    def check_nothing_held(self) -> None:
+        """Anyone may lock everything at once, and no snapshot is left registered."""
+        tablespace = self.database.tablespace
+        if len(tablespace.registry):
+            gc.collect()  # a traceback in a circle may hold a snapshot
+        tablespace.run(lambda: None)
+        assert tablespace.locks.held() == {}
+        assert len(tablespace.registry) == 0
+        if self.committed() is not None:
+            self.other.execute("UPDATE t SET v = v")
+        self.other.execute("CREATE TABLE others (id BIGINT PRIMARY KEY)")
+        self.other.execute("DROP TABLE others")
+
+    def goes_on(self) -> None:
+        """The connection writes, commits, and finds it all again behind a reopen."""
+        connection = self.connection
+        connection.execute("CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY, v BIGINT)")
+        connection.execute("UPSERT INTO t VALUES (99, 99)")
+        connection.commit()
+        self.check_nothing_held()
+        expected = self.committed()
+        assert expected is not None
+        assert (99, 99) in expected
+        self.reopen()
+        assert self.committed() == expected
+
+    def reopen(self) -> None:
+        if not self.connection._is_closed:
+            self.connection.close()
+        self.connection = self._connect()
+
+
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    call: Call,
+    before: Call | None = None,
+    autocommit: bool = True,
+) -> Iterator[tuple[World, str]]:
+    """Yield a fresh world after each interrupted call, and where; at last one without."""
+    where, n = "first", 0
+    while where:
+        n += 1
+        world = World(monkeypatch, autocommit=autocommit)
+        if n == 1:
+            _warm_up(world, before, call)
+            world = World(monkeypatch, autocommit=autocommit)
+        if before is not None:
+            before(world)
+        try:
+            with LineInterrupter(n) as interrupter:
+                call(world)
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        print(f"interrupted {n}: {where}")  # the last one is what failed
+        yield world, where
+        if not world.connection._is_closed:
+            world.connection.close()
+    assert n > 10, "the interrupter sees too few lines"
+
+
+def _warm_up(world: World, before: Call | None, call: Call) -> None:
+    # Modules are imported on first use, which is no part of what is tested.
+    if before is not None:
+        before(world)
+    call(world)
+    if not world.connection._is_closed:
+        world.connection.close()
+
+
+def sql(text: str, parameters: Any = None) -> Call:
+    return lambda world: world.connection.execute(text, parameters)
+
+
+def many(text: str, rows: list[Any]) -> Call:
+    return lambda world: world.connection.executemany(text, rows)
+
+
+WRITES: dict[str, tuple[Call, Rows | None]] = {
+    "insert": (sql("INSERT INTO t VALUES (?, ?)", (4, 40)), [*FIRST, (4, 40)]),
+    "insert of many": (
+        sql("INSERT INTO t VALUES (4, 40), (5, 50)"),
+        [*FIRST, (4, 40), (5, 50)],
+    ),
+    "insert select": (
+        sql("INSERT INTO t SELECT id + 10, v FROM t WHERE id < 3"),
+        [*FIRST, (11, 10), (12, 20)],
+    ),
+    "upsert": (sql("UPSERT INTO t VALUES (2, 0), (7, 70)"), [(1, 10), (2, 0), (3, 30), (7, 70)]),
+    "update": (sql("UPDATE t SET v = v + 1 WHERE id = 2"), [(1, 10), (2, 21), (3, 30)]),
+    "update of keys": (sql("UPDATE t SET id = id + 1"), [(2, 10), (3, 20), (4, 30)]),
+    "delete": (sql("DELETE FROM t WHERE id >= 2"), [(1, 10)]),
+    "executemany insert": (
+        many("INSERT INTO t VALUES (?, ?)", [(4, 40), (5, 50)]),
+        [*FIRST, (4, 40), (5, 50)],
+    ),
+    "executemany update": (
+        many("UPDATE t SET v = v + ? WHERE id = ?", [(1, 1), (2, 2), (5, 1)]),
+        [(1, 16), (2, 22), (3, 30)],
+    ),
+    "drop table": (sql("DROP TABLE t"), None),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_autocommit_statement_happens_wholly_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    call, after = WRITES[name]
+    outcomes: set[bool] = set()
+    for world, where in interrupted(monkeypatch, call=call):
+        found = world.committed()
+        assert found in (FIRST, after), where
+        outcomes.add(found == after)
+        if not where:
+            assert found == after
+        assert not world.connection.in_transaction, where
+        world.check_nothing_held()
+        assert world.committed() == found, where
+        world.goes_on()
+    assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_statement_of_a_transaction_happens_wholly_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    call, after = WRITES[name]
+    for world, where in interrupted(monkeypatch, call=call, autocommit=False):
+        assert world.committed() == FIRST, where
+        found = world.own()
+        assert found in (FIRST, after), where
+        world.connection.commit()
+        assert world.committed() == found, where
+        world.goes_on()
+
+
+def _change(world: World) -> None:
+    world.connection.execute("UPDATE t SET v = 0 WHERE id = 1")
+    world.connection.execute("INSERT INTO t VALUES (4, 40)")
+    world.connection.execute("CREATE TABLE made (id BIGINT PRIMARY KEY)")
+
+
+CHANGED = [(1, 0), (2, 20), (3, 30), (4, 40)]
+
+
+def test_commit_can_be_repeated_and_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world, where in interrupted(
+        monkeypatch,
+        before=_change,
+        call=lambda world: world.connection.commit(),
+        autocommit=False,
+    ):
+        found = world.committed()
+        assert found in (FIRST, CHANGED), where
+        if not world.connection.in_transaction:
+            world.check_nothing_held()
+        world.connection.commit()
+        assert world.committed() == CHANGED, where
+        world.check_nothing_held()
+        world.goes_on()
+
+
+def test_another_gets_the_row_at_once_when_commit_was_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for world, where in interrupted(
+        monkeypatch,
+        before=_change,
+        call=lambda world: world.connection.commit(),
+        autocommit=False,
+    ):
+        # Without a word from the connection: a COMMIT in the log ends by itself.
+        if not any(t.id for t in world.database.tablespace.open_transactions()):
+            world.other.execute("UPDATE t SET v = v WHERE id = 1")
+            assert world.committed() == CHANGED, where
+        world.connection.rollback()
+
+
+def test_rollback_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world, where in interrupted(
+        monkeypatch,
+        before=_change,
+        call=lambda world: world.connection.rollback(),
+        autocommit=False,
+    ):
+        assert world.committed() == FIRST, where
+        world.connection.rollback()
+        assert world.own() == FIRST, where
+        world.connection.rollback()
+        world.check_nothing_held()
+        world.goes_on()
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_block_commits_or_not(monkeypatch: pytest.MonkeyPatch, *, autocommit: bool) -> None:
+    def block(world: World) -> None:
+        with world.connection.transaction():
+            _change(world)
+
+    for world, where in interrupted(monkeypatch, call=block, autocommit=autocommit):
+        found = world.committed()
+        assert found in (FIRST, CHANGED), where
+        world.connection.rollback()
+        assert world.committed() == found, where
+        world.check_nothing_held()
+        world.goes_on()
+
+
+def test_close_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world, where in interrupted(
+        monkeypatch,
+        before=_change,
+        call=lambda world: world.connection.close(),
+        autocommit=False,
+    ):
+        try:
+            world.connection.close()
+        except herdpy.InterfaceError:
+            assert world.connection._is_closed, where
+        world.reopen()
+        assert world.committed() == FIRST, where
+        world.goes_on()
+
+
+READS = {
+    "point": "SELECT v FROM t WHERE id = 2",
+    "range": "SELECT id, v FROM t WHERE id >= 1 ORDER BY id",
+    "vector": "SELECT a.v, sum(b.v) OVER (ORDER BY b.id) FROM t a JOIN t b ON a.id = b.id",
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_select_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str, *, autocommit: bool
+) -> None:
+    def read(world: World) -> None:
+        world.connection.execute(READS[name], ()).fetchall()
+
+    for world, _ in interrupted(monkeypatch, call=read, autocommit=autocommit):
+        world.connection.rollback()
+        world.check_nothing_held()
+        if name == "vector":
+            assert len(world.database.vector._results) == 0
+        world.goes_on()
+
+
+def test_checkpoint_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def before(world: World) -> None:
+        world.database.run_checkpoint()
+        world.connection.execute("UPDATE t SET v = 0 WHERE id = 1")
+        world.connection.execute("INSERT INTO t VALUES (4, 40)")
+
+    for world, where in interrupted(
+        monkeypatch, before=before, call=lambda world: world.database.run_checkpoint()
+    ):
+        assert world.committed() == CHANGED, where
+        world.connection.execute("UPDATE t SET v = 41 WHERE id = 4")
+        world.database.run_checkpoint()
+        expected = [*CHANGED[:-1], (4, 41)]
+        assert world.committed() == expected, where
+        world.reopen()
+        assert world.committed() == expected, where
+        world.goes_on()
+
+
+def test_in_a_directory(tmp_path: Any) -> None:
+    path = str(tmp_path / "db")
+    with herdpy.connect(path) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", FIRST)
+    n, where, total = 0, "first", 60
+    other = herdpy.connect(path, autocommit=True, lock_timeout_s=5.0)
+    while where:
+        n += 1
+        connection = herdpy.connect(path)
+        try:
+            with LineInterrupter(n) as interrupter, connection:
+                connection.execute("UPDATE t SET v = v + 1 WHERE id = 2")
+                connection.execute("UPDATE t SET v = v - 1 WHERE id = 1")
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        try:
+            connection.close()
+        except herdpy.InterfaceError:
+            pass
+        other.execute("UPDATE t SET v = v")
+        found = [row[0] for row in other.execute("SELECT v FROM t ORDER BY id")]
+        assert sum(found) == total, where
+        assert 0 <= found[1] - 20 <= n, where
+    other.close()
+    with herdpy.connect(path) as connection:
+        assert [row[0] for row in connection.execute("SELECT v FROM t ORDER BY id")] == found
