@@ -4,16 +4,17 @@ Pure of the engine: it takes what changed and returns what to list in the manife
 bounded by the changes. It is run by one thread; nothing it reads changes meanwhile.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
 from herdpy.errors import InvariantViolation
-from herdpy.limits import page_bytes_max, page_rows_max
+from herdpy.limits import page_rows_max
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.model.types import Key, Row
 from herdpy.storage.manifest import BitmapRef, PageRef, TableEdit
-from herdpy.storage.page import BuiltPage, build_page, split_rows
+from herdpy.storage.page import build_page, split_rows
 from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
@@ -75,6 +76,42 @@ def write_delta(
     return WrittenDelta(segments, edits, pages, segment)
 
 
+def split_evenly(table: Table, rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Cut rows into pages as full as can be, but for the last two, which share evenly.
+
+    Else a few rows more than a page holds would leave a tiny page behind, and another one with
+    every next merge.
+    """
+    pieces = list(split_rows(table, rows))
+    if len(pieces) > 1 and len(pieces[-1]) * 2 < len(pieces[-2]):
+        tail = [*pieces[-2], *pieces[-1]]
+        middle = len(tail) // 2
+        pieces[-2:] = [*split_rows(table, tail[:middle]), *split_rows(table, tail[middle:])]
+    return pieces
+
+
+def split_for_levels(
+    table: Table, rows: Sequence[Row], base: TablePages
+) -> Iterator[tuple[Sequence[Row], bool]]:
+    """Cut ascending rows into pages, each with whether it belongs to the base.
+
+    A page that overlaps no base page does, if it is about full or the base is empty: small pages
+    wait in a run until there are more rows. Rows behind the last base page have pages of their
+    own, so that a table that grows at its end is not held up by updates.
+    """
+    if not base.base:
+        for piece in split_rows(table, rows):
+            yield piece, True
+        return
+    cut = bisect_right(rows, base.base[-1].high, key=table.key_of)
+    for part in (rows[:cut], rows[cut:]):
+        pieces = list(split_rows(table, part))
+        for position, piece in enumerate(pieces):
+            is_full = position + 1 < len(pieces) or len(piece) * 2 >= page_rows_max
+            low, high = table.key_of(piece[0]), table.key_of(piece[-1])
+            yield piece, is_full and not base.overlaps(low, high)
+
+
 class _Draft:
     """One table's part of the segment while it is written."""
 
@@ -117,23 +154,15 @@ class _Draft:
             self._bitmaps.append((entry, BitmapRef(number, *place, dead_count), dead))
         removed = set(self._removed)
         kept = tuple(entry for entry in self._before.base if entry not in removed)
-        base = TablePages(self.table, kept)
         run = 1 + max((entry.ref.run for entry in self._before.entries()), default=0)
-        for rows in split_rows(self.table, self._rows):
+        pieces = split_for_levels(self.table, self._rows, TablePages(self.table, kept))
+        for rows, is_base in pieces:
             built = build_page(self.table, rows)
             place = writer.append(built.data)
-            level = 0 if self._is_base(built, rows, base) else run
+            level = 0 if is_base else run
             self._added.append(
                 PageRef(number, *place, built.row_count, built.low_key, built.high_key, level)
             )
-
-    def _is_base(self, built: BuiltPage, rows: Sequence[Row], base: TablePages) -> bool:
-        if not base.base:
-            return True
-        is_full = built.row_count * 2 >= page_rows_max or len(built.data) * 2 >= page_bytes_max
-        return is_full and not base.overlaps(
-            self.table.key_of(rows[0]), self.table.key_of(rows[-1])
-        )
 
     def pages_after(self, segment: Segment | None) -> TablePages:
         """Return the table's pages over the finished segment."""

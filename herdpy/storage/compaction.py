@@ -1,0 +1,365 @@
+"""Compaction: which pages of a table are worth writing anew, and the writing of them.
+
+Three kinds of work, all of which leave the live rows as they are:
+
+- *stretches*: adjacent base pages are merged with the L0 rows of their key range into full,
+  disjoint base pages. Worth it for a page whose dead rows, or whose L0 rows, are a fifth of it,
+  and for small neighbours that fit into one page.
+- *runs*: L0 runs of like size become one run, as soon as there are as many as allowed. It costs
+  what lies in L0 and not what lies under it, so random updates of a big table do not rewrite the
+  table at every fourth checkpoint. Pages that overlap no base page join the base.
+- *moves*: what is left in a segment that is mostly garbage is copied as it is, so that the file
+  can go.
+
+Pure of the engine; one thread at a time, nothing it reads changes meanwhile.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+from bookie.runtime.interfaces import Disk
+from herdpy.limits import l0_runs_max, page_bytes_max, page_rows_max
+from herdpy.model.types import Key, Row
+from herdpy.storage.checkpoint_writer import split_evenly, split_for_levels
+from herdpy.storage.manifest import BitmapRef, ManifestState, PageRef, TableEdit
+from herdpy.storage.page import build_page
+from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
+from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
+
+_WORTH_SHARE = 0.2
+"""Of a page's rows: with so many dead, or so many L0 rows over it, it is written anew."""
+_SMALL_SHARE = 0.25
+"""Of page_rows_max: smaller pages are merged with neighbours if they fit into one page."""
+_SPARSE_SHARE = 0.3
+"""Of a segment's bytes: with less than this in use, the rest moves out."""
+_SPARSE_BYTES_MIN = 1024 * 1024
+"""Of garbage in a segment: with less, it may stay."""
+_URGENT_SHARE = 0.5
+"""Of a table's rows: with so many in L0, compaction does not wait for its budget."""
+_JOB_PAGES_MAX = 32
+_JOB_BYTES_MAX = 32 * 1024 * 1024
+
+
+class Job(NamedTuple):
+    """One piece of work on one table, small enough to be done at once.
+
+    stretches are ranges of positions in TablePages.base, ascending and apart; runs are positions
+    in TablePages.runs; moves are entries that lie, or whose bitmap lies, in a sparse segment. Two
+    of the three are empty. score says how much it is worth; is_urgent, that it should not wait
+    for a budget.
+    """
+
+    stretches: tuple[tuple[int, int], ...] = ()
+    runs: tuple[int, ...] = ()
+    moves: tuple[PageEntry, ...] = ()
+    score: float = 0.0
+    is_urgent: bool = False
+
+
+class WrittenJob(NamedTuple):
+    """What to list in the manifest, and what to read from then on."""
+
+    segments: tuple[tuple[int, int], ...]
+    edit: TableEdit
+    pages: TablePages
+
+    @property
+    def byte_count(self) -> int:
+        return sum(byte_count for _, byte_count in self.segments)
+
+
+# --- choosing ------------------------------------------------------------------------------------
+
+
+def sparse_segments(state: ManifestState) -> frozenset[int]:
+    """Return the segments of which little is in use."""
+    used: dict[int, int] = dict.fromkeys(state.segments, 0)
+    for table in state.tables.values():
+        for page in table.pages:
+            used[page.segment] += page.length
+            if page.bitmap is not None:
+                used[page.bitmap.segment] += page.bitmap.length
+    return frozenset(
+        number
+        for number, byte_count in state.segments.items()
+        if used[number] < byte_count * _SPARSE_SHARE
+        and byte_count - used[number] >= _SPARSE_BYTES_MIN
+    )
+
+
+def plan_job(pages: TablePages, sparse: Set[int] = frozenset()) -> Job | None:
+    """Return the work most worth doing on a table, None when there is none."""
+    return _plan_stretches(pages) or plan_runs(pages) or _plan_moves(pages, sparse)
+
+
+def plan_runs(pages: TablePages) -> Job | None:
+    """Return the merge of runs that makes room for one more, None when there is room."""
+    runs = pages.runs
+    if len(runs) < l0_runs_max:
+        return None
+    counts = [sum(entry.row_count - entry.dead_count for entry in run) for run in runs]
+    order = sorted(range(len(runs)), key=lambda position: counts[position])
+    # Two at least, and then every run that is not bigger than all before it together: a row is
+    # written again only when its run has about doubled.
+    needed = len(runs) - l0_runs_max + 2
+    total = sum(counts[position] for position in order[:needed])
+    while needed < len(order) and counts[order[needed]] <= total:
+        total += counts[order[needed]]
+        needed += 1
+    return Job(runs=tuple(sorted(order[:needed])), score=1.0, is_urgent=True)
+
+
+def _plan_moves(pages: TablePages, sparse: Set[int]) -> Job | None:
+    moves: list[PageEntry] = []
+    byte_count = 0
+    for entry in pages.entries() if sparse else ():
+        bitmap = entry.ref.bitmap
+        if entry.ref.segment in sparse or (bitmap is not None and bitmap.segment in sparse):
+            byte_count += entry.ref.length if entry.ref.segment in sparse else 0
+            if moves and byte_count > _JOB_BYTES_MAX:
+                break
+            moves.append(entry)
+    return Job(moves=tuple(moves)) if moves else None
+
+
+def _plan_stretches(pages: TablePages) -> Job | None:
+    base = pages.base
+    if not base:
+        return None
+    over = _rows_over(pages)
+    scores = [
+        max(entry.dead_count, over[position]) / entry.row_count
+        for position, entry in enumerate(base)
+    ]
+    for start, stop in _small_stretches(pages):
+        for position in range(start, stop):
+            scores[position] = max(scores[position], _WORTH_SHARE)
+    wanted = [position for position, score in enumerate(scores) if score >= _WORTH_SHARE]
+    if not wanted:
+        return None
+    wanted.sort(key=lambda position: -scores[position])
+    chosen: list[int] = []
+    byte_count = 0
+    for position in wanted[:_JOB_PAGES_MAX]:
+        byte_count += base[position].ref.length
+        if chosen and byte_count > _JOB_BYTES_MAX:
+            break
+        chosen.append(position)
+    in_runs = sum(e.row_count - e.dead_count for run in pages.runs for e in run)
+    return Job(
+        stretches=_stretches_of(sorted(chosen)),
+        score=scores[wanted[0]],
+        is_urgent=in_runs > _URGENT_SHARE * pages.live_count,
+    )
+
+
+def _stretches_of(positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    stretches: list[tuple[int, int]] = []
+    for position in positions:
+        if stretches and stretches[-1][1] == position:
+            stretches[-1] = (stretches[-1][0], position + 1)
+        else:
+            stretches.append((position, position + 1))
+    return tuple(stretches)
+
+
+def _small_stretches(pages: TablePages) -> list[tuple[int, int]]:
+    """Return neighbours, a small one among them, that surely fit into one page."""
+    found: list[tuple[int, int]] = []
+    start = rows = byte_count = 0
+    has_small = False
+
+    def finish(stop: int) -> None:
+        if has_small and stop - start > 1:
+            found.append((start, stop))
+
+    for position, entry in enumerate(pages.base):
+        live = entry.row_count - entry.dead_count
+        # build_page may need room for four bytes where the page has one character.
+        size = 4 * entry.ref.length
+        if rows + live > page_rows_max or byte_count + size > page_bytes_max:
+            finish(position)
+            start, rows, byte_count, has_small = position, 0, 0, False
+        rows += live
+        byte_count += size
+        has_small = has_small or live < page_rows_max * _SMALL_SHARE
+    finish(len(pages.base))
+    return found
+
+
+def _rows_over(pages: TablePages) -> list[int]:
+    """Return how many live L0 rows lie over each base page, up to the next page.
+
+    Those behind the last base page are not over it: pages of their own will take them.
+    """
+    base = pages.base
+    over = [0] * len(base)
+    for run in pages.runs:
+        lows = [entry.low for entry in run]
+        before = [0]
+        for entry in run:
+            before.append(before[-1] + entry.row_count - entry.dead_count)
+        # What comes before the first base page belongs to it.
+        starts = [0, *(_count_before(run, lows, before, entry.low) for entry in base[1:])]
+        end = _count_before(run, lows, before, base[-1].high)
+        for position, start in enumerate(starts):
+            stop = starts[position + 1] if position + 1 < len(starts) else max(end, start)
+            over[position] += stop - start
+    return over
+
+
+def _count_before(run: Sequence[PageEntry], lows: list[Key], before: list[int], key: Key) -> int:
+    position = bisect_right(lows, key) - 1
+    if position < 0:
+        return 0
+    entry = run[position]
+    if key > entry.high:
+        return before[position + 1]
+    index = entry.page.lower_bound(key, is_inclusive=True)
+    if entry.dead is None:
+        return before[position] + index
+    dead = int.from_bytes(entry.dead, "little") & ((1 << index) - 1)
+    return before[position] + index - dead.bit_count()
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_job(
+    disk: Disk, directory: str, segment_number: int, before: TablePages, job: Job
+) -> WrittenJob:
+    """Write and sync the segment of a job.
+
+    As with write_delta the caller syncs the directory, then appends the edit to the manifest; on
+    any exception the segment is removed again and nothing happened.
+    """
+    path = (
+        f"{directory}/{segment_name(segment_number)}" if directory else segment_name(segment_number)
+    )
+    writer = SegmentWriter(disk, path, segment_number)
+    try:
+        draft = _Draft(before, writer, segment_number)
+        for start, stop in job.stretches:
+            draft.merge_stretch(start, stop)
+        if job.runs:
+            draft.merge_runs(job.runs)
+        for entry in job.moves:
+            draft.move(entry)
+        draft.write_bitmaps()
+        if not draft.added and not draft.marked:  # nothing but dead rows was in those pages
+            writer.abandon()
+            return draft.finish(None, ())
+        byte_count = writer.finish()
+        segment = Segment.open(disk, path, segment_number, byte_count)
+        return draft.finish(segment, ((segment_number, byte_count),))
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+class _Draft:
+    """The pages of one table while a job is written."""
+
+    def __init__(self, before: TablePages, writer: SegmentWriter, number: int) -> None:
+        self.table = before.table
+        self.added: list[PageRef] = []
+        self.marked: list[tuple[PageEntry, BitmapRef, bytes]] = []
+        self._before = before
+        self._writer = writer
+        self._number = number
+        self._removed: dict[PageEntry, None] = {}
+        self._dead: dict[PageEntry, int] = {}  # bits of pages in runs of which rows were taken
+
+    def merge_stretch(self, start: int, stop: int) -> None:
+        """Write base pages start to stop anew, with the rows that runs have in their range."""
+        base = self._before.base
+        low = base[start].low if start else ()
+        high = base[stop].low if stop < len(base) else ()
+        rows: list[Row] = []
+        for entry in base[start:stop]:
+            rows.extend(entry.live_rows(0, entry.row_count))
+            self._removed[entry] = None
+        for run in self._before.runs:
+            for entry in run:
+                if (not high or entry.low < high) and (not low or entry.high >= low):
+                    self._take(entry, low, high, rows)
+        rows.sort(key=self.table.key_of)
+        for piece in split_evenly(self.table, rows):
+            self._add(piece, 0)
+
+    def merge_runs(self, positions: Sequence[int]) -> None:
+        """Write these runs anew as one; what lies over no base page joins the base."""
+        rows: list[Row] = []
+        for position in positions:
+            for entry in self._before.runs[position]:
+                rows.extend(entry.live_rows(0, entry.row_count))
+                self._removed[entry] = None
+        rows.sort(key=self.table.key_of)
+        number = max(self._before.runs[position][0].ref.run for position in positions)
+        base = TablePages(self.table, self._before.base)
+        for piece, is_base in split_for_levels(self.table, rows, base):
+            self._add(piece, 0 if is_base else number)
+
+    def move(self, entry: PageEntry) -> None:
+        """Copy a page with its bitmap, byte by byte: its CRCs go with it."""
+        bitmap = entry.ref.bitmap
+        if bitmap is not None and entry.dead is not None:
+            data = build_bitmap(entry.dead, entry.row_count, bitmap.dead_count)
+            place = self._writer.append(data)
+            bitmap = BitmapRef(self._number, *place, bitmap.dead_count)
+        place = self._writer.append(bytes(entry.page.buffer))
+        ref = entry.ref
+        self._removed[entry] = None
+        self.added.append(
+            PageRef(self._number, *place, ref.row_count, ref.low_key, ref.high_key, ref.run, bitmap)
+        )
+
+    def _take(self, entry: PageEntry, low: Key, high: Key, rows: list[Row]) -> None:
+        """Take the live rows from low (inclusive) to high (exclusive; () is open) out of a run."""
+        page = entry.page
+        start = page.lower_bound(low, is_inclusive=True) if low else 0
+        stop = page.lower_bound(high, is_inclusive=True) if high else entry.row_count
+        if stop <= start:
+            return
+        rows.extend(entry.live_rows(start, stop))
+        dead = self._dead.get(entry)
+        if dead is None:
+            dead = int.from_bytes(entry.dead or b"", "little")
+        self._dead[entry] = dead | ((1 << stop) - (1 << start))
+
+    def _add(self, rows: Sequence[Row], run: int) -> None:
+        built = build_page(self.table, rows)
+        place = self._writer.append(built.data)
+        self.added.append(
+            PageRef(self._number, *place, built.row_count, built.low_key, built.high_key, run)
+        )
+
+    def write_bitmaps(self) -> None:
+        """Mark what was taken out of pages that stay; pages with nothing left go."""
+        for entry, bits in self._dead.items():
+            count = bits.bit_count()
+            if count == entry.row_count:
+                self._removed[entry] = None
+            elif count > entry.dead_count:
+                dead = bits.to_bytes((entry.row_count + 7) // 8, "little")
+                place = self._writer.append(build_bitmap(dead, entry.row_count, count))
+                self.marked.append((entry, BitmapRef(self._number, *place, count), dead))
+
+    def finish(self, segment: Segment | None, segments: tuple[tuple[int, int], ...]) -> WrittenJob:
+        """Return the outcome over the finished segment."""
+        changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self.marked}
+        kept = [
+            changed.get(entry, entry)
+            for entry in self._before.entries()
+            if entry not in self._removed
+        ]
+        mapped = {segment.number: segment} if segment is not None else {}
+        added = [open_entry(self.table, ref, mapped) for ref in self.added]
+        edit = TableEdit(
+            self.table.id,
+            pages_added=tuple(self.added),
+            pages_removed=tuple(entry.place for entry in self._removed),
+            bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self.marked),
+        )
+        return WrittenJob(segments, edit, TablePages.of_entries(self.table, kept + added))
