@@ -58,6 +58,8 @@ def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.
     if node.args.get("default"):
         return tree.Insert(table, (), ((),), None, is_upsert)
     source = node.expression
+    if source is None:
+        raise context.error("42601", "INSERT needs VALUES or a query", node)
     tail = ("order", "limit", "offset", "with_")
     if (
         isinstance(source, exp.Values)
@@ -161,9 +163,12 @@ def _assigning(
 
 
 def _bind_update(node: Any, context: StatementContext) -> tree.Update:
+    _refuse_other_tables(node, context)
     context.only(node, ("this", "expressions", "where"), "UPDATE")
     scope = Scope(context, clause="UPDATE")
     target = scope.add_table(node.this)
+    if not node.expressions:
+        raise context.error("42601", "UPDATE needs SET", node)
     assignments: dict[int, tree.Expression] = {}
     for item in node.expressions:
         if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
@@ -182,9 +187,21 @@ def _bind_update(node: Any, context: StatementContext) -> tree.Update:
 
 
 def _bind_delete(node: Any, context: StatementContext) -> tree.Delete:
+    _refuse_other_tables(node, context)
     context.only(node, ("this", "where"), "DELETE")
     scope = Scope(context, clause="DELETE")
     return tree.Delete(scope.add_table(node.this), _bind_where(node, scope))
+
+
+def _refuse_other_tables(node: Any, context: StatementContext) -> None:
+    for clause, words in (("from_", "UPDATE … FROM"), ("using", "DELETE … USING")):
+        if node.args.get(clause):
+            raise context.error(
+                "0A000",
+                f"{words} is not supported",
+                node,
+                "Use a subquery: WHERE EXISTS (SELECT 1 FROM other WHERE …).",
+            )
 
 
 def _bind_where(node: Any, scope: Scope) -> tree.Expression | None:
@@ -209,6 +226,13 @@ def _ordinal(table: Table, node: exp.Expr, context: StatementContext) -> int:
 
 
 def _bind_create(node: Any, context: StatementContext) -> tree.CreateTable:
+    if node.args.get("expression") is not None:
+        raise context.error(
+            "0A000",
+            "CREATE TABLE AS is not supported",
+            node,
+            "CREATE TABLE with columns, then INSERT INTO … SELECT.",
+        )
     context.only(node, ("this", "kind", "exists"), f"CREATE {node.args.get('kind', '')}")
     schema = node.this
     if not isinstance(schema, exp.Schema) or not isinstance(schema.this, exp.Table):
@@ -262,6 +286,8 @@ def _bind_table_constraint(item: Any, context: StatementContext) -> list[str]:
             fold_name(part.this if isinstance(part, exp.Ordered) else part)
             for part in item.expressions
         ]
+    if isinstance(item, exp.Identifier):
+        raise context.error("42601", f'column "{item.name}" needs a type', item)
     raise context.error("0A000", f"{_feature(item)} is not supported", item)
 
 

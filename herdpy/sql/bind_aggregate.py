@@ -198,6 +198,8 @@ def _bind_window(node: Any, scope: Scope) -> tree.Expression:
     scope.allows_windows = False
     partition, order, frame = _window_parts(node, scope)
     inner, condition = node.this, None
+    if isinstance(inner, exp.IgnoreNulls):
+        raise context.error("0A000", "IGNORE NULLS is not supported", node)
     if isinstance(inner, exp.RespectNulls):
         inner = inner.this
     if isinstance(inner, exp.Filter):

@@ -42,6 +42,11 @@ _TYPES = {
     "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
     "TIMESTAMPNTZ": TIMESTAMP,
 }  # fmt: skip
+# Operators and constructs of PostgreSQL that sqlglot takes for functions.
+_NO_FUNCTIONS = (
+    exp.Array, exp.JSONExtract, exp.JSONExtractScalar, exp.RegexpLike, exp.RegexpILike,
+    exp.Collate, exp.CurrentUser, exp.TryCast, exp.Struct,
+)  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 
 
@@ -67,7 +72,7 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     binder = BINDERS.get(type(node))
     if binder is None:
         what = node.sql_name() if isinstance(node, exp.Func) else node.key
-        if isinstance(node, exp.Func) and not isinstance(node, exp.Array):
+        if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
             raise scope.context.error("42883", f"function {what.lower()} does not exist", node)
         raise scope.context.error("0A000", f"expression {what} is not supported", node)
     return binder(node, scope)
@@ -156,6 +161,8 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
         arguments = [int(str(item.this.this)) for item in node.expressions]
     except ValueError:
         raise scope.context.error("42601", f"type {name}: expected numbers in ()", node) from None
+    except AttributeError:  # a type of types, as INT[]
+        raise _unsupported_type(node, scope) from None
     if name == "VARCHAR" and len(arguments) == 1:
         if not 1 <= arguments[0] <= varchar_length_max:
             raise scope.context.error(
@@ -163,9 +170,14 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
             )
         return varchar_type(arguments[0])
     if name == "DECIMAL":
-        precision, scale = (*arguments, *((18, 3)[len(arguments) :] if not arguments else (0, 0)))[
-            :2
-        ]
+        if not 1 <= len(arguments) <= 2:
+            raise scope.context.error(
+                "0A000",
+                "numeric needs its digits: one value may not need more of them than another",
+                node,
+                "Write numeric(precision, scale).",
+            )
+        precision, scale = (*arguments, 0)[:2]
         if not (1 <= precision <= decimal_precision_max and 0 <= scale <= precision):
             raise scope.context.error(
                 "22023",
@@ -174,14 +186,18 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
             )
         return decimal_type(precision, scale)
     if name not in _TYPES or arguments:
-        raise scope.context.error(
-            "0A000",
-            f"type {node.sql('postgres').lower()} is not supported",
-            node,
-            "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
-            "bytea, date, timestamp.",
-        )
+        raise _unsupported_type(node, scope)
     return _TYPES[name]
+
+
+def _unsupported_type(node: Any, scope: Scope) -> Exception:
+    return scope.context.error(
+        "0A000",
+        f"type {node.sql('postgres').lower()} is not supported",
+        node,
+        "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
+        "bytea, date, timestamp.",
+    )
 
 
 # --- leaves --------------------------------------------------------------------------------------

@@ -152,6 +152,8 @@ def _bind_anonymous(node: Any, scope: Scope) -> tree.Expression:
     if not node.args.get("quoted"):
         name = name.lower()
     name = BY_SPELLING.get(name, name)
+    if name == "row":
+        raise scope.context.error("0A000", "rows as values are not supported", node)
     if name == "pg_typeof" and len(node.expressions) == 1:
         kind = bind_open(node.expressions[0], scope).type
         shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]

@@ -306,6 +306,8 @@ def _bind_join(left: _Item, node: exp.Join, scope: Scope) -> _Item:
     if node.args.get("method") and not is_natural:
         raise context.error("0A000", f"{node.args['method']} JOIN is not supported", node)
     word = node.side or node.kind or ""
+    if word not in ("", "OUTER", *(item.value for item in tree.JoinKind)):
+        raise context.error("0A000", f"{word} JOIN is not supported", node)
     kind = tree.JoinKind.INNER if word in ("", "INNER", "OUTER") else tree.JoinKind(word)
     has_condition = condition is not None or bool(using) or is_natural
     if has_condition == (kind is tree.JoinKind.CROSS):
@@ -448,6 +450,8 @@ def _bind_group_by(
     if node is None:
         return ()
     scope.context.only(node, ("expressions",), "GROUP BY")
+    if not node.expressions:
+        raise scope.context.error("42601", "GROUP BY needs an expression", node)
     scope.clause = "GROUP BY"
     keys: list[tree.Expression] = []
     for item in node.expressions:
@@ -632,6 +636,9 @@ def _bind_limits(
         if isinstance(value, (exp.Var, exp.Null)):  # LIMIT ALL
             bound.append(None)
             continue
+        if isinstance(value, exp.Column):
+            message = f"{clause.upper()} must not contain columns"
+            raise context.error("42P10", message, value)
         # An empty scope: columns are unknown there.
         scope = Scope(context, clause=clause.upper())
         expression = bind_open(value, scope)

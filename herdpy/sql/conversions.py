@@ -242,7 +242,8 @@ def _read_bytes(text: str) -> bytes | None:
         try:
             return bytes.fromhex(text[2:])
         except ValueError:
-            return None
+            message = f'invalid hexadecimal data: "{text}"'
+            raise DataError(message, sqlstate="22023") from None
     return None if "\\" in text else text.encode()
 
 

@@ -404,7 +404,7 @@ def _to_text(text: str, source: SqlType) -> str:
 
 _FROM_TEXT = {
     Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
-    Kind.DOUBLE: "h_double({0})", Kind.DECIMAL: "CAST(h_number({0}) AS {1})",
+    Kind.DOUBLE: "h_double({0})", Kind.DECIMAL: "h_fits(TRY_CAST(h_number({0}) AS {1}), {0})",
     Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
     Kind.TIMESTAMP: "h_text_timestamp({0})",
 }  # fmt: skip

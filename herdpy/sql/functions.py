@@ -408,6 +408,11 @@ MACROS: tuple[tuple[str, str], ...] = (
         " error('herdpy:22P02:invalid input syntax for type decimal: \"' || x || '\"') END",
     ),
     (
+        "h_fits(y, x)",
+        "CASE WHEN y IS NULL AND x IS NOT NULL THEN"
+        " error('herdpy:22003:value out of range for type decimal: \"' || x || '\"') ELSE y END",
+    ),
+    (
         "h_boolean(x)",
         "CASE WHEN x IS NULL THEN NULL"
         " WHEN lower(trim(x, h_blanks())) IN ('t', 'tr', 'tru', 'true', 'y', 'ye', 'yes', 'on',"
@@ -420,6 +425,8 @@ MACROS: tuple[tuple[str, str], ...] = (
         "CASE WHEN x IS NULL THEN NULL"
         r" WHEN regexp_full_match(x, '\\x([0-9a-fA-F]{2})*') THEN unhex(substr(x, 3))"
         r" WHEN NOT contains(x, '\') THEN encode(x)"
+        r" WHEN starts_with(x, '\x') THEN"
+        " error('herdpy:22023:invalid hexadecimal data: \"' || x || '\"')"
         " ELSE error('herdpy:22P02:invalid input syntax for type bytea: \"' || x || '\"') END",
     ),
     (

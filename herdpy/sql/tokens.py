@@ -5,6 +5,7 @@ JSON, so every placeholder is replaced by the two tokens `:` `p<number>` at the 
 text. Positions of tokens, and so of all errors, stay those of the user's text.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +24,7 @@ from herdpy.limits import (
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_TYPED_LITERALS = {TokenType.DATE, TokenType.TIMESTAMP, TokenType.INTERVAL}
 _NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
 _NOT_WORDS = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER}
 # Where the tokenizer joins "?" with what follows it: what follows.
@@ -88,14 +90,37 @@ def scan(text: str) -> Scanned:
         tokens = _tokenize(text)
     except TokenError as error:
         raise ProgrammingError(
-            "syntax error: a quote or a comment has no end", sqlstate="42601"
+            "syntax error: a quote or a comment has no end",
+            sqlstate="42601",
+            position=_unended(text) + 1,
         ) from error
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
         raise ProgrammingError("the statement is empty", sqlstate="42601")
     _check_limits(tokens)
-    return _replace_placeholders(text, tokens)
+    return _replace_placeholders(text, _group_typed_literals(tokens))
+
+
+_LEXEMES = re.compile(
+    r"""--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'"""
+    r"""|"(?:[^"]|"")*"|(\$\w*\$).*?\1|[^'"/$-]+?(?=[eE]?['"]|[/$-]|\Z)|.""",
+    re.DOTALL,
+)
+
+
+def _unended(text: str) -> int:
+    """Return where the quote or comment begins that has no end."""
+    return next(
+        (
+            match.start()
+            for match in _LEXEMES.finditer(text)
+            if match[0] in ("'", '"')
+            or text.startswith(("/*", "$$"), match.start())
+            and len(match[0]) == 1
+        ),
+        0,
+    )
 
 
 def _tokenize(text: str) -> list[Token]:
@@ -105,8 +130,8 @@ def _tokenize(text: str) -> list[Token]:
         tokens = postgres().tokenize(text)
         if len(tokens) < 2 or tokens[1].token_type is not TokenType.STRING:
             return first + tokens
-        word, rest = tokens[0], tokens[1]
-        if text[rest.start : rest.start + 1] == "'" or not word.text.isidentifier():
+        word = tokens[0]  # the string's own start is wrong when sqlglot made it of many tokens
+        if text[word.end + 1 :].lstrip().startswith("'") or not word.text.isidentifier():
             return first + tokens
         first.append(_token(TokenType.VAR, word.text, word))
         text = " " * (word.end + 1) + text[word.end + 1 :]
@@ -147,6 +172,24 @@ def _check_limits(tokens: list[Token]) -> None:
                 sqlstate="54001",
                 position=token.start + 1,
             )
+
+
+def _group_typed_literals(tokens: list[Token]) -> list[Token]:
+    """Put DATE '…' into parentheses before ::, which sqlglot would apply to the string first."""
+    result: list[Token] = []
+    for index, token in enumerate(tokens):
+        kinds = [item.token_type for item in tokens[max(index - 2, 0) : index]]
+        if (
+            token.token_type is TokenType.DCOLON
+            and len(kinds) == 2
+            and kinds[0] in _TYPED_LITERALS
+            and kinds[1] is TokenType.STRING
+        ):
+            word, text = result[-2:]
+            opening = _token(TokenType.L_PAREN, "(", word)
+            result[-2:] = (opening, word, text, _token(TokenType.R_PAREN, ")", text))
+        result.append(token)
+    return result
 
 
 def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:

@@ -113,3 +113,10 @@ def test_refused_statements(text: str, kind: type[Error], position: int) -> None
         read_statement(scan(text))
     assert caught.value.position == position
     assert caught.value.sqlstate == ("0A000" if kind is NotSupportedError else "42601")
+
+
+@pytest.mark.parametrize("text", ["EXPLAIN SELECT 'a'", "EXPLAIN ANALYZE SELECT /* ; */ 'a'"])
+def test_explain_of_what_ends_with_a_string(text: str) -> None:
+    tokens = scan(text).tokens
+    assert tokens[0].text.upper() == "EXPLAIN"
+    assert [token.text for token in tokens[-2:]] == ["SELECT", "a"]
