@@ -6,7 +6,7 @@ from tests.crash.plants import PLANTS, Plant, planted
 from tests.crash.run_seed import FindingError, run_seed
 
 _SEEDS = 100
-_PLANT_RUNS = 150
+_PLANT_RUNS = 600
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -103,6 +103,7 @@ class SharedPlans:
         self._plans = _plans
         self._catalog = catalog
         self._known: tuple[Any, Any] = (None, None)
+        self.latest: dict[str, Prepared] = {}  # stays empty: it goes by the catalog's version
 
     def _key(self, key: PlanKey) -> Any:
         catalog = self._catalog()
@@ -329,19 +330,19 @@ class World:
         chance = rng.random()
         if chance < 0.05:
             self.checkpoint()
-        elif chance < 0.07:
+        elif chance < 0.09:
             self.compact()
-        elif chance < 0.10:
+        elif chance < 0.12:
             self.hold_snapshot()
-        elif chance < 0.13 and not is_nested:
+        elif chance < 0.15 and not is_nested:
             self.check_held()
-        elif chance < 0.15 and self.style.has_faults:
+        elif chance < 0.17 and self.style.has_faults:
             self.inject()
         else:
             connection = rng.choice(free)
-            if connection.work is None and chance < 0.25:
+            if connection.work is None and chance < 0.27:
                 self.begin(connection)
-            elif connection.work is not None and chance < 0.33:
+            elif connection.work is not None and chance < 0.35:
                 self.end(connection, is_commit=rng.random() < 0.6)
             else:
                 self.run(connection, self._draw(is_nested=is_nested))
@@ -539,14 +540,13 @@ class World:
         self.done["fault"] += 1
 
     def compact(self) -> None:
-        run_compaction = getattr(self.database, "run_compaction", None)
-        if self._is_maintaining or run_compaction is None:
+        if self._is_maintaining:
             return
         self.say("compaction")
         self._is_maintaining = True
         with self.doing("compaction"):
             try:
-                self.done["compaction"] += bool(run_compaction())
+                self.done["compaction"] += self.database.run_compaction()
             except Error as error:
                 self._check_fault(error)
         self._is_maintaining = False
