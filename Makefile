@@ -16,7 +16,7 @@ kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash kill fuzz integration \
+.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash crash-sample kill fuzz integration \
         docs reference interpreters test demo bench-embedded big clean
 
 help: ## list the targets
@@ -62,7 +62,10 @@ sql: setup ## the *.test files of SQL
 dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 	$(PYTEST) tests/dbapi
 
-check: lint types layers unit contract sql dbapi ## all that needs no process, disk or network of its own
+crash-sample: setup ## a hundred simulated crashes, and every planted fault once
+	$(PYTEST) tests/crash
+
+check: lint types layers unit contract sql dbapi crash-sample ## all that needs no process, disk or network of its own
 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.crash $(runner_flags)
