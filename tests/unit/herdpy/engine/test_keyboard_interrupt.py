@@ -1,6 +1,7 @@
-"""Ctrl-C before every line of a call: it happened wholly or not at all, and everything goes on."""
+"""Ctrl-C before any line of a call: it happened wholly or not at all, and everything goes on."""
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.fixtures.interrupts import LineInterrupter
 
 Rows = list[tuple[Any, ...]]
 Call = Callable[["World"], object]
+
+STRIDE = int(os.environ.get("HERDPY_LINE_STRIDE", "11"))
+"""Every so many lines, beginning with one that the seed chooses; `make interrupts` takes all."""
+FIRST_LINE = 1 + int(os.environ.get("HERDPY_SEED", "0")) % STRIDE
 
 FIRST = [(1, 10), (2, 20), (3, 30)]
 
@@ -95,13 +100,11 @@ def interrupted(
     autocommit: bool = True,
 ) -> Iterator[tuple[World, str]]:
     """Yield a fresh world after each interrupted call, and where; at last one without."""
-    where, n = "first", 0
+    world = World(monkeypatch, autocommit=autocommit)
+    _warm_up(world, before, call)
+    where, n = "first", FIRST_LINE
     while where:
-        n += 1
         world = World(monkeypatch, autocommit=autocommit)
-        if n == 1:
-            _warm_up(world, before, call)
-            world = World(monkeypatch, autocommit=autocommit)
         if before is not None:
             before(world)
         try:
@@ -114,6 +117,7 @@ def interrupted(
         yield world, where
         if not world.connection._is_closed:
             world.connection.close()
+        n += STRIDE
     assert n > 10, "the interrupter sees too few lines"
 
 
@@ -328,10 +332,9 @@ def test_in_a_directory(tmp_path: Any) -> None:
     with herdpy.connect(path) as connection:
         connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", FIRST)
-    n, where, total = 0, "first", 60
+    n, where, total = FIRST_LINE, "first", 60
     other = herdpy.connect(path, autocommit=True, lock_timeout_s=5.0)
     while where:
-        n += 1
         connection = herdpy.connect(path)
         try:
             with LineInterrupter(n) as interrupter, connection:
@@ -340,6 +343,8 @@ def test_in_a_directory(tmp_path: Any) -> None:
         except KeyboardInterrupt:
             pass
         where = interrupter.where
+        print(f"interrupted {n}: {where}")
+        n += STRIDE
         try:
             connection.close()
         except herdpy.InterfaceError:

@@ -1,0 +1,170 @@
+"""Compaction beside the engine: what the housekeeper does, and that nobody notices but the disk."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.config import Config
+from herdpy.engine.database import Database
+from herdpy.errors import DiskFullError
+from herdpy.limits import l0_runs_max
+from tests.fixtures.engines import Engine, engine, rows, run, table
+from tests.sim.clock import SimulatedClock
+from tests.sim.disk import SimulatedDisk
+
+ALL = "SELECT id, v FROM t ORDER BY id"
+
+
+@pytest.fixture
+def db() -> Iterator[Engine]:
+    with engine() as made:
+        yield made
+
+
+def pages(database: Database):
+    (state,) = database.tablespace.state.tables.values()
+    return state.pages
+
+
+def update_in_steps(db: Engine, steps: int, *, per_step: int = 20) -> None:
+    session = db.session(autocommit=True)
+    for step in range(steps):
+        low = step * per_step
+        run(session, "UPDATE t SET v = v + 1000 WHERE id BETWEEN ? AND ?", low, low + per_step - 1)
+        db.database.run_checkpoint()
+
+
+def test_no_table_ever_has_more_runs_than_allowed(db: Engine) -> None:
+    table(db.session(), *((n, n) for n in range(4000)))
+    db.database.run_checkpoint()
+    session = db.session(autocommit=True)
+    for step in range(12):
+        run(session, "UPDATE t SET v = v + 1 WHERE id BETWEEN ? AND ?", step, step + 3)
+        db.database.run_checkpoint()
+        assert len(pages(db.database).runs) <= l0_runs_max
+    expected = rows(session, ALL)
+    db.reopen()
+    assert rows(db.session(), ALL) == expected
+
+
+def test_a_snapshot_goes_on_reading_the_pages_that_compaction_replaced() -> None:
+    with engine(disk=MemoryDisk()) as db:
+        table(db.session(), *((n, n) for n in range(100)))
+        db.database.run_checkpoint()
+        update_in_steps(db, 2)
+        cursor = db.session().execute(ALL)
+        first = cursor.fetch_many(5)
+        found = db.database.tablespace.state.catalog.table("t")
+        assert found is not None
+        snapshot = db.database.tablespace.snapshot(None)
+        before = set(db.disk.list("default/segments"))
+        while db.database.run_compaction():
+            pass
+        assert not before & set(db.disk.list("default/segments"))
+        expected = [(n, n + 1000 if n < 40 else n) for n in range(100)]
+        assert list(snapshot.source(found).rows()) == expected
+        assert [*first, *cursor.rows()] == expected
+        assert rows(db.session(), ALL) == expected
+        snapshot.close()
+
+
+def test_a_table_dropped_while_it_is_compacted_stays_dropped() -> None:
+    disk = SimulatedDisk(1)
+    with engine(disk=disk) as db:
+        table(db.session(), *((n, n) for n in range(100)))
+        db.database.run_checkpoint()
+        update_in_steps(db, 2)
+        session = db.session(autocommit=True)
+        seen: list[str] = []
+
+        def on_disk(op: str, path: str) -> None:
+            if op == "sync" and "/segments/" in path and not seen:
+                seen.append(path)
+                run(session, "DROP TABLE t")
+
+        disk.latency = on_disk
+        assert db.database.run_compaction()
+        assert seen
+        disk.latency = None
+        assert not db.database.tablespace.state.tables
+        db.database.run_checkpoint()
+        db.reopen()
+        assert not db.database.tablespace.state.tables
+        assert not disk.list("default/segments")
+
+
+def test_a_full_disk_leaves_everything_as_it_was() -> None:
+    disk = SimulatedDisk(1)
+    with engine(disk=disk) as db:
+        table(db.session(), *((n, n) for n in range(100)))
+        db.database.run_checkpoint()
+        update_in_steps(db, 2)
+        before = pages(db.database)
+        expected = rows(db.session(), ALL)
+        names = disk.list("default/segments")
+        disk.fail("write", 28, path="/segments/")
+        with pytest.raises(DiskFullError):
+            db.database.run_compaction()
+        assert pages(db.database) is before
+        assert disk.list("default/segments") == names
+        assert db.database.run_compaction()
+        assert rows(db.session(), ALL) == expected
+
+
+def test_the_housekeeper_keeps_the_budget_of_compaction() -> None:
+    clock = SimulatedClock()
+    config = Config(log_file_bytes_first=64 * 1024, compaction_bytes_per_s=64 * 1024)
+    with engine(clock=clock, config=config) as db:
+        a = db.session()
+        for name in ("t", "u"):
+            run(a, f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, v TEXT)")
+            a.execute_many(
+                f"INSERT INTO {name} VALUES (?, ?)", [(n, f"{n:0100d}") for n in range(2000)]
+            )
+        a.commit()
+        db.database.run_checkpoint()
+        for name in ("t", "u"):
+            run(a, f"DELETE FROM {name} WHERE id < 1000")
+        a.commit()
+        db.database.run_checkpoint()
+
+        def done() -> int:
+            return sum(
+                all(entry.dead is None for entry in item.pages.entries())
+                for item in db.database.tablespace.state.tables.values()
+            )
+
+        assert done() == 0
+        db.database.keep_house_once()
+        assert done() == 1
+        db.database.keep_house_once()
+        assert done() == 1  # about 110 KB were written, which is paid off after two seconds
+        clock.advance(3.0)
+        db.database.keep_house_once()
+        assert done() == 2
+
+
+def test_an_idle_log_is_marked_once() -> None:
+    clock = SimulatedClock()
+    disk = SimulatedDisk(1)
+    with engine(clock=clock, disk=disk) as db:
+        a = db.session(autocommit=True)
+        table(a, (1, 1))
+        run(a, "UPDATE t SET v = 2")
+        db.database.keep_house_once()
+        log = db.database.tablespace.log
+        appended = disk.step_count
+        db.database.keep_house_once()  # no time has passed, so it is not idle
+        assert disk.step_count == appended
+        clock.advance(1.0)
+        db.database.keep_house_once()
+        assert disk.step_count > appended
+        marked = disk.step_count
+        for _ in range(3):
+            clock.advance(1.0)
+            db.database.keep_house_once()
+        assert disk.step_count == marked
+        assert log.failure is None
+        run(a, "UPDATE t SET v = 3")
+        assert rows(a, ALL) == [(1, 3)]
