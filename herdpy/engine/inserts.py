@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
-from herdpy.engine.memtable import Memtable
+from herdpy.engine.memtable import TRIMMED, Memtable
 from herdpy.engine.snapshots import TableSnapshot
 from herdpy.engine.state import State, TableState
 from herdpy.engine.tablespace import Tablespace
@@ -44,7 +44,7 @@ class FreshInsert(Write):
             memory_bytes_max=memory_bytes_max,
         )
         self._rows = rows
-        self._keys: list[Key] = list(map(table.key_of, rows))
+        self._keys: list[Key] = [table.key_of(row) for row in rows]
 
     def _changes(self, _source: TableSnapshot) -> tuple[list[Change], int]:
         return [(None, row) for row in self._rows], len(self._rows)
@@ -110,7 +110,8 @@ def _are_fresh(
                 if version is not None:
                     break
         if version is not None:
-            if version[1] is not None:
+            # TRIMMED: the memtable went into pages meanwhile and was given up.
+            if version[1] is not None or version is TRIMMED:
                 return False
         elif pages is not None and pages.locate(key) is not None:
             return False

@@ -31,6 +31,7 @@ from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
     Compiled,
+    DeletePlan,
     ExplainPlan,
     InsertPlan,
     Parameters,
@@ -41,9 +42,9 @@ from herdpy.sql.plan import (
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
-from herdpy.sql.tree import Query
+from herdpy.sql.tree import Parameter, Query
 
-RowFunction = Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
 PlanKey = tuple[str, int, Any]
 
 
@@ -60,6 +61,7 @@ class Prepared:
         "columns",
         "compiled",
         "convert",
+        "is_write",
         "plan",
         "read_row",
         "slots",
@@ -73,6 +75,7 @@ class Prepared:
         self.version = version
         self.slots = compiled.slots
         self.plan: Plan = plan_statement(compiled.statement)
+        self.is_write = isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan))
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._cache: dict[str, Any] = {}
@@ -86,14 +89,40 @@ class Prepared:
             if isinstance(self.plan, RowSelect):
                 self.read_row = compile_point_read(self.plan, types, self.slots)
 
-    def values(self, parameters: Parameters) -> list[Physical]:
-        return coerce.slot_values(self.slots, parameters) if self.slots else []
+    def values(self, parameters: Parameters, now_us: Callable[[], int]) -> list[Physical]:
+        """Return the slots' values; now_us gives the transaction's time where a slot holds it."""
+        return coerce.slot_values(self.slots, parameters, now_us) if self.slots else []
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         function = self._cache.get(name)
         if function is None:
             function = self._cache.setdefault(name, make())
         return function
+
+    @property
+    def row_converter(self) -> Callable[[Any, int], Row] | None:
+        """f(one item of executemany, now_us) → row, where VALUES is nothing but placeholders."""
+        plan = self.plan
+        if not isinstance(plan, InsertPlan) or plan.source is not None:
+            return None
+        statement = plan.statement
+        rows = statement.rows or ()
+        places = (
+            [
+                (p.index, slot.source)
+                for p, slot in zip(rows[0], self.slots, strict=False)
+                if isinstance(p, Parameter)
+            ]
+            if len(rows) == 1
+            else []
+        )
+        if not places or len(places) != len(statement.ordinals) or len(self.slots) != len(places):
+            return None
+        if any(pair != (place, place) for place, pair in enumerate(places)):
+            return None
+        return self._once(
+            "convert", lambda: coerce.compile_row_converter(statement.table, statement.ordinals)
+        )
 
     def select(self, plan: RowSelect) -> RowFunction:
         return self._once("select", lambda: compile_row_select(plan))

@@ -90,13 +90,12 @@ class Applier:
                 owner = self._open(record.tx)
                 owner.catalog_changes[table.name] = table
                 owner.statement = max(owner.statement, record.statement + 1)
-        elif isinstance(record, DropTable):
-            if record.tx is not None:
-                owner = self._open(record.tx)
-                name = self._name_of(record.table_id, owner)
-                if name is not None:  # else filled in before, of a table this transaction made
-                    owner.catalog_changes[name] = None
-                owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, DropTable) and record.tx is not None:
+            owner = self._open(record.tx)
+            name = self._name_of(record.table_id, owner)
+            if name is not None:  # else filled in before, of a table this transaction made
+                owner.catalog_changes[name] = None
+            owner.statement = max(owner.statement, record.statement + 1)
 
     def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
         owner = self._open(record.tx) if record.tx is not None else None

@@ -27,6 +27,7 @@ from herdpy.log.record import Noop, encode
 from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 
 _NOOP = encode(Noop())
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per append
 _MARK_BYTES = frame_bytes(RECORD_OVERHEAD_BYTES + len(_NOOP))  # every append leaves room for it
 
 
@@ -46,13 +47,13 @@ class _Piece(NamedTuple):
     slot: int
     offset: int
     sequence: int
-    records: list[bytes]
+    records: Sequence[bytes]
 
 
 class _Placed(NamedTuple):
     """One append and the state of the log after it."""
 
-    pieces: list[_Piece]
+    pieces: Sequence[_Piece]
     cursor: _Cursor
     last_lsn: Lsn
     append: Append | None  # the last one that was not a mark of ours
@@ -224,15 +225,11 @@ class FileLog:
             grown = payload_bytes + RECORD_OVERHEAD_BYTES + size
             whole = frame_bytes(grown)
             if whole <= frame_bytes_max and offset + whole + slack <= file_bytes:
-                lsn = Lsn(FILE_LEDGER_ID, sequence, count)
-                return _Placed(
-                    [_Piece(slot, offset, sequence, [records[0]])],
-                    _Cursor(slot, offset, sequence, grown, count + 1),
-                    lsn,
-                    append,
-                    lsn,
-                    before.bytes_appended + size,
-                )
+                lsn = _new(Lsn, (FILE_LEDGER_ID, sequence, count))
+                piece_of_one = _new(_Piece, (slot, offset, sequence, records))
+                cursor = _new(_Cursor, (slot, offset, sequence, grown, count + 1))
+                total = before.bytes_appended + size
+                return _new(_Placed, ((piece_of_one,), cursor, lsn, append, lsn, total))
         pieces: list[_Piece] = []
         piece: list[bytes] = []
         for record in records:
@@ -358,12 +355,14 @@ class FileLog:
         if flight is None:
             return
         frames: list[_Piece] = []
+        records: list[bytes] = []  # of the last frame
         for placed in flight.queue:
             for piece in placed.pieces:
                 if frames and frames[-1].sequence == piece.sequence:
-                    frames[-1].records.extend(piece.records)
+                    records.extend(piece.records)
                 else:
-                    frames.append(piece._replace(records=list(piece.records)))
+                    records = list(piece.records)
+                    frames.append(piece._replace(records=records))
         durable_sequence = self._durable_lsn.entry_id
         start = 0
         while start < len(frames):

@@ -195,13 +195,14 @@ def rows_of(record: Rows, table: Table) -> tuple[Sequence[Row], Sequence[Change]
             f"the catalog has table {table.id} version {table.version}"
         )
     inserts, changes = record.inserts, record.changes
-    lengths = set(map(len, inserts))
+    width = len(table.columns)
+    lengths = {len(inserts[0])} if len(inserts) == 1 else set(map(len, inserts))
     for pair in changes:
-        lengths.update(len(row) for row in pair if row is not None)
-    if not lengths <= {len(table.columns)}:
+        lengths.update([len(row) for row in pair if row is not None])
+    if lengths != {width} and lengths:
         raise InvariantViolation(
             f"log record: rows of {sorted(lengths)} values for table {table.name!r} of "
-            f"{len(table.columns)} columns"
+            f"{width} columns"
         )
     wide = table.wide_ordinals
     if wide:
