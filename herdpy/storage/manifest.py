@@ -309,8 +309,8 @@ class _Tail(NamedTuple):
 class Manifest:
     """The open manifest of one tablespace.
 
-    Constant after __init__: disk, path. Under the mutex: _is_dirty (an append did not come to its
-    end, so its bytes are cut off before the next), _renaming, failure.
+    Constant after __init__: disk, path. Under the mutex: _renaming (a rewritten file whose rename
+    did not come to its end), failure, rewrite_error.
     """
 
     def __init__(self, disk: Disk, path: str, tail: _Tail) -> None:
@@ -318,7 +318,6 @@ class Manifest:
         self._path = path
         self._mutex = new_mutex()
         self._tail = tail
-        self._is_dirty = False
         self._renaming: _Tail | None = None
         self.failure: Error | None = None
         self.rewrite_error: OSError | None = None
@@ -404,10 +403,8 @@ class Manifest:
         tail = self._tail
         state = apply_edit(tail.state, edit)
         body = msgspec.msgpack.encode(edit)
-        if self._is_dirty:
-            tail.file.truncate(tail.end)
-            tail.file.sync()
-        self._is_dirty = True
+        # What an interrupted append left here is overwritten; behind a shorter frame none of its
+        # bytes can be valid, because the CRC covers the frame's offset.
         try:
             tail.file.write_at(tail.end, _frame(tail.end, body))
         except OSError as error:
@@ -417,7 +414,6 @@ class Manifest:
         tail.file.sync()
         end = tail.end + _FRAME.size + len(body)
         self._tail = tail = tail._replace(state=state, end=end)
-        self._is_dirty = False
         with suppress(OSError):  # a seal is a help for the reader, not a promise
             tail.file.write_at(end, _frame(end, b""))
         if end > max(_REWRITE_BYTES_MIN, _REWRITE_FACTOR * tail.snapshot_bytes):

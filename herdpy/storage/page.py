@@ -32,18 +32,20 @@ import msgspec
 
 from herdpy.errors import CorruptionError, InvariantViolation
 from herdpy.limits import buffer_alignment_bytes, page_bytes_max, page_rows_max
-from herdpy.model.keys import encode_key, float_order
+from herdpy.model.keys import encode_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Kind, Physical, Row, SqlType
 from herdpy.storage.column import (
     WIDTHS,
+    Cells,
     ColumnBuffers,
     Layout,
     Reader,
+    compile_cells,
+    constant_reader,
     encode_values,
     int128,
     layout_of,
-    nullable,
     numbers,
     pack_bits,
     value_reader,
@@ -265,9 +267,9 @@ class Page:
         "_expected_rows",
         "_finder",
         "_header",
-        "_key_at",
+        "_key_cells",
         "_readers",
-        "_row_at",
+        "_row_cells",
         "_row_count",
         "arrow_cache",
         "base_offset",
@@ -297,8 +299,8 @@ class Page:
         self._area = 0
         self._row_count = 0
         self._readers: list[Reader | None] = [None] * len(table.columns)
-        self._row_at: tuple[Callable[[int], Physical], ...] | None = None
-        self._key_at: Callable[[int], Key] | None = None
+        self._row_cells: tuple[Cells, tuple[Any, ...]] | None = None
+        self._key_cells: tuple[Cells, tuple[Any, ...]] | None = None
         self._finder: Callable[[Key], int] | None = None
 
     @property
@@ -315,11 +317,11 @@ class Page:
         return finder(key)
 
     def row(self, index: int) -> Row:
-        readers = self._row_at
-        if readers is None:
-            readers = tuple([self._reader(ordinal).at for ordinal in range(len(self._readers))])
-            self._row_at = readers
-        return tuple([at(index) for at in readers])
+        cells = self._row_cells
+        if cells is None:
+            cells = compile_cells([self._reader(i) for i in range(len(self._readers))])
+            self._row_cells = cells
+        return cells[0](cells[1], index)
 
     def rows(self, start: int, stop: int) -> list[Row]:
         """Return rows start to stop (exclusive), decoded column by column."""
@@ -328,10 +330,12 @@ class Page:
 
     def key(self, index: int) -> Key:
         """Return the canonical key of one row; reads the key's columns only."""
-        key_at = self._key_at
-        if key_at is None:
-            key_at = self._key_at = self._make_key_at()
-        return key_at(index)
+        cells = self._key_cells
+        if cells is None:
+            key, kinds = self.table.key, key_kinds(self.table)
+            wraps = ["float_order" if kind is Kind.DOUBLE else "" for kind in kinds]
+            cells = self._key_cells = compile_cells([self._reader(i) for i in key], wraps)
+        return cells[0](cells[1], index)
 
     def lower_bound(self, bound: Key, is_inclusive: bool) -> int:
         """Return the first row not before a key or prefix; exclusive: the first past all with it.
@@ -476,28 +480,8 @@ class Page:
         buffers = self.buffers(ordinal)
         column = self.table.columns[ordinal]
         if buffers is None:
-            default = column.default
-            return Reader(lambda _index: default, lambda start, stop: [default] * (stop - start))
-        reader = value_reader(buffers, column.type.kind)
-        return reader if buffers.validity is None else nullable(reader, buffers.validity)
-
-    def _make_key_at(self) -> Callable[[int], Key]:
-        parts = [
-            (self._reader(ordinal).at, self.table.columns[ordinal].type.kind is Kind.DOUBLE)
-            for ordinal in self.table.key
-        ]
-        if len(parts) == 1 and not parts[0][1]:
-            at = cast("Callable[[int], Any]", parts[0][0])
-            return lambda index: (at(index),)
-
-        def key_at(index: int) -> Key:
-            values = [
-                float_order(cast(float, at(index))) if is_double else at(index)
-                for at, is_double in parts
-            ]
-            return cast(Key, tuple(values))
-
-        return key_at
+            return constant_reader(column.default)
+        return value_reader(buffers, column.type.kind)
 
     def _make_finder(self) -> Callable[[Key], int]:
         header = self._header or self._open()

@@ -55,6 +55,12 @@ def expected(table: Table, rows: list) -> list:
     ]
 
 
+def query(text: str, found: pa.Table) -> list:
+    with duckdb.connect() as connection:
+        connection.register("found", found)
+        return connection.execute(text).fetchall()
+
+
 @settings(max_examples=80, deadline=None)
 @given(rows_of(PLAIN), rows_of(PLAIN, max_size=8), rows_of(PLAIN, max_size=8))
 def test_same_as_rows(first: list, second: list, overlay: list) -> None:
@@ -89,9 +95,7 @@ def test_dictionary_and_plain_pages_agree() -> None:
     assert found.schema.field("c1").type == pa.dictionary(pa.int32(), pa.string())
     texts = [row[1] for row in (*first, *second)] + [None]
     assert found.column("c1").to_pylist() == texts
-    counts = duckdb.sql(
-        "select c1, count(*) from found group by 1 order by 1 nulls last"
-    ).fetchall()
+    counts = query("select c1, count(*) from found group by 1 order by 1 nulls last", found)
     assert counts == [("city0", 17), ("city1", 17), ("city2", 16), ("x", 1), (None, 52)]
 
 
@@ -108,7 +112,7 @@ def test_live() -> None:
     overlay = rows_batch(table, [0], [(9, "newest"), (50, "dead")])
     overlay = overlay.append_column(LIVE, pa.array([True, False]))
     found = scan_table(table, [base, run], [overlay], [0], hidden)
-    assert duckdb.sql(f"select c0 from found where {LIVE} order by 1").fetchall() == [
+    assert query(f"select c0 from found where {LIVE} order by 1", found) == [
         (index,) for index in range(10)
     ]
 
@@ -143,10 +147,8 @@ def test_duckdb_reads_every_type(precision: int) -> None:
     table = table_of(BIGINT, INTEGER, DOUBLE, decimal_type(precision, 2), DATE, TIMESTAMP)
     rows = [(index, index, index / 2, index * 100 + 25, index, index * 10**6) for index in range(9)]
     found = scan_table(table, list(pages_of(table, rows).entries()), [], range(6))
-    result = duckdb.sql(
-        f"select sum(c0), sum(c2), sum(c3), max(c4), max(c5) from found where {LIVE}"
-    )
-    assert result.fetchall() == [
+    text = f"select sum(c0), sum(c2), sum(c3), max(c4), max(c5) from found where {LIVE}"
+    assert query(text, found) == [
         (
             36,
             18.0,
