@@ -77,9 +77,6 @@ def converse(shell: Shell, directory: str, *, is_new: bool) -> None:
                 shell.run_input(text)
         except KeyboardInterrupt:
             shell.errors.print("cancelled", style="yellow")
-    if shell.connection.in_transaction:
-        shell.connection.rollback()
-        shell.console.print("the open transaction was rolled back", style="yellow")
 
 
 def make_prompt(shell: Shell, **settings: Any) -> "PromptSession[str]":

@@ -28,6 +28,7 @@ from herdpy.sql.text import create_table_text, name_text
 T = TypeVar("T")
 
 ROWS_SHOWN_MAX = 40
+_CANCEL_AGAIN_S = 0.1
 _VERBS = {"INSERT": "inserted", "UPSERT": "upserted", "UPDATE": "updated", "DELETE": "deleted"}
 _TABLE_COLUMNS = (
     describe("table", types.TEXT),
@@ -58,9 +59,12 @@ class Shell:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="herdpy-shell")
 
     def close(self) -> None:
-        """Stop what runs and end the thread."""
+        """Stop what runs, roll back what is open, and end the thread."""
         self.connection.cancel()
         self._thread.shutdown()
+        if self.connection.in_transaction:
+            self.connection.rollback()
+            self.errors.print("the open transaction was rolled back", style="yellow")
 
     # --- input -----------------------------------------------------------------------------------
 
@@ -160,9 +164,11 @@ class Shell:
         """Wait until a cancelled call has ended, however often Ctrl-C is pressed."""
         while not future.done():
             try:
-                wait([future])
-            except KeyboardInterrupt:
+                wait([future], timeout=_CANCEL_AGAIN_S)
+                # The first cancel is lost when it comes before the statement has begun.
                 self.connection.cancel()
+            except KeyboardInterrupt:
+                pass
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -206,18 +212,7 @@ class Shell:
     def show_schema(self, name: str | None = None) -> None:
         tables = self.tables()
         if name is not None:
-            names = [table.name for table in tables]
-            wanted = name.strip(';"')
-            if wanted not in names:
-                wanted = wanted.lower()
-            if wanted not in names:
-                close = difflib.get_close_matches(wanted, names, n=1)
-                raise ProgrammingError(
-                    f'table "{name}" does not exist',
-                    sqlstate="42P01",
-                    hint=f"Did you mean {close[0]}?" if close else ".tables lists the tables.",
-                )
-            tables = [table for table in tables if table.name == wanted]
+            tables = [_find(tables, name.strip(';"'))]
         for table in tables:
             self.console.out(f"{create_table_text(table)};", highlight=False)
 
@@ -244,6 +239,21 @@ class Shell:
 
     def quit(self) -> None:
         self.is_quitting = True
+
+
+def _find(tables: list[Table], name: str) -> Table:
+    """Return the table of a name, of any case when no other case is meant; 42P01 without one."""
+    exact = [table for table in tables if table.name == name]
+    folded = {table.name.lower(): table for table in tables}
+    found = exact[0] if exact else folded.get(name.lower())
+    if found is None:
+        close = difflib.get_close_matches(name.lower(), folded, n=1)
+        raise ProgrammingError(
+            f'table "{name}" does not exist',
+            sqlstate="42P01",
+            hint=f"Did you mean {folded[close[0]].name}?" if close else ".tables lists the tables.",
+        )
+    return found
 
 
 class _Command(NamedTuple):

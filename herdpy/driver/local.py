@@ -178,7 +178,9 @@ def _make_directory(path: str) -> OsDisk:
             if not above.exists(name):
                 above.make_directory(name)
                 above.sync_directory("")
-        return OsDisk(path)
+        disk = OsDisk(path)
+        disk.list("")  # a file in its place, or no right to read, is found here
+        return disk
     except OSError as error:
         raise OperationalError(
             f"connect: {path} cannot be opened or made: {error.strerror or error}",

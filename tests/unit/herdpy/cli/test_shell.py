@@ -1,0 +1,206 @@
+"""Scripts and `.` commands: what the shell writes, and when it stops."""
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+import herdpy
+from herdpy.cli.shell import Shell
+
+
+class Desk:
+    """A shell over a database in memory, and what it wrote."""
+
+    def __init__(self, shell: Shell, out: io.StringIO, err: io.StringIO) -> None:
+        self.shell = shell
+        self._out = out
+        self._err = err
+
+    def run(self, text: str, where: str = "") -> tuple[bool, str, str]:
+        """Return (went well, output, errors) of a script."""
+        for stream in (self._out, self._err):
+            stream.seek(0)
+            stream.truncate()
+        is_well = self.shell.run_script(text, where)
+        lines = [line.rstrip() for line in self._out.getvalue().splitlines()]
+        return is_well, "\n".join(lines), self._err.getvalue()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    out, err = io.StringIO(), io.StringIO()
+    with herdpy.connect(autocommit=True) as connection:
+        shell = Shell(connection, Console(file=out, width=80), Console(file=err, width=80))
+        yield Desk(shell, out, err)
+        shell.close()
+
+
+def test_a_script(desk: Desk) -> None:
+    text = """
+        CREATE TABLE pet (id BIGINT PRIMARY KEY, name TEXT);
+        INSERT INTO pet VALUES
+            (1, 'a;b'), -- no end; here
+            (2, NULL);
+        UPDATE pet SET name = 'c' WHERE id = 9; SELECT * FROM pet ORDER BY id"""
+    assert desk.run(text) == (
+        True,
+        "ok\n2 rows inserted\n0 rows updated\n"
+        "╭────────┬──────╮\n"
+        "│     id │ name │\n"
+        "│ bigint │ text │\n"
+        "├────────┼──────┤\n"
+        "│      1 │ a;b  │\n"
+        "│      2 │ NULL │\n"
+        "╰────────┴──────╯\n"
+        "2 rows",
+        "",
+    )
+
+
+def test_the_first_error_ends_a_script(desk: Desk) -> None:
+    is_well, out, err = desk.run("SELECT 1;\n\nSELECT\n  nix FROM\n pet;\nSELECT 2;", "a.sql")
+    assert not is_well
+    assert out.count("1 row") == 1
+    assert err.splitlines()[0] == 'a.sql:3: error: table "pet" does not exist (42P01)'
+
+
+def test_a_caret_stands_under_the_error(desk: Desk) -> None:
+    _, _, err = desk.run("SELECT 'ü', 語;")
+    message, line, caret, *_ = err.splitlines()
+    assert "42703" in message
+    assert line == "  SELECT 'ü', 語"
+    assert caret == "              ^"
+
+
+def test_a_hint_is_shown(desk: Desk) -> None:
+    _, _, err = desk.run("CREATE TABLE pets (id BIGINT); SELECT * FROM pest")
+    assert "hint: " in err
+    assert "pets" in err.split("hint: ")[1]
+
+
+def test_a_quote_without_end_is_one_error(desk: Desk) -> None:
+    is_well, _, err = desk.run("SELECT 1;\nSELECT 'a;\n")
+    assert not is_well
+    assert err.startswith("error: syntax error")
+    assert "42601" in err
+
+
+def test_long_results_are_cut_and_counted(desk: Desk) -> None:
+    values = ", ".join(f"({n})" for n in range(100))
+    desk.run(f"CREATE TABLE n (n BIGINT PRIMARY KEY); INSERT INTO n VALUES {values};")
+    _, out, _ = desk.run("SELECT n FROM n")
+    assert out.endswith("40 rows shown, 60 more (.rows 100 shows them)")
+    _, out, _ = desk.run(".rows all\nSELECT n FROM n")
+    assert out.endswith("100 rows")
+    _, out, _ = desk.run(".rows 40\nSELECT n FROM n LIMIT 40")
+    assert out.endswith("\n40 rows")
+
+
+def test_explain_is_plain(desk: Desk) -> None:
+    desk.run("CREATE TABLE pet (id BIGINT PRIMARY KEY)")
+    _, out, _ = desk.run("EXPLAIN SELECT id FROM pet WHERE id = 1")
+    assert out.splitlines()[:2] == ["Row path", "  Output: id"]
+
+
+ODD_ROWS = """
+    CREATE TABLE odd (id INTEGER PRIMARY KEY, t TEXT, x DOUBLE PRECISION, d DECIMAL(5,2), b BYTEA,
+        ok BOOLEAN, day DATE);
+    INSERT INTO odd VALUES (1, 'say "hi", ü', 'NaN', 1.50, '\\x00ff', TRUE, DATE '2020-02-29'),
+        (2, NULL, 0.1, NULL, NULL, NULL, NULL);"""
+
+
+def test_csv(desk: Desk) -> None:
+    desk.run(ODD_ROWS)
+    _, out, _ = desk.run(".mode csv\nSELECT * FROM odd ORDER BY id; UPDATE odd SET t = '';")
+    assert out.splitlines() == [
+        "id,t,x,d,b,ok,day",
+        '1,"say ""hi"", ü",nan,1.50,\\x00ff,true,2020-02-29',
+        "2,,0.1,,,,",
+    ]
+
+
+def test_json(desk: Desk) -> None:
+    desk.run(ODD_ROWS)
+    _, out, _ = desk.run(".mode json\nSELECT * FROM odd ORDER BY id")
+    first, second = json.loads(out)
+    assert first == {
+        "id": 1, "t": 'say "hi", ü', "x": "nan", "d": "1.50", "b": "\\x00ff", "ok": True,
+        "day": "2020-02-29",
+    }  # fmt: skip
+    assert second["x"] == 0.1
+    assert second["t"] is None
+    _, out, _ = desk.run("SELECT * FROM odd WHERE id = 3")
+    assert json.loads(out) == []
+
+
+def test_lines(desk: Desk) -> None:
+    _, out, _ = desk.run(".mode line\nSELECT 1 AS a, 'x' AS long")
+    assert out == "   a = 1\nlong = x"
+
+
+def test_tables_and_schema(desk: Desk) -> None:
+    assert desk.run(".tables")[1] == "no tables yet"
+    text = 'CREATE TABLE "Pet" (\n    id BIGINT,\n    PRIMARY KEY (id)\n);'
+    desk.run(f"{text} CREATE TABLE heap (x TEXT);")
+    assert "Pet" in desk.run(".tables")[1]
+    assert desk.run(".schema Pet")[1] == text
+    everything = desk.run(".schema")[1]
+    other = herdpy.connect(autocommit=True)
+    shell = Shell(other, desk.shell.console, desk.shell.errors)
+    assert shell.run_script(everything)
+    assert [(t.name, t.columns, t.key) for t in shell.tables()] == [
+        (t.name, t.columns, t.key) for t in desk.shell.tables()
+    ]
+    shell.close()
+    other.close()
+    is_well, _, err = desk.run(".schema pett")
+    assert not is_well
+    assert "Did you mean Pet?" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (".tabels", "Did you mean .tables?"),
+        (".nix", ".help"),
+        (".mode", "usage: .mode box|csv|json|line"),
+        (".mode xml", "found xml"),
+        (".timer maybe", "found maybe"),
+        (".rows 0", "found 0"),
+    ],
+)
+def test_a_wrong_command_is_told(desk: Desk, line: str, word: str) -> None:
+    is_well, _, err = desk.run(line)
+    assert not is_well
+    assert word in err
+
+
+def test_help_names_every_command_and_quit_ends(desk: Desk) -> None:
+    _, out, _ = desk.run(".help\n.quit\nSELECT 1;")
+    for name in (".help", ".mode", ".quit", ".rows", ".schema", ".tables", ".timer"):
+        assert f"  {name}" in out
+    assert "1 row" not in out
+
+
+def test_timer(desk: Desk) -> None:
+    _, out, _ = desk.run(".timer on\nSELECT 1;")
+    assert out.splitlines()[-1].startswith("1 row · ")
+    assert out.endswith(" ms")
+
+
+def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt comes where the main thread waits for the statement."""
+    from concurrent.futures import Future
+
+    def interrupted(future: "Future[object]", timeout: float | None = None) -> object:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Future, "result", interrupted)
+    is_well, _, err = desk.run("SELECT 1;")
+    assert not is_well
+    assert err == "cancelled\n"
+    assert desk.run("SELECT 1;")[0]
