@@ -9,12 +9,15 @@ from sqlglot import exp
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
 from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, Kind, Physical, SqlType
-from herdpy.sql import bind_aggregate as _registers_binders  # noqa: F401 - of aggregates
 from herdpy.sql import tree
+from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
+from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
 from herdpy.sql.bind_expression import assign, bind_condition, bind_open, bind_type
 from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
 from herdpy.sql.parse import fold_name
 from herdpy.sql.scope import Scope, StatementContext, suggestion
+
+EXPRESSION_BINDERS.update(AGGREGATE_BINDERS)
 
 _NOT_YET = {
     exp.UniqueColumnConstraint: "UNIQUE beside the primary key",

@@ -18,7 +18,6 @@ from herdpy.model.types import (
 )
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
-    BINDERS,
     bind_condition,
     bind_expression,
     bind_open,
@@ -26,7 +25,6 @@ from herdpy.sql.bind_expression import (
     unify,
 )
 from herdpy.sql.bind_function import unknown_function
-from herdpy.sql.bind_query import walk
 from herdpy.sql.conversions import quotient_scale
 from herdpy.sql.parse import fold_name
 from herdpy.sql.scope import Scope
@@ -95,9 +93,12 @@ def _aggregate(node: Any, scope: Scope, inside: str | None) -> tree.Expression:
 
 def _check_own(parts: tuple[tree.Expression, ...], name: str, node: Any, scope: Scope) -> None:
     """Refuse aggregates over an outer query's columns alone: they would be that query's."""
-    refs = [part.relation for part in walk(parts) if isinstance(part, tree.ColumnRef)]
-    own = {named.id for named in scope.relations}
-    if refs and own.isdisjoint(refs):
+    refs = {part.relation for part in tree.walk(parts) if isinstance(part, tree.ColumnRef)}
+    around, outer = set[int](), scope.outer
+    while outer is not None:
+        around.update(named.id for named in outer.relations)
+        outer = outer.outer
+    if refs & around and refs.isdisjoint(named.id for named in scope.relations):
         raise scope.context.error("0A000", f"{name} over columns of an outer query", node)
 
 
@@ -369,16 +370,14 @@ def _bound(
     return f"{text} {side}", direction
 
 
-_BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
-    **dict.fromkeys(_AGGREGATES, _bind_aggregate),
-    exp.Filter: _bind_filter,
-    exp.Window: _bind_window,
-}
-BINDERS.update(_BINDERS)
-
-
 def _bind_windowless(node: Any, scope: Scope) -> tree.Expression:
     raise scope.context.error("42809", "a window function needs OVER", node)
 
 
-BINDERS.update(dict.fromkeys((*_RANKS, *_VALUES), _bind_windowless))
+AGGREGATE_BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
+    **dict.fromkeys(_AGGREGATES, _bind_aggregate),
+    **dict.fromkeys((*_RANKS, *_VALUES), _bind_windowless),
+    exp.Filter: _bind_filter,
+    exp.Window: _bind_window,
+}
+"""For bind_expression.BINDERS; bind.py, which is above, puts them there."""

@@ -42,6 +42,7 @@ _TYPES = {
     "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
     "TIMESTAMPNTZ": TIMESTAMP,
 }  # fmt: skip
+_SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 # Operators and constructs of PostgreSQL that sqlglot takes for functions.
 _NO_FUNCTIONS = (
     exp.Array, exp.JSONExtract, exp.JSONExtractScalar, exp.RegexpLike, exp.RegexpILike,
@@ -459,6 +460,9 @@ def arithmetic(
             "Round an operand: round(x, 6), or CAST it.",
         )
     result = decimal_type(min(whole + scale, decimal_precision_max), scale)
+    if whole + scale > _SHORT_DIGITS:
+        # DuckDB computes in 64 bits, and fails, where both operands are of 64 bits.
+        left_type = decimal_type(max(left_whole + left_scale, _SHORT_DIGITS + 1), left_scale)
     parts = (convert(left, left_type, node, scope), convert(right, right_type, node, scope))
     return tree.Cast(result, tree.Call(result, operator, parts))
 

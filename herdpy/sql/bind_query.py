@@ -4,8 +4,8 @@ A query is bound with the scope around it, whose columns and WITH items it may n
 leaves untyped literals of its columns untyped, so that what stands around decides (retarget).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -460,7 +460,7 @@ def _bind_group_by(
             expression = _by_name(item, outputs, scope)
         if expression is None:
             expression = bind_expression(item, scope)
-        if any(isinstance(part, tree.Aggregate) for part in walk(expression)):
+        if any(isinstance(part, tree.Aggregate) for part in tree.walk(expression, is_deep=False)):
             raise scope.context.error("42803", "aggregates are not allowed in GROUP BY", item)
         keys.append(expression)
     scope.clause = None
@@ -522,6 +522,8 @@ def _output_keys(
 def _by_ordinal(
     node: Any, outputs: Sequence[tree.Output], scope: Scope, clause: str
 ) -> tree.Expression | None:
+    if isinstance(node, (exp.Boolean, exp.Null)):
+        raise scope.context.error("42601", f"a constant in {clause} must be a whole number", node)
     if not isinstance(node, exp.Literal):
         return None
     if node.is_string or not node.this.isdecimal():
@@ -572,7 +574,7 @@ def _check_grouping(
             if isinstance(key, tree.ColumnRef) and key.relation == named.id
         }
         if grouped.issuperset(named.table.key):
-            used = (part for item in expressions for part in walk(item))
+            used = (part for item in expressions for part in tree.walk(item))
             grown += (
                 part
                 for part in used
@@ -581,7 +583,7 @@ def _check_grouping(
     keys = dict.fromkeys(grown)
     own = {named.id for named in scope.relations}
     for expression in expressions:
-        for part in walk(expression, (*keys,)):
+        for part in tree.walk(expression, (*keys,)):
             if isinstance(part, tree.ColumnRef) and part not in keys and part.relation in own:
                 raise scope.context.error(
                     "42803",
@@ -592,26 +594,6 @@ def _check_grouping(
                     ),
                 )
     return tuple(keys)
-
-
-def walk(node: object, stops: Sequence[tree.Expression] | None = None) -> Iterator[tree.Expression]:
-    """Yield the expressions in a node, subqueries included.
-
-    With `stops` not into them nor into aggregates.
-    """
-    if isinstance(node, tuple):
-        for item in node:  # pyright: ignore[reportUnknownVariableType]
-            yield from walk(item, stops)
-        return
-    if isinstance(node, tree.Expression):
-        yield node
-        if stops is not None and (isinstance(node, tree.Aggregate) or node in stops):
-            return
-    if is_dataclass(node) and not isinstance(node, tree.TableRef | SqlType):
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, tuple) or is_dataclass(value):
-                yield from walk(value, stops)
 
 
 def _bind_limits(

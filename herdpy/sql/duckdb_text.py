@@ -115,6 +115,8 @@ class _Printer:
         self.used: dict[int, set[int]] = {}
         self.prune: dict[int, list[tuple[int, str, tree.Expression]]] = {}
         self.slots: set[int] = set()
+        self.replaced: dict[tree.Expression, str] = {}
+        self.inner_count = 0
 
     # --- queries ---
 
@@ -129,7 +131,7 @@ class _Printer:
         elif isinstance(body, tree.SetOperation):
             parts.append(self._set_operation(body, len(query.columns)))
         else:
-            parts.append(self._select(body))
+            parts.append(self._select(body, query.order_by))
         if query.order_by:
             keys = query.order_by
             if isinstance(body, tree.Select) and body.is_distinct:
@@ -147,7 +149,15 @@ class _Printer:
             parts.append(f"OFFSET {self.expression(query.offset)}")
         return " ".join(parts)
 
-    def _select(self, select: tree.Select) -> str:
+    def _select(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
+        parts = (*select.outputs, *keys)
+        windows = [
+            part for part in tree.walk(parts, is_deep=False) if isinstance(part, tree.Window)
+        ]
+        if any(_may_raise(part) for window in windows for part in _window_keys(window)):
+            tail = self._prepared_tail(select, keys)
+        else:
+            tail = self._select_tail(select)
         outputs = ", ".join(
             f"{self.expression(output.expression)} AS c{number}"
             for number, output in enumerate(select.outputs)
@@ -155,7 +165,11 @@ class _Printer:
         word = "DISTINCT " if select.is_distinct else ""
         if select.distinct_on:
             word = f"DISTINCT ON ({', '.join(map(self.expression, select.distinct_on))}) "
-        parts = [f"SELECT {word}{outputs}"]
+        return f"SELECT {word}{outputs}{tail}"
+
+    def _select_tail(self, select: tree.Select) -> str:
+        """Return FROM to HAVING."""
+        parts: list[str] = []
         if select.source is not None:
             parts.append(f"FROM {self.relation(select.source)}")
             self._add_prunes(select.source, conjuncts(select.where))
@@ -165,7 +179,38 @@ class _Printer:
             parts.append(f"GROUP BY {', '.join(map(self.group_key, select.group_by))}")
         if select.having is not None:
             parts.append(f"HAVING {self.expression(select.having)}")
-        return " ".join(parts)
+        return "".join(f" {part}" for part in parts)
+
+    def _prepared_tail(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
+        """Return FROM of a query that computes what windows are partitioned and ordered by.
+
+        DuckDB takes an expression that may raise for volatile, and refuses it there. What the outer
+        query uses of the tables is replaced by columns of the inner one from here on.
+        """
+        tail = self._select_tail(select)
+        used = [*(output.expression for output in select.outputs), *keys, *select.distinct_on]
+        is_grouped = bool(select.group_by) or any(
+            isinstance(part, tree.Aggregate) for part in tree.walk(tuple(used), is_deep=False)
+        )
+        atoms: dict[tree.Expression, None] = {}
+        for part in tree.walk(tuple(used)):
+            if isinstance(part, tree.Window):
+                atoms.update(dict.fromkeys(_window_keys(part)))
+            elif isinstance(part, tree.ColumnRef):
+                if part.relation in _relations(select.source) and (
+                    not is_grouped or part in select.group_by
+                ):
+                    atoms[part] = None
+            elif is_grouped and (isinstance(part, tree.Aggregate) or part in select.group_by):
+                atoms[part] = None
+        self.inner_count += 1
+        alias = f"i{self.inner_count}"
+        outputs: list[str] = []
+        for number, part in enumerate(atoms):
+            outputs.append(f"{self.expression(part)} AS x{number}")
+        for number, part in enumerate(atoms):
+            self.replaced[part] = f"{alias}.x{number}"
+        return f" FROM (SELECT {', '.join(outputs) or '1'}{tail}) AS {alias}"
 
     def _values(self, values: tree.Values) -> str:
         rows = ", ".join(f"({', '.join(map(self.expression, row))})" for row in values.rows)
@@ -212,12 +257,13 @@ class _Printer:
                 self._add_prunes(source.right, tests)
 
     def sort_key(self, key: tree.SortKey) -> str:
-        # A bare constant would be taken for an output's number.
-        return _directed(f"({self.expression(key.expression)})", key)
+        return _directed(f"({self.group_key(key.expression)})", key)
 
     # --- expressions ---
 
     def expression(self, expression: tree.Expression) -> str:
+        if self.replaced and expression in self.replaced:
+            return self.replaced[expression]
         return _PRINTERS[type(expression)](self, expression)
 
     def literal(self, literal: tree.Literal) -> str:
@@ -251,8 +297,18 @@ class _Printer:
         if name == "/" and call.type.kind is Kind.DECIMAL:
             left, right = (argument.type for argument in call.arguments)
             return _quotient(arguments[0], left, arguments[1], right, call.type)
+        if name == "%" and call.type.is_integer:
+            # DuckDB divides, which overflows for the smallest integer and -1.
+            divisor = f"CASE WHEN {arguments[1]} = -1 THEN 1 ELSE {arguments[1]} END"
+            if isinstance(call.arguments[1], tree.Literal):
+                divisor = "1" if call.arguments[1].value == -1 else arguments[1]
+            return f"({arguments[0]} % {divisor})"
         if name in _INFIX:
             return f"({arguments[0]} {name} {arguments[1]})"
+        if name == "coalesce" and not all(map(_is_leaf, call.arguments)):
+            # DuckDB may compute common parts of a COALESCE's arguments before it needs them.
+            tests = (f"WHEN {text} IS NOT NULL THEN {text}" for text in arguments[:-1])
+            return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
         if name in _VARIADIC:
             return f"{name}({', '.join(arguments)})"
         if name in _TEMPLATES:
@@ -344,8 +400,33 @@ class _Printer:
             count = f"CAST(nullif({count}, 0) AS HUGEINT)"
             number = f"h_unscaled({total})" if scale else total
             factor = 10 ** ((result.scale or 0) - scale)
-            return _scaled(f"h_quotient1({number}, {count}, {_huge(factor)})", result)
+            return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
         return f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+
+
+def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
+    return (*window.partition, *(key.expression for key in window.order))
+
+
+def _may_raise(key: tree.Expression) -> bool:
+    """Tell whether anything in it but operators, columns and constants is there."""
+    return any(
+        not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter, tree.Aggregate))
+        for part in tree.walk(key)
+    )
+
+
+def _relations(relation: tree.Relation | None) -> set[int]:
+    """Return the ids of a FROM clause."""
+    if relation is None:
+        return set()
+    if isinstance(relation, tree.Join):
+        return _relations(relation.left) | _relations(relation.right)
+    return {relation.id}
+
+
+def _is_leaf(expression: tree.Expression) -> bool:
+    return isinstance(expression, (tree.ColumnRef, tree.Literal, tree.Parameter))
 
 
 def _directed(text: str, key: tree.SortKey) -> str:

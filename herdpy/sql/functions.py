@@ -239,6 +239,7 @@ def _reader(type_name: str, target: str, pattern: str, syntax: str = "22P02") ->
     )
 
 
+_ZERO = _error("22012", "division by zero")
 _OVERFLOW = _error("22003", "value out of range: overflow")
 _UNDERFLOW = _error("22003", "value out of range: underflow")
 _ZERO_POWER = _error("2201F", "zero raised to a negative power is undefined")
@@ -246,7 +247,7 @@ _COMPLEX_POWER = _error("2201F", "a negative number to a non-integer power is a 
 
 MACROS: tuple[tuple[str, str], ...] = (
     ("h_blanks()", "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"),
-    ("h_sign(x)", "CASE WHEN isnan(x) THEN x ELSE CAST(sign(x) AS DOUBLE) END"),
+    ("h_sign(x)", "CASE WHEN isnan(x) THEN 0.0::DOUBLE ELSE CAST(sign(x) AS DOUBLE) END"),
     (
         "h_sqrt(x)",
         f"CASE WHEN x < 0 THEN {_error('2201F', 'cannot take square root of a negative number')}"
@@ -456,19 +457,33 @@ MACROS: tuple[tuple[str, str], ...] = (
         " ELSE 0 END",
     ),
     (
-        "h_quotient1(n, d, m)",
+        "h_steps1(n, d, m)",
         "(n // d) * m + ((n % d) * m) // d + h_half(n, d, ((n % d) * m) % d)",
     ),
     (
-        "h_quotient2(n, d, m, k)",
+        "h_steps2(n, d, m, k)",
         "((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d"
         " + h_half(n, d, ((((n % d) * m) % d) * k) % d)",
     ),
     (
-        "h_quotient3(n, d, m, k, l)",
+        "h_steps3(n, d, m, k, l)",
         "(((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d) * l"
         " + ((((((n % d) * m) % d) * k) % d) * l) // d"
         " + h_half(n, d, ((((((n % d) * m) % d) * k) % d) * l) % d)",
+    ),
+    # nullif, as DuckDB may compute parts that are common to several places before the CASE.
+    (
+        "h_quotient1(n, d, m)",
+        f"CASE WHEN d = 0 AND n IS NOT NULL THEN {_ZERO} ELSE h_steps1(n, nullif(d, 0), m) END",
+    ),
+    (
+        "h_quotient2(n, d, m, k)",
+        f"CASE WHEN d = 0 AND n IS NOT NULL THEN {_ZERO} ELSE h_steps2(n, nullif(d, 0), m, k) END",
+    ),
+    (
+        "h_quotient3(n, d, m, k, l)",
+        f"CASE WHEN d = 0 AND n IS NOT NULL THEN {_ZERO}"
+        " ELSE h_steps3(n, nullif(d, 0), m, k, l) END",
     ),
 )
 """(name and parameters, body) of DuckDB's macros, in the order of their making."""

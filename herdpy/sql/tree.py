@@ -8,7 +8,8 @@ or more arguments, the others as SQL says; integers of both kinds compare withou
 keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 
 from herdpy.model.schema import Column, Table
@@ -383,3 +384,29 @@ Statement = (
     | ShowOption
     | Explain
 )
+
+# --- walking -------------------------------------------------------------------------------------
+
+
+def walk(
+    node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
+) -> Iterator[Expression]:
+    """Yield the expressions in a node, those of subqueries when is_deep.
+
+    With `stops` not into them nor into aggregates.
+    """
+    if isinstance(node, Query) and not is_deep:
+        return
+    if isinstance(node, tuple):
+        for item in node:  # pyright: ignore[reportUnknownVariableType]
+            yield from walk(item, stops, is_deep=is_deep)
+        return
+    if isinstance(node, Expression):
+        yield node
+        if stops is not None and (isinstance(node, Aggregate) or node in stops):
+            return
+    if is_dataclass(node) and not isinstance(node, TableRef | SqlType):
+        for item in fields(node):
+            value = getattr(node, item.name)
+            if isinstance(value, tuple) or is_dataclass(value):
+                yield from walk(value, stops, is_deep=is_deep)

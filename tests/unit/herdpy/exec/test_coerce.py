@@ -129,7 +129,7 @@ BAD = [
     ("a\ud800", TEXT, "22021"),
     ("abcd", varchar_type(3), "22001"),
     ("abc ", varchar_type(3), "22001"),  # not cut, although PostgreSQL would
-    ("\\x0", BYTEA, "22P02"),
+    ("\\x0", BYTEA, "22023"),
     (datetime.datetime(2024, 1, 1), DATE, "42804"),
     ("2024-02-30", DATE, "22008"),
     ("yesterday", DATE, "22007"),

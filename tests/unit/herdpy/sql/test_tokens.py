@@ -35,8 +35,8 @@ def test_placeholders(text: str, sources: tuple[object, ...], starts: tuple[int,
         ("select a, from t", 11),
         ("", None),
         (" ; ; ", None),
-        ("select 'abc", None),
-        ("select /* abc", None),
+        ("select 'abc", 8),
+        ("select /* abc", 8),
     ],
 )
 def test_syntax_errors(text: str, position: int | None) -> None:
