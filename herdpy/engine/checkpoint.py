@@ -155,14 +155,17 @@ def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> Non
         tablespace.enter()
         state = tablespace.applier.state
         tables = dict(state.tables)
+        retired: list[Memtable] = []
         for table_id, pages in written.pages.items():
             current = tables.get(table_id)
             if current is None:  # dropped meanwhile
                 continue
             done = frozen.tables[table_id].frozen
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
+            retired += done
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
         tablespace.applier.state = state._replace(tables=tables)
+        tablespace.retire(retired)
 
 
 def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:

@@ -91,6 +91,8 @@ class Database:
         self._planner = Planner()
         self._compaction_debt = 0.0  # bytes written beyond the budget so far
         self._budget_s = clock.monotonic()  # when the debt was last reduced
+        self._idle_bytes = 0  # of the log, at the last tick
+        self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
@@ -211,11 +213,12 @@ class Database:
     # --- housekeeping ----------------------------------------------------------------------------
 
     def after_write(self) -> None:
-        """Wake the housekeeper when a checkpoint is due."""
+        """Wake the housekeeper when a checkpoint is due, or old versions take too much memory."""
         appended = self.tablespace.log.bytes_appended
         if appended - self._looked_bytes >= _LOOK_BYTES or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table
-            if self._is_checkpoint_due():
+            old_bytes = self.tablespace.version_bytes()
+            if old_bytes > self.config.version_memory_bytes or self._is_checkpoint_due():
                 self._bell.ring()
 
     def _is_checkpoint_due(self) -> bool:
@@ -288,13 +291,24 @@ class Database:
                 raise
 
     def keep_house_once(self) -> None:
-        """Do what is due: idle transactions, version budget, checkpoint, a job of compaction."""
+        """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
         now_s = self.clock.monotonic()
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
-        self._enforce_version_budget()
+        self.tablespace.limit_versions(self.config.version_memory_bytes)
         if self._is_checkpoint_due():
             self.run_checkpoint()
+        if self._compact(is_within_budget=True):
+            self._bell.ring()  # look again at once: there may be more, within the budget
+        self._mark_if_idle(now_s)
+
+    def _mark_if_idle(self, now_s: float) -> None:
+        """Let the log say that it is durable, once nothing was appended for a tick."""
+        appended = self.tablespace.log.bytes_appended
+        if appended != self._idle_bytes:
+            self._idle_bytes, self._idle_since_s = appended, now_s
+        elif now_s - self._idle_since_s >= _TICK_S:
+            self.tablespace.log.mark()
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Wake the housekeeper to the time-out of a statement that cannot look at the clock."""
@@ -306,15 +320,6 @@ class Database:
         now_s = self.clock.monotonic()
         deadlines = [session.stop_if_late(now_s) for session in list(self._sessions)]
         return min((moment - now_s for moment in deadlines if moment is not None), default=_TICK_S)
-
-    def _enforce_version_budget(self) -> None:
-        kept = sum(
-            memtable.superseded_bytes
-            for item in self.tablespace.state.tables.values()
-            for memtable in (item.memtable, *item.frozen)
-        )
-        if kept > self.config.version_memory_bytes:
-            self.tablespace.registry.evict_oldest()
 
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.

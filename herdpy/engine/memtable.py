@@ -26,6 +26,40 @@ _TAIL_KEYS_MAX = 2048
 _TAIL_SHIFT = 5  # or this part of all keys, whichever is more
 _INSORT_KEYS_MAX = 8
 _VERSION_OVERHEAD_BYTES = 220
+_CELL_OVERHEAD_BYTES = 8
+_OBJECT_OVERHEAD_BYTES = 36
+
+
+def _version_bytes(row_bytes: int, cell_count: int) -> int:
+    """Return about what a version takes in memory, from the length of its encoded row.
+
+    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that everybody
+    shares; the others have an object of their own.
+    """
+    objects = min(max(row_bytes - cell_count, 0) // 2, cell_count)
+    return (
+        _VERSION_OVERHEAD_BYTES
+        + _CELL_OVERHEAD_BYTES * cell_count
+        + _OBJECT_OVERHEAD_BYTES * objects
+        + row_bytes
+    )
+
+
+class SnapshotGoneError(Exception):
+    """The memtable was given up: only snapshots that were given up themselves still have it."""
+
+
+class _GivenUp(dict[Key, Version]):
+    """The chains of a memtable that was given up: nothing can be read any more."""
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        return TRIMMED
+
+    def copy(self) -> dict[Key, Version]:
+        raise SnapshotGoneError
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class Memtable:
@@ -34,7 +68,9 @@ class Memtable:
     __slots__ = (
         "__weakref__",
         "_added",
+        "_cell_count",
         "_ordered",
+        "_superseded_count",
         "byte_count",
         "chains",
         "overlay",
@@ -46,6 +82,8 @@ class Memtable:
         self.byte_count = 0
         self.superseded_bytes = 0  # of versions that only older snapshots need
         self.overlay: tuple[int, Any, Any] | None = None  # of engine/overlay.py, one assignment
+        self._superseded_count = 0
+        self._cell_count = 0  # of a row; 0 until the first one comes
         self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
         # Two sorted lists and how many of _added they hold; replaced as one.
         self._ordered: tuple[list[Key], list[Key], int] = ([], [], 0)
@@ -62,7 +100,7 @@ class Memtable:
         older = chains.get(key)
         if older is None:
             self._added.append(key)
-            self.byte_count += row_bytes + _VERSION_OVERHEAD_BYTES
+            self.byte_count += self._size_of(row, row_bytes)
             chains[key] = (position, row, None)
             return
         if older[0] == position:
@@ -72,9 +110,10 @@ class Memtable:
         dropped = 0
         if horizon is not None:
             older, dropped = trim(older, horizon)
-        growth = (1 - dropped) * (row_bytes + _VERSION_OVERHEAD_BYTES)
+        growth = (1 - dropped) * self._size_of(row, row_bytes)
         self.byte_count += growth
         self.superseded_bytes += growth
+        self._superseded_count += 1 - dropped
         chains[key] = (position, row, older)
 
     def put_all(
@@ -86,7 +125,10 @@ class Memtable:
     ) -> None:
         """Put every change; horizon() is asked when the first key is there already."""
         chains, add = self.chains, self._added.append
-        size = row_bytes + _VERSION_OVERHEAD_BYTES
+        if not self._cell_count:
+            changes = list(changes)
+            self._cell_count = max((len(row) for _, row in changes if row is not None), default=0)
+        size = _version_bytes(row_bytes, self._cell_count)
         positions: list[int] | None = None
         is_asked = False
         for key, row in changes:
@@ -98,6 +140,41 @@ class Memtable:
                 add(key)
                 self.byte_count += size
                 chains[key] = (position, row, None)
+
+    def _size_of(self, row: Row | None, row_bytes: int) -> int:
+        return _version_bytes(row_bytes, 0 if row is None else len(row))
+
+    def trim_all(self, keys: Iterable[Key], horizon: list[int]) -> None:
+        """Drop what no snapshot of horizon can see from the chains of these keys; monitor held."""
+        chains = self.chains
+        dropped = 0
+        for key in keys:
+            version, count = trim(chains[key], horizon)
+            if count:
+                chains[key] = version
+                dropped += count
+        if dropped:
+            # What a superseded version takes, on the average.
+            share = self.superseded_bytes * dropped // max(self._superseded_count, dropped)
+            self.byte_count -= share
+            self.superseded_bytes -= share
+            self._superseded_count -= dropped
+
+    def superseded_keys(self) -> list[Key]:
+        """Return the keys with more than one version."""
+        return [
+            key
+            for key, version in self.chains.copy().items()
+            if version[2] is not None and version[2] is not TRIMMED
+        ]
+
+    def give_up(self) -> None:
+        """Let go of everything; who reads it from now on gets TRIMMED or SnapshotGoneError."""
+        self.chains = _GivenUp()
+        self._added = []
+        self._ordered = ([], [], 0)
+        self.overlay = None
+        self.byte_count = self.superseded_bytes = 0
 
     def spans(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
@@ -115,6 +192,8 @@ class Memtable:
                 stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
             if start < stop:
                 found.append((keys, start, stop))
+        if isinstance(self.chains, _GivenUp):  # looked at last, because it is set first
+            raise SnapshotGoneError
         return found
 
     def _sorted(self) -> tuple[list[Key], list[Key]]:

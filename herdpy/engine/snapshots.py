@@ -5,11 +5,11 @@ immutable object), and then narrows its registration to the State's position. No
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
+from heapq import merge, nsmallest
 from itertools import count
 from typing import TYPE_CHECKING
 
-from herdpy.engine.memtable import TRIMMED, Memtable, Span
+from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span
 from herdpy.engine.state import State, TableState
 from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import InvariantViolation, SnapshotTooOldError
@@ -65,15 +65,24 @@ class SnapshotRegistry:
         positions.add(newest)
         return sorted(position for position in positions if position <= newest)
 
-    def evict_oldest(self) -> bool:
-        """Give up the oldest snapshot; its next read fails with 72000. False when there is none."""
+    def evict_oldest(self, newest: int, count: int = 1) -> int:
+        """Give up to `count` of the oldest snapshots before position `newest`; return how many.
+
+        Their next read of a version that is given up fails with 72000.
+        """
         items = [
-            (position, token) for token, position in self._positions.copy().items() if position
+            (position, token)
+            for token, position in self._positions.copy().items()
+            if 0 < position < newest
         ]
-        if not items:
-            return False
-        self._positions.pop(min(items)[1], None)
-        return True
+        oldest = nsmallest(count, items)
+        for _, token in oldest:
+            self._positions.pop(token, None)
+        return len(oldest)
+
+    def has_before(self, token: int) -> bool:
+        """Return whether anybody is registered by an older token."""
+        return any(other < token for other in self._positions.copy())
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -216,9 +225,12 @@ class TableSnapshot:
         Nothing is copied for a long range: a cursor that is not read costs a few hundred bytes.
         """
         spans: list[Span] = []
-        for memtable in self._memtables:
-            if memtable.chains:
-                spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
+        try:
+            for memtable in self._memtables:
+                if memtable.chains:
+                    spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
+        except SnapshotGoneError:
+            raise _too_old() from None
         if self._own:
             own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
             own.sort()
@@ -297,8 +309,11 @@ class TableSnapshot:
             if cached is not None and cached[0] == self._position and cached[1] is self._pages:
                 return cached[2]
         keys: set[Key] = set(self._own.copy()) if self._own else set()
-        for memtable in self._memtables:
-            keys.update(memtable.chains.copy())
+        try:
+            for memtable in self._memtables:
+                keys.update(memtable.chains.copy())
+        except SnapshotGoneError:
+            raise _too_old() from None
         overlay = make(self, list(keys), self._pages)
         if not own and self._memtables:
             self._memtables[0].overlay = (self._position, self._pages, overlay)

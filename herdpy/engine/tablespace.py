@@ -8,6 +8,7 @@ completes the Tickets. An interrupt at any point leaves an Entry that the next o
 monitor carries to its end, so a statement happens wholly or not at all.
 """
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.faults import stopped_error
 from herdpy.engine.locks import LockTable
+from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
 from herdpy.engine.state import State
 from herdpy.engine.table import Applier
@@ -27,6 +29,7 @@ from herdpy.log.syncer import Syncer
 from herdpy.model.lsn import Lsn
 
 _HORIZON_COMMITS_MAX = 64
+_TRIM_KEYS_MAX = 1000
 
 
 class Entry:
@@ -69,6 +72,8 @@ class Tablespace:
         self._incoming: Entry | None = None
         self._queue: deque[Entry] = deque()
         self._cached_horizon: tuple[int, list[int]] | None = None
+        self._retired: list[tuple[weakref.ref[Memtable], int]] = []
+        """Memtables that went into pages, with the first snapshot token that cannot have them."""
 
     def start(self, syncer: Syncer) -> None:
         self.syncer = syncer
@@ -97,6 +102,60 @@ class Tablespace:
         horizon = self.registry.horizon(position)
         self._cached_horizon = (position, horizon) if horizon is not None else None
         return horizon
+
+    # --- versions: take the monitor themselves -------------------------------------------------
+
+    def retire(self, memtables: Sequence[Memtable]) -> None:
+        """Note memtables that the State does not have any more. Monitor held, State replaced."""
+        token = self.registry.new_token()
+        self._retired = [item for item in self._retired if item[0]() is not None]
+        self._retired += [(weakref.ref(memtable), token) for memtable in memtables]
+
+    def version_bytes(self) -> int:
+        """Return about how much memory goes to versions that no new snapshot needs; any thread."""
+        current = sum(
+            memtable.superseded_bytes
+            for item in self.state.tables.values()
+            for memtable in (item.memtable, *item.frozen)
+        )
+        held = [reference() for reference, _ in self._retired]
+        return current + sum(memtable.byte_count for memtable in held if memtable is not None)
+
+    def limit_versions(self, bytes_max: int) -> None:
+        """Give up versions, and the oldest snapshots that need them, until they fit."""
+        count = 1
+        while self.version_bytes() > bytes_max:
+            if not self._trim_versions():
+                return
+            self._give_up_retired()
+            if self.version_bytes() <= bytes_max:
+                return
+            if not self.registry.evict_oldest(self.state.position, count):
+                return
+            count *= 2
+
+    def _trim_versions(self) -> bool:
+        """Drop the versions that no snapshot needs; holds the monitor for a moment at a time.
+
+        False: a reader was entering, so nobody knows what it needs; try again later.
+        """
+        for table in self.state.tables.values():
+            for memtable in (table.memtable, *table.frozen):
+                keys = memtable.superseded_keys() if memtable.superseded_bytes else []
+                for start in range(0, len(keys), _TRIM_KEYS_MAX):
+                    with self.monitor:
+                        self.enter()
+                        horizon = self.registry.horizon(self.applier.state.position)
+                        if horizon is None:
+                            return False
+                        memtable.trim_all(keys[start : start + _TRIM_KEYS_MAX], horizon)
+        return True
+
+    def _give_up_retired(self) -> None:
+        for reference, token in self._retired:
+            memtable = reference()
+            if memtable is not None and not self.registry.has_before(token):
+                memtable.give_up()
 
     # --- writing: monitor held by the caller ---------------------------------------------------
 
