@@ -329,8 +329,12 @@ class Manifest:
         if disk.exists(path):
             raise InvariantViolation(f"manifest {path} exists already")
         tail = _write_new(disk, path, ManifestState(log_id))
-        disk.rename(f"{path}.new", path)
-        disk.sync_directory(_parent(path))
+        try:
+            disk.rename(f"{path}.new", path)
+            disk.sync_directory(_parent(path))
+        except BaseException:
+            tail.file.close()
+            raise
         return cls(disk, path, tail)
 
     @classmethod

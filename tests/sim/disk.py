@@ -609,9 +609,11 @@ class SimulatedDisk:
             self._owners[path] = owner
         try:
             file = self.open(path, create=True)
-            file.truncate(0)
-            file.write_at(0, owner.encode())
-            file.close()
+            try:
+                file.truncate(0)
+                file.write_at(0, owner.encode())
+            finally:
+                file.close()
         except BaseException:
             del self._owners[path]
             raise
