@@ -5,10 +5,11 @@ the statement (conn.cancel) and the shell goes on. One Shell belongs to the main
 """
 
 import difflib
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +20,7 @@ from herdpy.driver.box import count_text, make_table
 from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import describe
-from herdpy.errors import Error, ProgrammingError
+from herdpy.errors import Error, ProgrammingError, QueryCanceledError
 from herdpy.model import types
 from herdpy.model.schema import Table
 from herdpy.sql.script import Piece, is_complete, split_statements
@@ -56,6 +57,7 @@ class Shell:
         self.rows_max = ROWS_SHOWN_MAX
         self.has_timer = has_timer
         self.is_quitting = False
+        self._is_cancelled = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="herdpy-shell")
 
     def close(self) -> None:
@@ -113,18 +115,22 @@ class Shell:
     def run_statement(self, text: str, where: str = "") -> bool:
         """Run one statement and write its result; return False when it failed or was cancelled."""
         begun_s = time.perf_counter()
+        self._is_cancelled = False
+        # No KeyboardInterrupt from here on: raised between two lines it would lose the statement.
+        before = signal.signal(signal.SIGINT, self._on_interrupt)
         cursor = self.connection.cursor()
         try:
             self._call(lambda: cursor.execute(text))
             footer = self._write_result(cursor, text)
-        except KeyboardInterrupt:
-            self.errors.print("cancelled", style="yellow")
-            return False
         except Error as error:
-            print_error(self.errors, error, text, where)
+            if self._is_cancelled:
+                self.errors.print("cancelled", style="yellow")
+            else:
+                print_error(self.errors, error, text, where)
             return False
         finally:
             cursor.close()
+            signal.signal(signal.SIGINT, before)
         if self.has_timer:
             took = f"{(time.perf_counter() - begun_s) * 1000:,.1f} ms"
             footer = f"{footer} · {took}" if footer else took
@@ -148,27 +154,20 @@ class Shell:
         return f"{count_text(cursor.rowcount)} {verb}" if verb else "ok"
 
     def _call(self, function: Callable[[], T]) -> T:
-        """Run a function in the statement thread.
-
-        Ctrl-C meanwhile cancels the statement; KeyboardInterrupt is raised when it has ended.
-        """
+        """Run a function in the statement thread, and cancel it when Ctrl-C was pressed."""
         future: Future[T] = self._thread.submit(function)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self.connection.cancel()
-            self._join(future)
-            raise
-
-    def _join(self, future: "Future[Any]") -> None:
-        """Wait until a cancelled call has ended, however often Ctrl-C is pressed."""
         while not future.done():
-            try:
-                wait([future], timeout=_CANCEL_AGAIN_S)
-                # The first cancel is lost when it comes before the statement has begun.
+            wait([future], timeout=_CANCEL_AGAIN_S)
+            if self._is_cancelled:  # a cancel before the statement has begun is lost
                 self.connection.cancel()
-            except KeyboardInterrupt:
-                pass
+        if self._is_cancelled:
+            future.exception()
+            raise QueryCanceledError("the statement was cancelled")
+        return future.result()
+
+    def _on_interrupt(self, _signal: int, _frame: object) -> None:
+        self._is_cancelled = True
+        self.connection.cancel()
 
     # --- commands --------------------------------------------------------------------------------
 

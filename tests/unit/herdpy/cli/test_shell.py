@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 from rich.console import Console
@@ -191,16 +192,34 @@ def test_timer(desk: Desk) -> None:
     assert out.endswith(" ms")
 
 
-def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interrupt comes where the main thread waits for the statement."""
-    from concurrent.futures import Future
+def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk) -> None:
+    """The signal comes while the shell waits for the rows of a statement."""
+    connection = desk.shell.connection
 
-    def interrupted(future: "Future[object]", timeout: float | None = None) -> object:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Future, "result", interrupted)
-    is_well, _, err = desk.run("SELECT 1;")
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    stream = desk.shell.console.file
+    desk.shell.console.file = InterruptingFile(interrupt)
+    is_well, _, err = desk.run(".mode csv\nSELECT 1;")
     assert not is_well
     assert err == "cancelled\n"
+    desk.shell.console.file = stream
+    assert not connection.in_transaction
     assert desk.run("SELECT 1;")[0]
+
+
+class InterruptingFile(io.StringIO):
+    """Presses Ctrl-C at the first thing that is written, the heading of the columns."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        super().__init__()
+        self._interrupt: Callable[[], None] | None = interrupt
+
+    def write(self, text: str) -> int:
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            interrupt()
+        return super().write(text)
