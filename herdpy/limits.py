@@ -21,7 +21,8 @@ key_bytes_max = 8 * 1024
 # SQL text and trees.
 statement_bytes_max = 16 * 1024 * 1024
 statement_tokens_max = 4_000_000
-statement_depth_max = 200
+# sqlglot reads by recursion: deeper statements do not always fit on Python's default stack.
+statement_depth_max = 32
 parameters_max = 65_535
 identifier_bytes_max = 63
 columns_max = 1_600

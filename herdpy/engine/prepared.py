@@ -29,6 +29,7 @@ from herdpy.model.types import Physical, Row, SqlType
 from herdpy.sql.compile import compile_sql, parameter_kinds, parameter_types
 from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.interfaces import Catalog
+from herdpy.sql.parse import too_deep
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
@@ -74,7 +75,10 @@ class Prepared:
         self.compiled = compiled
         self.version = version
         self.slots = compiled.slots
-        self.plan: Plan = plan_statement(compiled.statement)
+        try:
+            self.plan: Plan = plan_statement(compiled.statement)
+        except RecursionError as error:
+            raise too_deep() from error
         self.is_write = isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan))
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
@@ -96,7 +100,11 @@ class Prepared:
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         function = self._cache.get(name)
         if function is None:
-            function = self._cache.setdefault(name, make())
+            try:
+                function = self._cache.setdefault(name, make())
+            except (RecursionError, SyntaxError, MemoryError) as error:
+                # Python's compiler refuses deep nesting with any of the three.
+                raise too_deep() from error
         return function
 
     @property
