@@ -93,7 +93,7 @@ class Tour:
                 self._ask(connection, number, question)
             connection.execute(writer.CREATE_TEXT)
         acknowledged = self._kill_a_writer()
-        has_passed = self._prove(acknowledged)
+        has_passed = self.prove(acknowledged)
         self._show_directory()
         total_s = time.perf_counter() - self._begun_s
         shell = f"herdpy shell {self._directory}"
@@ -209,7 +209,7 @@ class Tour:
         )
         return acknowledged
 
-    def _prove(self, acknowledged: dict[int, list[int]]) -> bool:
+    def prove(self, acknowledged: dict[int, list[int]]) -> bool:
         """Open the directory again and compare what is there with what was acknowledged."""
         begun_s = time.perf_counter()
         with connect(str(self._directory), autocommit=True) as connection:
@@ -240,7 +240,9 @@ class Tour:
             column.justify = "right"
         console = self._console
         console.print(table)
-        expected = self._flights_max or len(read_frame(TABLES[-1]))
+        expected = self._flights_max
+        if expected is None:
+            expected = len(read_frame(TABLES[-1]))
         total = sum(map(len, acknowledged.values()))
         has_passed = not (lost or halves or unasked) and flights == expected and total > 0
         console.print(
