@@ -8,7 +8,7 @@ user may tune is in config.py.
 record_bytes_max = 2 * 1024 * 1024
 frame_bytes_max = 4 * 1024 * 1024
 wire_frame_bytes_max = 5 * 1024 * 1024
-row_bytes_max = 1024 * 1024
+row_bytes_max = 1024 * 1024 - 4096  # an UPDATE logs two rows, before and after, in one record
 frame_overhead_bytes_max = 64 * 1024
 
 # Pages.
@@ -34,8 +34,8 @@ row_locks_max = 1_000_000
 decimal_precision_max = 38
 varchar_length_max = 10_485_760
 
-if not row_bytes_max < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
-    raise AssertionError("limits: row < record <= frame - overhead does not hold")
+if not 2 * row_bytes_max + 1024 < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
+    raise AssertionError("limits: 2 rows < record <= frame - overhead does not hold")
 if not frame_bytes_max <= wire_frame_bytes_max:
     raise AssertionError("limits: frame <= wire frame does not hold")
 if not row_bytes_max < page_bytes_max:

@@ -14,9 +14,15 @@ from herdpy.engine.locks import Mode
 from herdpy.engine.snapshots import TableSnapshot
 from herdpy.engine.tablespace import Entry, Tablespace
 from herdpy.engine.transactions import Transaction
-from herdpy.errors import IntegrityError, MemoryLimitError, ProgrammingError
-from herdpy.limits import row_locks_max
-from herdpy.log.record import Commit, Record, Reserve, Rows, encode, encode_rows
+from herdpy.errors import (
+    IntegrityError,
+    InvariantViolation,
+    MemoryLimitError,
+    OperationalError,
+    ProgrammingError,
+)
+from herdpy.limits import row_bytes_max, row_locks_max
+from herdpy.log.record import Commit, Record, Reserve, Rows, TransactionId, encode, encode_rows
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -155,11 +161,11 @@ class Write:
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
         if transaction.is_autocommit and not transaction.catalog_changes:
-            rows, parts = encode_rows(table, tx, statement, inserts, updates)
+            rows, parts = _encode_rows(table, tx, statement, inserts, updates)
         if rows is None or len(parts) != 1:
             before = [*tablespace.begin_records(transaction), *before]
             tx = transaction.id
-            rows, parts = encode_rows(table, tx, statement, inserts, updates)
+            rows, parts = _encode_rows(table, tx, statement, inserts, updates)
             if transaction.is_autocommit and tx is not None:
                 after = [Commit(tx=tx, token=None)]
         size = sum(map(len, parts)) * 3 + 300 * (len(inserts) + len(updates))
@@ -223,6 +229,41 @@ def _move(table: Table, effects: "dict[Key, Change]", key: Key, row: Row) -> Non
     if there is not None and there[1] is not None:
         raise duplicate_key(table, key)
     effects[key] = (there[0] if there is not None else None, row)
+
+
+def _encode_rows(
+    table: Table,
+    tx: TransactionId | None,
+    statement: int,
+    inserts: Sequence[Row],
+    updates: Sequence[Change],
+) -> tuple[Rows, tuple[bytes, ...]]:
+    """Return the record and its parts; 54000 for a row that is too long."""
+    try:
+        rows, parts = encode_rows(table, tx, statement, inserts, updates)
+    except InvariantViolation:
+        _check_row_bytes(table, inserts, updates)  # else one of several may be it
+        raise
+    if sum(map(len, parts)) > row_bytes_max:
+        _check_row_bytes(table, inserts, updates)
+    return rows, parts
+
+
+_CELL_BYTES_MAX = 18  # what a value takes in a record, beside the bytes of a text
+
+
+def _check_row_bytes(table: Table, inserts: Sequence[Row], updates: Sequence[Change]) -> None:
+    for row in (*inserts, *(new for _, new in updates if new is not None)):
+        texts = (value for value in row if isinstance(value, str | bytes))
+        byte_count = sum(len(v.encode() if isinstance(v, str) else v) for v in texts)
+        byte_count += _CELL_BYTES_MAX * len(row)
+        if byte_count > row_bytes_max:
+            raise OperationalError(
+                f'a row of table "{table.name}" takes about {byte_count} bytes, expected at most '
+                f"{row_bytes_max}",
+                sqlstate="54000",
+                hint="Split long values over several rows, or keep them in files.",
+            )
 
 
 def _check_repeats(table: Table, changes: Sequence[Change]) -> None:
