@@ -5,7 +5,7 @@ for. It answers None for whatever it was not made for, and the caller takes the 
 gives the same result or the error that explains; so a shortcut decides nothing about types.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.memtable import TRIMMED
@@ -147,8 +147,9 @@ if version is None:
             while version is not None and version[0] > position: version = version[2]
             if version is not None: break
         else:
-            r = table.pages.get(key)
-            return [] if r is None else [{found}]
+            place = table.pages.locate(key)
+            if place is None: return []
+            {from_page}
     if version is TRIMMED: return None
 r = version[1]
 return [] if r is None else [{found}]"""
@@ -187,15 +188,25 @@ def compile_point_read(
     source.lines.append(f"key = ({', '.join(names)},)")
     types_out = [table.columns[ordinal].type for ordinal in outputs]
     converters = [output_converter(sql_type) for sql_type in types_out]
-    if outputs == list(range(len(table.columns))) and not any(converters):
-        found = "r"
-    else:
-        parts = [
-            f"r[{i}]"
-            if convert is None
-            else f"None if r[{i}] is None else {source.name(convert)}(r[{i}])"
-            for i, convert in zip(outputs, converters, strict=True)
-        ]
-        found = f"({', '.join(parts)},)"
-    source.lines += _LOOKUP.format(table_id=table.id, found=found).splitlines()
+    is_whole = outputs == list(range(len(table.columns)))
+    get = "row(place[1])" if is_whole else f"cells(place[1], {source.name(tuple(outputs))})"
+    from_row = from_cells = "r"
+    if any(converters) or not is_whole:
+        from_row = _logical(source, outputs, converters)
+    if any(converters):
+        from_cells = _logical(source, range(len(outputs)), converters)
+    from_page = f"r = place[0].page.{get}; return [{from_cells}]"
+    text = _LOOKUP.format(table_id=table.id, found=from_row, from_page=from_page)
+    source.lines += text.splitlines()
     return source.function("p, state, own, statement")
+
+
+def _logical(source: _Source, places: Iterable[int], converters: Sequence[Any]) -> str:
+    """Return source of the tuple of logical values of `r`; a converter of None changes nothing."""
+    parts = [
+        f"r[{place}]"
+        if convert is None
+        else f"None if r[{place}] is None else {source.name(convert)}(r[{place}])"
+        for place, convert in zip(places, converters, strict=True)
+    ]
+    return f"({', '.join(parts)},)"

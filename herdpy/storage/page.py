@@ -59,6 +59,7 @@ _MAGIC = b"HDPG"
 _VERSION = 1
 _PRELUDE = Struct("<4sHHIII")
 _PRELUDE_BYTES = 24
+_COLUMN_CHOICES_MAX = 16
 _COLUMN_OVERHEAD_BYTES = 512
 """More than a column's share of header, zones and padding; see split_rows."""
 
@@ -263,6 +264,7 @@ class Page:
 
     __slots__ = (
         "_area",
+        "_chosen_cells",
         "_columns",
         "_expected_rows",
         "_finder",
@@ -301,6 +303,7 @@ class Page:
         self._readers: list[Reader | None] = [None] * len(table.columns)
         self._row_cells: tuple[Cells, tuple[Any, ...]] | None = None
         self._key_cells: tuple[Cells, tuple[Any, ...]] | None = None
+        self._chosen_cells: dict[tuple[int, ...], tuple[Cells, tuple[Any, ...]]] = {}
         self._finder: Callable[[Key], int] | None = None
 
     @property
@@ -321,6 +324,15 @@ class Page:
         if cells is None:
             cells = compile_cells([self._reader(i) for i in range(len(self._readers))])
             self._row_cells = cells
+        return cells[0](cells[1], index)
+
+    def cells(self, index: int, ordinals: tuple[int, ...]) -> Row:
+        """Return some columns of one row; the others are not touched."""
+        cells = self._chosen_cells.get(ordinals)
+        if cells is None:
+            cells = compile_cells([self._reader(ordinal) for ordinal in ordinals])
+            if len(self._chosen_cells) < _COLUMN_CHOICES_MAX:
+                self._chosen_cells[ordinals] = cells
         return cells[0](cells[1], index)
 
     def rows(self, start: int, stop: int) -> list[Row]:

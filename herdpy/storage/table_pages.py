@@ -178,7 +178,7 @@ class TablePages:
             if position >= 0 and key <= level.highs[position]:
                 entry = level.entries[position]
                 index = entry.page.find(key)
-                if index >= 0 and not entry.is_dead(index):
+                if index >= 0 and (entry.dead is None or not entry.is_dead(index)):
                     return entry, index
         return None
 
