@@ -17,6 +17,7 @@ from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
+from herdpy.engine.snapshots import PlanIsStaleError
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
     DeadlockError,
@@ -27,6 +28,7 @@ from herdpy.errors import (
     ProgrammingError,
     SerializationError,
 )
+from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import Durability
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Physical
@@ -142,11 +144,12 @@ class Session:
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
-        return self._guarded(lambda: self._execute(text, parameters))
+        return self._planned(lambda: self._execute(text, parameters))
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
-        return self._guarded(lambda: self._execute_many(text, rows))
+        items = list(rows)
+        return self._planned(lambda: self._execute_many(text, items))
 
     def begin(self, durability: str | None = None) -> None:
         self._guarded(lambda: self._begin(durability))
@@ -181,6 +184,17 @@ class Session:
             finally:
                 self._end_transaction()
                 self._database.forget_session(self)
+
+    def _planned(self, body: Callable[[], T]) -> T:
+        """Run a statement, again if its tables were dropped between planning and reading."""
+        attempts = 0
+        while True:
+            try:
+                return self._guarded(body)
+            except PlanIsStaleError:  # it has had no effect
+                attempts += 1
+                if attempts >= statement_restarts_max:
+                    raise
 
     def _guarded(self, body: Callable[[], T]) -> T:
         with self._mutex:
@@ -381,8 +395,7 @@ class Session:
             )
         raise InternalError(f"no way to run {plan.__class__.__name__}")
 
-    def _execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
-        items = list(rows)
+    def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:
             return Result(row_count=0)
         prepared = self._prepare(text, items[0])

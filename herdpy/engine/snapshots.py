@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span
 from herdpy.engine.state import State, TableState
 from herdpy.engine.transactions import OwnVersion
-from herdpy.errors import InvariantViolation, SnapshotTooOldError
+from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 _OVERLAY_KEYS_COPIED = 256
+
+
+class PlanIsStaleError(ProgrammingError):
+    """A statement planned for a table met a snapshot without it: it is planned and run again."""
 
 
 class SnapshotRegistry:
@@ -91,7 +95,7 @@ class SnapshotRegistry:
 class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
-    __slots__ = ("_registry", "_token", "_writes", "state", "statement")
+    __slots__ = ("_catalog_changes", "_registry", "_token", "_writes", "state", "statement")
 
     def __init__(
         self,
@@ -105,10 +109,18 @@ class Snapshot:
         self.state = read_state()
         registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
+        self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self.statement = transaction.statement if transaction is not None else 0
 
     def source(self, table: Table) -> "TableSnapshot":
+        """Return the table's rows. PlanIsStaleError: this snapshot does not have the table."""
         table_state = self.state.tables.get(table.id)
+        if table_state is None and table not in self._catalog_changes.values():
+            raise PlanIsStaleError(
+                f'table "{table.name}" was dropped, or made anew, before the statement read it',
+                sqlstate="42P01",
+                hint="Run the statement again.",
+            )
         own = self._writes.get(table.id) if self._writes is not None else None
         return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
 
@@ -117,6 +129,7 @@ class Snapshot:
         layer = Snapshot(self._registry, lambda: self.state, None)
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
+        layer._catalog_changes = self._catalog_changes
         layer.statement = self.statement
         return layer, own
 
