@@ -248,7 +248,7 @@ class TableSnapshot:
             own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
             own.sort()
             spans.append((own, 0, len(own)))
-        if sum(stop - start for _, start, stop in spans) <= _OVERLAY_KEYS_COPIED:
+        if len(spans) > 1 and sum(stop - start for _, start, stop in spans) <= _OVERLAY_KEYS_COPIED:
             copied = [key for keys, start, stop in spans for key in keys[start:stop]]
             copied.sort(reverse=reverse)
             return iter(copied)
