@@ -72,10 +72,9 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
         node = node.this
     binder = BINDERS.get(type(node))
     if binder is None:
-        what = node.sql_name() if isinstance(node, exp.Func) else node.key
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
-            raise scope.context.error("42883", f"function {what.lower()} does not exist", node)
-        raise scope.context.error("0A000", f"expression {what} is not supported", node)
+            return BINDERS[exp.Func](node, scope)
+        raise scope.context.error("0A000", f"expression {node.key} is not supported", node)
     return binder(node, scope)
 
 

@@ -1,11 +1,13 @@
 """Calls of functions: sqlglot's many classes to names, and names to overloads of functions.py."""
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
@@ -111,6 +113,18 @@ def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -
     return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
+def written_name(node: exp.Func, scope: Scope) -> str:
+    """Return the name of an unknown function as it was written; sqlglot has names of its own."""
+    known = {*FUNCTIONS, *SPECIAL, *BY_SPELLING, *_SPECIAL_NAMES.values()}
+    tokens = scope.context.scanned.tokens
+    for token, following in itertools.pairwise(tokens):
+        word = token.text.lower()
+        is_called = following.token_type is TokenType.L_PAREN and word.isidentifier()
+        if is_called and token.token_type is TokenType.VAR and word not in known:
+            return word
+    return node.sql_name().lower()
+
+
 def call(
     name: str, arguments: list[tree.Expression], node: exp.Expr, scope: Scope
 ) -> tree.Expression:
@@ -155,7 +169,10 @@ def _bind_anonymous(node: Any, scope: Scope) -> tree.Expression:
     if name == "row":
         raise scope.context.error("0A000", "rows as values are not supported", node)
     if name == "pg_typeof" and len(node.expressions) == 1:
-        kind = bind_open(node.expressions[0], scope).type
+        operand = bind_open(node.expressions[0], scope)
+        if any(isinstance(p, (tree.Aggregate, tree.Window)) for p in tree.walk(operand)):
+            raise scope.context.error("0A000", "pg_typeof of an aggregate", node)
+        kind = operand.type
         shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]
         return tree.Literal(TEXT, shown)
     if name not in FUNCTIONS:
@@ -243,6 +260,8 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
     if operand.type.kind is not Kind.DECIMAL:
         error = unknown_function(name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, integer")
         raise error
+    if digits.type.kind not in (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN):
+        raise unknown_function(name, node, scope, f"numeric, {_TYPE_NAMES[digits.type.kind]}")
     if not isinstance(digits, tree.Literal) or not isinstance(digits.value, int):
         raise scope.context.error("0A000", f"{name}: the number of digits must be constant", node)
     precision, scale = operand.type.precision or decimal_precision_max, operand.type.scale or 0
@@ -369,6 +388,10 @@ def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
     return tree.Literal(SqlType(Kind.INTERVAL), value)
 
 
+def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
+    raise unknown_function(written_name(node, scope), node, scope)
+
+
 _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     **dict.fromkeys(_CLASSES, _bind_class),
     exp.Anonymous: _bind_anonymous,
@@ -386,5 +409,6 @@ _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.DateTrunc: _bind_date_trunc,
     exp.Extract: _bind_extract,
     exp.Interval: _bind_interval,
+    exp.Func: _bind_unknown,
 }
 BINDERS.update(_BINDERS)

@@ -116,8 +116,7 @@ def _unended(text: str) -> int:
             match.start()
             for match in _LEXEMES.finditer(text)
             if match[0] in ("'", '"')
-            or (text.startswith(("/*", "$$"), match.start())
-            and len(match[0]) == 1)
+            or (text.startswith(("/*", "$$"), match.start()) and len(match[0]) == 1)
         ),
         0,
     )

@@ -1,0 +1,131 @@
+"""The closed list of what differs from PostgreSQL: docs/reference/sql.md, each line with a test."""
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+from herdpy.sql.functions import FUNCTIONS, SPECIAL
+from tests.style.test_layers import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "sql.md"
+
+# Sentence of the page: statements, each with its rows or its SQLSTATE.
+DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
+    "A failed statement is undone alone; its transaction goes on (but for 40001 and 40P01).": [
+        ("BEGIN", None), ("SELECT 1 / 0", "22012"), ("SELECT 2", [(2,)]), ("COMMIT", None),
+    ],
+    "sum of INTEGER and BIGINT is BIGINT, 22003 beyond; PostgreSQL's sum(bigint) is numeric.": [
+        ("SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) AS v (x)", "22003"),
+    ],
+    "A quotient of DECIMALs and avg have the scale max(16, those of the operands), 22003 beyond 38"
+    " digits; PostgreSQL's scale depends on the values.": [
+        ("SELECT 1.0 / 3", [(Decimal("0.3333333333333333"),)]),
+        ("SELECT avg(x) FROM (VALUES (1), (2)) AS v (x)", [(Decimal("1.5000000000000000"),)]),
+    ],
+    "DECIMAL has at most 38 digits; numeric without digits is refused where it would need a guess,"
+    " and there is no numeric NaN.": [
+        ("CREATE TABLE x (a NUMERIC)", "0A000"),
+        ("SELECT CAST(1.5::float8 AS numeric)", "0A000"),
+        ("SELECT 'NaN'::numeric(5,2)", "22P02"),
+    ],
+    "sqrt, exp, ln, log, power, stddev and variance compute in DOUBLE, of DECIMALs too; there is no"
+    " log(b, x).": [
+        ("SELECT sqrt(2.0)", [(math.sqrt(2),)]),
+        ("SELECT stddev(x) FROM (VALUES (1), (3)) AS v (x)", [(math.sqrt(2),)]),
+        ("SELECT log(2.0, 8.0)", "42883"),
+    ],
+    "DOUBLE arithmetic that overflows gives Infinity instead of 22003, and NaN / 0 is 22012.": [
+        ("SELECT 1e308::float8 * 10", [(math.inf,)]),
+        ("SELECT 'NaN'::float8 / 0", "22012"),
+    ],
+    "date_part is DECIMAL, as extract is.": [
+        ("SELECT date_part('year', DATE '2020-01-02')", [(Decimal(2020),)]),
+    ],
+    "Dates and timestamps are of the years 1 to 9999, written as 2024-01-31 and"
+    " 2024-01-31 23:59:58.123456; other forms are 22007.": [
+        ("SELECT '20240131'::date", "22007"),
+        ("SELECT 'infinity'::timestamp", "22007"),
+        ("SELECT DATE '9999-12-31' + 1", "22008"),
+    ],
+    "now() and its like are TIMESTAMP in UTC; there is no time zone.": [
+        ("SELECT pg_typeof(now())", [("timestamp without time zone",)]),
+    ],
+    "An interval is no result and no column; it is added to dates, and extract(epoch) reads it.": [
+        ("SELECT INTERVAL '1 day'", "0A000"),
+        ("SELECT extract(epoch FROM TIMESTAMP '2020-01-02' - TIMESTAMP '2020-01-01')",
+         [(Decimal(86400),)]),
+    ],
+    "Text compares by code point, as with the collation C; upper and lower know all of Unicode.": [
+        ("SELECT 'a' > 'Z', upper('é')", [(True, "É")]),
+    ],
+    "A LIKE pattern that ends in its escape character is 22025 even where no row reaches the end;"
+    " ESCAPE takes a constant.": [
+        ("SELECT 'x' LIKE 'a\\'", "22025"),
+        ("SELECT 'x' LIKE 'a' ESCAPE lower('A')", "42601"),
+    ],
+    "Comparisons chain from the left: 1 < 2 = true is (1 < 2) = true.": [
+        ("SELECT 1 < 2 = true", [(True,)]),
+    ],
+    "LIMIT 1, 2 and ifnull are read as some other dialects do.": [
+        ("SELECT ifnull(NULL, 2)", [(2,)]),
+        ("SELECT a FROM (VALUES (1), (2), (3)) AS v (a) ORDER BY a LIMIT 1, 1", [(2,)]),
+    ],
+    "GROUP BY with a subquery matches no expression of the select list.": [
+        ("SELECT a IN (SELECT b FROM (VALUES (1)) AS w (b)) FROM (VALUES (1)) AS v (a)"
+         " GROUP BY a IN (SELECT b FROM (VALUES (1)) AS w (b))", "42803"),
+    ],
+    "Refused with 0A000: an aggregate over columns of an outer query alone, DISTINCT in a window,"
+    " RANGE offsets but for whole numbers, a separator of string_agg that is no constant.": [
+        ("SELECT (SELECT max(v.a)) FROM (VALUES (1)) AS v (a)", "0A000"),
+        ("SELECT count(DISTINCT a) OVER () FROM (VALUES (1)) AS v (a)", "0A000"),
+        ("SELECT sum(a) OVER (ORDER BY a RANGE 1.5 PRECEDING) FROM (VALUES (1.5)) AS v (a)",
+         "0A000"),
+        ("SELECT string_agg(a, a) FROM (VALUES ('x')) AS v (a)", "0A000"),
+    ],
+    "round(x, n) and trunc(x, n) need a constant n.": [
+        ("SELECT round(1.25, a) FROM (VALUES (1)) AS v (a)", "0A000"),
+    ],
+    "Statements are nested at most 32 deep (54001).": [
+        (f"SELECT {'(' * 33}1{')' * 33}", "54001"),
+    ],
+    "A table has at least one column.": [
+        ("CREATE TABLE x ()", "54011"),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    connection = herdpy.connect(":memory:", autocommit=True)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("sentence", DEVIATIONS)
+def test_deviation(connection: Connection, sentence: str) -> None:
+    for text, expected in DEVIATIONS[sentence]:
+        if isinstance(expected, str):
+            with pytest.raises(herdpy.Error) as caught:
+                connection.execute(text).fetchall()
+            assert caught.value.sqlstate == expected, text
+        else:
+            cursor = connection.execute(text)
+            if expected is not None:
+                assert cursor.fetchall() == expected, text
+
+
+def test_the_page_lists_exactly_these() -> None:
+    section = PAGE.read_text().split("## What differs from PostgreSQL\n")[1].split("\n## ")[0]
+    listed = [item.replace("\n  ", " ").strip() for item in section.split("\n- ")[1:]]
+    assert listed == [sentence.replace("\n", " ") for sentence in DEVIATIONS]
+
+
+def test_the_page_lists_every_function() -> None:
+    page = PAGE.read_text()
+    for name in (*FUNCTIONS, *SPECIAL):
+        assert f"`{name}" in page, name
