@@ -363,15 +363,16 @@ class _PlanPrinter:
         used = len(duck.ordinals) if duck is not None else visible
         text = f"Scan of {_table_text(ref)}: {used} of {visible} columns, "
         text += self._pages_text(source, len(entries), kept)
-        if ranges and entries:
+        self._add(depth, text)
+        if kept < len(entries):
             pruned_by = {item.ordinal for item in ranges}
             conjuncts = [
                 f"{name_text(columns[ordinal].name)} {operator} {self._printer.text(constant)}"
                 for ordinal, operator, constant in tests
                 if ordinal in pruned_by
             ]
-            text += f" ({len(entries) - kept:,} left out by {' AND '.join(conjuncts)})"
-        self._add(depth, text)
+            left_out = len(entries) - kept
+            self._add(depth + 1, f"Zone maps leave out {left_out:,}: {' AND '.join(conjuncts)}")
 
 
 def _slot_text(slot: Slot) -> str:

@@ -284,7 +284,7 @@ _PROOF_COLUMNS = (
 
 def path_lines(plan: list[str]) -> list[str]:
     """Return the path of an EXPLAIN, and behind it each step that reaches rows of a table."""
-    reads = ("Point lookup", "Key range", "Full scan", "Scan of")
+    reads = ("Point lookup", "Key range", "Full scan", "Scan of", "Zone maps")
     steps = [line.strip() for line in plan]
     return [steps[0].lower(), *(step for step in steps[1:] if step.startswith(reads))]
 

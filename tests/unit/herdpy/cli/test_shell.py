@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,9 @@ import pytest
 from rich.console import Console
 
 import herdpy
+from herdpy.cli.prompt import is_ready, prompt_text
 from herdpy.cli.shell import Shell
+from tests.style.test_layers import ROOT
 
 
 class Desk:
@@ -223,3 +226,26 @@ class InterruptingFile(io.StringIO):
         if interrupt is not None:
             interrupt()
         return super().write(text)
+
+
+def test_the_session_in_the_examples_is_real() -> None:
+    session = (ROOT / "examples" / "shell_session.txt").read_text()
+    out = io.StringIO()
+    with herdpy.connect(autocommit=True) as connection:
+        console = Console(file=out, width=80)
+        shell = Shell(connection, console, console)
+        text = ""
+        for line in session.splitlines():
+            match = re.match(r"(?:herdpy\*?| +…)> (.*)", line)
+            if match is None:
+                continue
+            prompt = prompt_text(shell)
+            out.write(f"{'…> ':>{len(prompt)}}" if text else prompt)
+            out.write(f"{match[1]}\n")
+            text = f"{text}\n{match[1]}" if text else match[1]
+            if is_ready(text):
+                shell.run_input(text)
+                text = ""
+        shell.close()
+    shown = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    assert shown == session.rstrip("\n")
