@@ -11,6 +11,7 @@ STAMP := .venv/.stamp
 N ?=
 SEED ?=
 PLANT ?=
+DIR ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
@@ -114,7 +115,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) interpreters
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
-	$(PY) -m examples.nycflights
+	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)
 
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded
