@@ -15,7 +15,7 @@ from bookie.runtime.interfaces import Disk
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.tablespace import Tablespace, Unpublished
 from herdpy.engine.transactions import OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
@@ -109,6 +109,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     """
     if manifest.failure is not None:
         raise manifest.failure
+    finish_listing(tablespace)
     frozen = freeze(tablespace)
     state = frozen.state
     listed = manifest.state
@@ -133,20 +134,36 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         for table_id in listed.tables
         if table_id not in state.tables
     )
-    manifest.append(
-        Checkpoint(
-            lsn=(state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index),
-            position=state.position,
-            engine=frozen.engine,
-            next_table_id=frozen.next_table_id,
-            segments=written.segments,
-            tables=(*written.edits, *dropped),
-        )
+    lsn = (state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index)
+    edit = Checkpoint(
+        lsn=lsn,
+        position=state.position,
+        engine=frozen.engine,
+        next_table_id=frozen.next_table_id,
+        segments=written.segments,
+        tables=(*written.edits, *dropped),
     )
-    publish(tablespace, written, state)
+    tablespace.unpublished = Unpublished(
+        lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
+        lambda: publish(tablespace, written, state),
+    )
+    manifest.append(edit)
+    finish_listing(tablespace)
     remove_unlisted(disk, directory, manifest)
     tablespace.log.drop_before(state.lsn)
     return True
+
+
+def finish_listing(tablespace: Tablespace) -> None:
+    """Publish what the manifest lists, though an interrupt came behind the listing; repeatable.
+
+    Without it the next checkpoint would write the same rows once more beside pages that hold them.
+    """
+    left = tablespace.unpublished
+    if left is not None:
+        if left.is_listed():
+            left.publish()
+        tablespace.unpublished = None
 
 
 def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> None:

@@ -8,9 +8,9 @@ touch memtables meanwhile. Snapshots go on reading the old pages, whose files ma
 from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
-from herdpy.engine.checkpoint import remove_unlisted
+from herdpy.engine.checkpoint import finish_listing, remove_unlisted
 from herdpy.engine.state import TableState
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.tablespace import Tablespace, Unpublished
 from herdpy.storage.compaction import Job, plan_job, plan_runs, sparse_segments, write_job
 from herdpy.storage.manifest import Compaction, Manifest
 from herdpy.storage.table_pages import TablePages
@@ -66,23 +66,35 @@ def run_job(
 ) -> int:
     """Do a job and return the bytes written. No checkpoint and no other job may run meanwhile.
 
-    OSError or an Error: it did not happen, or not visibly; pages stay as they are.
+    OSError or an Error: it did not happen, or not visibly; pages stay as they are. Planned after
+    finish_listing().
     """
     if manifest.failure is not None:
         raise manifest.failure
-    written = write_job(disk, directory, manifest.state.next_segment, planned.pages, planned.job)
+    number = manifest.state.next_segment
+    written = write_job(disk, directory, number, planned.pages, planned.job)
     if written.segments:
         disk.sync_directory(directory)
+
+    def publish() -> None:
+        with tablespace.monitor:
+            tablespace.enter()
+            state = tablespace.applier.state
+            current = state.tables.get(planned.table_id)
+            if current is not None:  # else dropped meanwhile
+                tables = dict(state.tables)
+                tables[planned.table_id] = TableState(
+                    current.table, current.memtable, current.frozen, written.pages
+                )
+                tablespace.applier.state = state._replace(tables=tables)
+
+    before = manifest.state.tables.get(planned.table_id)
+    tablespace.unpublished = Unpublished(
+        # Only checkpoints and compactions change the pages of a table in the manifest.
+        lambda: manifest.state.tables.get(planned.table_id) != before,
+        publish,
+    )
     manifest.append(Compaction(written.segments, (written.edit,)))
-    with tablespace.monitor:
-        tablespace.enter()
-        state = tablespace.applier.state
-        current = state.tables.get(planned.table_id)
-        if current is not None:  # else dropped meanwhile
-            tables = dict(state.tables)
-            tables[planned.table_id] = TableState(
-                current.table, current.memtable, current.frozen, written.pages
-            )
-            tablespace.applier.state = state._replace(tables=tables)
+    finish_listing(tablespace)
     remove_unlisted(disk, directory, manifest)
     return written.byte_count

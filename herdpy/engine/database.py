@@ -21,7 +21,7 @@ from bookie.runtime.interfaces import (
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
-from herdpy.engine.checkpoint import run_checkpoint
+from herdpy.engine.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.compaction import Planner, crowded_tables, run_job
 from herdpy.engine.faults import disk_error
 from herdpy.engine.interrupt import StatementInterrupt
@@ -234,6 +234,7 @@ class Database:
         self.check_usable()
         try:
             with self._maintenance:
+                finish_listing(self.tablespace)
                 for planned in crowded_tables(self.tablespace):
                     self._compaction_debt += run_job(
                         self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
@@ -254,6 +255,7 @@ class Database:
         """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
         try:
             with self._maintenance:
+                finish_listing(self.tablespace)
                 planned = self._planner.choose(self.tablespace, self.manifest)
                 if planned is None:
                     return False

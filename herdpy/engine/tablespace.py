@@ -11,6 +11,7 @@ monitor carries to its end, so a statement happens wholly or not at all.
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
@@ -54,6 +55,13 @@ class Entry:
         self.ticket: Ticket[None] | None = transaction.outcome if ends else None
 
 
+class Unpublished(NamedTuple):
+    """A manifest edit on its way: whether the manifest has it, and how readers get to see it."""
+
+    is_listed: Callable[[], bool]
+    publish: Callable[[], None]
+
+
 class Tablespace:
     """See the module. Methods say whether they expect the monitor held."""
 
@@ -65,6 +73,8 @@ class Tablespace:
         self.monitor = new_mutex()
         self.registry = SnapshotRegistry()
         self.syncer: Syncer | None = None  # set once by start()
+        # Whoever checkpoints or compacts, one at a time.
+        self.unpublished: Unpublished | None = None
         # Monitor.
         self.applier = Applier(state, self._horizon)
         self.locks = LockTable()

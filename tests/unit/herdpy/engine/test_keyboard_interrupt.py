@@ -356,3 +356,23 @@ def test_in_a_directory(tmp_path: Any) -> None:
     other.close()
     with herdpy.connect(path) as connection:
         assert [row[0] for row in connection.execute("SELECT v FROM t ORDER BY id")] == found
+
+
+def test_compaction_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def before(world: World) -> None:
+        for key in range(10, 13):
+            world.connection.execute("INSERT INTO t VALUES (?, 0)", (key,))
+            world.connection.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+            world.database.run_checkpoint()
+
+    expected = [(1, 13), *FIRST[1:], (10, 0), (11, 0), (12, 0)]
+    for world, where in interrupted(
+        monkeypatch, before=before, call=lambda world: world.database.run_compaction()
+    ):
+        assert world.committed() == expected, where
+        while world.database.run_compaction():
+            pass
+        world.database.run_checkpoint()
+        assert world.committed() == expected, where
+        world.reopen()
+        assert world.committed() == expected, where
