@@ -23,6 +23,9 @@ _REFUSED = (
 )  # fmt: skip
 
 
+_TABLE_OPTIONS = ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """What stands before the statement that sqlglot reads."""
@@ -48,6 +51,9 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         raise NotSupportedError(
             f"{first} {rest.word(1)} is not supported", position=rest.position(1)
         )
+    if first == "CREATE":
+        _check_end_of_create(rest)
+    _refuse_brackets(rest)
     if first in _PARSED:
         return Prefix(rest, explain.is_explain, explain.is_analyze)
     if first in _REFUSED:
@@ -61,6 +67,44 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         position=rest.position(0),
         hint=f"Did you mean {close[0]}?" if close and close[0] != first else None,
     )
+
+
+def _check_end_of_create(scanned: Scanned) -> None:
+    """Refuse what follows CREATE TABLE name (…); sqlglot would log a warning of it."""
+    depth = 0
+    for index, token in enumerate(scanned.tokens):
+        if token.token_type is TokenType.L_PAREN:
+            depth += 1
+        elif token.token_type is TokenType.R_PAREN:
+            depth -= 1
+            if depth == 0:
+                break
+    else:
+        words = [*map(scanned.word, range(len(scanned.tokens)))]
+        if "AS" in words or len(words) < 3:
+            return
+        raise ProgrammingError(
+            "CREATE TABLE needs columns in ()",
+            sqlstate="42601",
+            position=scanned.position(len(words)),
+        )
+    if index + 1 < len(scanned.tokens) and "AS" not in map(scanned.word, range(index)):
+        word = scanned.word(index + 1)
+        if word.split(" ")[0] in _TABLE_OPTIONS:
+            raise NotSupportedError(
+                f"CREATE TABLE with {word} is not supported", position=scanned.position(index + 1)
+            )
+        raise ProgrammingError(
+            f'syntax error at or near "{scanned.tokens[index + 1].text}"',
+            sqlstate="42601",
+            position=scanned.position(index + 1),
+        )
+
+
+def _refuse_brackets(scanned: Scanned) -> None:
+    for index, token in enumerate(scanned.tokens):
+        if token.token_type is TokenType.L_BRACKET and scanned.word(index - 1) != "ARRAY":
+            raise NotSupportedError("arrays are not supported", position=token.start + 1)
 
 
 class _Reader:

@@ -8,6 +8,7 @@ import herdpy
 from herdpy.driver.connection import Connection
 
 REFUSED = [
+    "CREATE TABLE x (a INT) ON COMMIT DROP",
     "BEGIN ISOLATION LEVEL REPEATABLE READ",
     "BEGIN ISOLATION LEVEL SERIALIZABLE",
     "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
@@ -147,9 +148,24 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_refused(connection: Connection, text: str) -> None:
+def test_refused(connection: Connection, text: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(herdpy.NotSupportedError) as caught:
         connection.execute(text)
     assert caught.value.sqlstate == "0A000"
     assert len(caught.value.message.split()) >= 3
     assert connection.execute("SELECT * FROM t").fetchall() == [(1, "x")]
+    assert not caplog.records  # sqlglot warns of what it cannot read
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CREATE TABLE x (a INT) FOO", "CREATE TABLE x y z", "DROP TABLE t y", "SELECT 1 FOO BAR"],
+)
+def test_nonsense_is_a_syntax_error(
+    connection: Connection, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute(text)
+    assert caught.value.sqlstate == "42601"
+    assert caught.value.position is not None
+    assert not caplog.records
