@@ -36,17 +36,20 @@ def used(disk: SimulatedDisk) -> int:
     return sum(len(content) for content in disk.contents().values())
 
 
-def test_a_full_disk_fails_the_statement_and_nothing_else(
-    db: Engine, disk: SimulatedDisk
-) -> None:
+def test_a_full_disk_fails_the_statement_and_nothing_else(db: Engine, disk: SimulatedDisk) -> None:
     a = db.session(autocommit=True)
     run(a, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
     disk.capacity_bytes = used(disk) + 10_000
-    acknowledged = 0
-    with pytest.raises(DiskFullError) as caught:
+    keys: list[int] = []
+
+    def fill() -> None:
         for key in range(10_000):
             run(a, "INSERT INTO t VALUES (?, ?)", key, f"{key:04}" * 250)
-            acknowledged += 1
+            keys.append(key)
+
+    with pytest.raises(DiskFullError) as caught:
+        fill()
+    acknowledged = len(keys)
     assert caught.value.sqlstate == "53100"
     assert caught.value.retry is Retry.SAFE
     assert acknowledged > 10
@@ -71,11 +74,16 @@ def test_a_transaction_survives_a_full_disk(db: Engine, disk: SimulatedDisk) -> 
     run(a, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
     a.commit()
     disk.capacity_bytes = used(disk)
-    count = 0
-    with pytest.raises(DiskFullError):
+    keys: list[int] = []
+
+    def fill() -> None:
         for key in range(10_000):
             run(a, "INSERT INTO t VALUES (?, ?)", key, "x" * 1000)
-            count += 1
+            keys.append(key)
+
+    with pytest.raises(DiskFullError):
+        fill()
+    count = len(keys)
     assert a.in_transaction
     try:
         a.commit()
@@ -137,9 +145,7 @@ def test_a_failing_manifest_is_not_written_again(db: Engine, disk: SimulatedDisk
 
 
 @pytest.mark.parametrize("kind", ["write", "sync", "sync_directory", "open", "map"])
-def test_a_checkpoint_that_fails_is_repeated(
-    db: Engine, disk: SimulatedDisk, kind: str
-) -> None:
+def test_a_checkpoint_that_fails_is_repeated(db: Engine, disk: SimulatedDisk, kind: str) -> None:
     a = db.session(autocommit=True)
     table(a, (1, 10), (2, 20))
     db.database.run_checkpoint()

@@ -1,4 +1,4 @@
-"""Locks: order, time-outs, deadlocks, cancellation, table locks; the table alone and with threads."""
+"""Locks: order, time-outs, deadlocks, cancel, table locks; the table alone and with threads."""
 
 import queue
 import threading

@@ -1,0 +1,265 @@
+"""Bad input: each mistake gets its SQLSTATE, names what is wrong, and changes nothing."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import herdpy
+from herdpy.driver import local
+from herdpy.limits import key_bytes_max, row_bytes_max
+
+
+@pytest.fixture
+def connection() -> Iterator[herdpy.Connection]:
+    with herdpy.connect(":memory:", autocommit=True) as made:
+        made.execute(
+            "CREATE TABLE accounts (id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL, n INTEGER,"
+            " d DECIMAL(5, 2), day DATE)"
+        )
+        made.execute("CREATE TABLE notes (id BIGINT, part TEXT, x TEXT, PRIMARY KEY (id, part))")
+        made.execute("INSERT INTO accounts (id, name) VALUES (1, 'one')")
+        made.execute("INSERT INTO notes VALUES (1, 'a', 'b')")
+        yield made
+
+
+INSERT = "INSERT INTO accounts (id, name) VALUES (?, ?)"
+STATEMENTS: dict[str, tuple[str, Any, str, str]] = {
+    # what: text, parameters, SQLSTATE, words of the message or hint
+    "unknown table": ("SELECT * FROM acounts", None, "42P01", '"acounts".*Did you mean "accounts"'),
+    "unknown column": ("SELECT nam FROM accounts", None, "42703", '"nam".*Did you mean "name"'),
+    "ambiguous": (
+        "SELECT id FROM accounts JOIN notes ON accounts.id = notes.id",
+        None,
+        "42702",
+        "accounts.id, notes.id",
+    ),
+    "too few parameters": ("SELECT * FROM accounts WHERE id = ?", (), "07001", "1.*found 0"),
+    "too many parameters": ("SELECT * FROM accounts WHERE id = ?", (1, 2), "07001", "found 2"),
+    "wrong names": ("SELECT * FROM notes WHERE id = :a", {"b": 1}, "07001", ":a.*:b"),
+    "? and :name": ("SELECT * FROM notes WHERE id = :a OR id = ?", {"a": 1}, "42601", ":name"),
+    "type": (INSERT, ("x", "a"), "22P02", 'parameter 1.*bigint.*"x"'),
+    "range": ("UPDATE accounts SET n = ?", (2**31,), "22003", "parameter 1.*2147483648"),
+    "range of a key": (INSERT, (2**63, "a"), "22003", ""),
+    "range of a decimal": ("UPDATE accounts SET d = 1000", None, "22003", r"decimal\(5,2\)"),
+    "length": (INSERT, (2, "123456"), "22001", r"name.*VARCHAR\(5\).*6"),
+    "day": ("UPDATE accounts SET day = '2024-02-30'", None, "22008", "2024-02-30"),
+    "NULL": (INSERT, (2, None), "23502", '"name".*"accounts"'),
+    "NULL by default": ("INSERT INTO accounts (id) VALUES (2)", None, "23502", '"name"'),
+    "NULL in the key": ("UPDATE accounts SET id = NULL", None, "23502", '"id"'),
+    "duplicate key": (INSERT, (1, "b"), "23505", r'"accounts".*\(id\)=\(1\)'),
+    "duplicate composite key": (
+        "INSERT INTO notes VALUES (2, 'b', ''), (1, 'a', '')",
+        None,
+        "23505",
+        r"\(id, part\)=\(1, a\)",
+    ),
+    "twice in one statement": (
+        "INSERT INTO accounts (id, name) VALUES (2, 'b'), (2, 'c')",
+        None,
+        "23505",
+        r"\(id\)=\(2\)",
+    ),
+    "too long a row": (
+        "INSERT INTO notes VALUES (2, 'b', ?)",
+        ("x" * row_bytes_max,),
+        "54000",
+        f'"notes".*{row_bytes_max}',
+    ),
+    "too long a key": (
+        "INSERT INTO notes VALUES (2, ?, '')",
+        ("x" * key_bytes_max,),
+        "54000",
+        f"{key_bytes_max}",
+    ),
+    "NUL": ("UPDATE notes SET x = ?", ("a\0b",), "22021", "parameter 1"),
+    "lone surrogate": ("UPDATE notes SET x = ?", ("\ud800",), "22021", "parameter 1"),
+    "no value": ("UPDATE notes SET x = ?", (object(),), "42804", "object"),
+    "parentheses": ("SELECT " + "(" * 300 + "1" + ")" * 300, None, "54001", r"\d+ deep"),
+    "a long sum": ("SELECT 1" + " + 1" * 20_000, None, "54001", "nested too deep"),
+    "NOT NOT": ("SELECT " + "NOT " * 5000 + "true", None, "54001", r"\d+ deep"),
+    "17 MB": ("SELECT '" + "x" * 17_000_000 + "'", None, "54001", "16777216 bytes"),
+    "nothing": (" -- not a word", None, "42601", "empty"),
+    "two statements": ("SELECT 1; SELECT 2", None, "42601", "one by one"),
+    "no end": ("SELECT 'abc", None, "42601", "no end"),
+    "typing error": ("SELEC 1", None, "42601", "Did you mean SELECT"),
+    "files": ("SELECT * FROM '/etc/passwd'", None, "42P01", "/etc/passwd"),
+    "functions of DuckDB": ("SELECT read_text('/etc/passwd')", None, "42883", "read_text"),
+    "no such option": ("SET lock_time = 1", None, "42704", "lock_timeout"),
+    "no duration": ("SET lock_timeout = 'soon'", None, "22023", "soon"),
+}
+
+
+def state(connection: herdpy.Connection) -> list[Any]:
+    return [
+        connection.execute(f"SELECT * FROM {name} ORDER BY id").fetchall()
+        for name in ("accounts", "notes")
+    ]
+
+
+@pytest.mark.parametrize("what", STATEMENTS)
+def test_a_mistake_is_named_and_changes_nothing(connection: herdpy.Connection, what: str) -> None:
+    text, parameters, sqlstate, words = STATEMENTS[what]
+    before = state(connection)
+    for autocommit in (True, False):
+        connection.autocommit = autocommit
+        with pytest.raises(herdpy.Error, match=f"(?is){words}") as caught:
+            connection.execute(text, parameters)
+        assert caught.value.sqlstate == sqlstate
+        assert caught.value.retry is herdpy.Retry.NEVER
+        assert len(str(caught.value)) < 1000, "a message is read by people"
+        assert state(connection) == before
+        connection.commit()
+        assert state(connection) == before
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(2, "b"), (1, "c")],
+        [(2, "b"), (3, None)],
+        [(2, "b"), (3, "123456")],
+        [(2, "b"), (3,)],
+        [(2, "b"), 3],
+        [(2, "b"), ("x", "c")],
+        [(2, "b"), (2, "c")],
+    ],
+)
+def test_executemany_with_a_bad_row_does_nothing(
+    connection: herdpy.Connection, rows: list[Any]
+) -> None:
+    before = state(connection)
+    for autocommit in (True, False):
+        connection.autocommit = autocommit
+        with pytest.raises(herdpy.Error):
+            connection.executemany(INSERT, rows)
+        for name in (None, "123456"):
+            with pytest.raises(herdpy.Error):
+                connection.executemany(
+                    "UPDATE accounts SET name = ? WHERE id = ?", [("b", 1), (name, 1)]
+                )
+        assert state(connection) == before
+        connection.commit()
+        assert state(connection) == before
+
+
+# --- directories -------------------------------------------------------------------------------
+
+
+def test_a_directory_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(herdpy.OperationalError, match=r"no herdpy database.*letter\.txt") as caught:
+        herdpy.connect(tmp_path)
+    assert caught.value.sqlstate == "58P01"
+    assert os.listdir(tmp_path) == ["letter.txt"]
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    herdpy.connect(tmp_path).close()
+    (tmp_path / "FORMAT").write_text("herdpy 2\n")
+    with pytest.raises(herdpy.NotSupportedError, match=r"format 2.*up to 1"):
+        herdpy.connect(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "herdpy", "sqlite 1\n", "herdpy one\n"])
+def test_a_damaged_format_file_is_refused(tmp_path: Path, text: str) -> None:
+    herdpy.connect(tmp_path).close()
+    (tmp_path / "FORMAT").write_text(text)
+    with pytest.raises(herdpy.Error, match="FORMAT") as caught:
+        herdpy.connect(tmp_path)
+    assert caught.value.sqlstate == "XX001"
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    with pytest.raises(herdpy.OperationalError, match="file"):
+        herdpy.connect(path)
+    with pytest.raises(herdpy.OperationalError, match="file"):
+        herdpy.connect(path / "db")
+    assert path.read_text() == ""
+
+
+def test_a_missing_parent_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(herdpy.OperationalError) as caught:
+        herdpy.connect(tmp_path / "a" / "b")
+    assert caught.value.sqlstate == "58P01"
+    assert not os.listdir(tmp_path)
+
+
+def test_a_second_process_is_told_who_has_it(tmp_path: Path) -> None:
+    code = "import herdpy, sys; herdpy.connect(sys.argv[1])"
+    with herdpy.connect(tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"pid {os.getpid()}" in done.stderr
+    assert "55006" in done.stderr
+    assert "Close it there first" in done.stderr
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == 0
+
+
+def test_other_options_are_refused_and_name_both(tmp_path: Path) -> None:
+    with herdpy.connect(tmp_path, durability="os"):
+        with pytest.raises(herdpy.ProgrammingError, match=r"durability='os'.*'sync'"):
+            herdpy.connect(tmp_path)
+        herdpy.connect(tmp_path, durability="os", lock_timeout_s=1.0).close()
+
+
+def test_use_after_close(connection: herdpy.Connection) -> None:
+    with herdpy.connect(":memory:") as other:
+        cursor = other.execute("SELECT 1")
+        box = other.sql("SELECT 2")
+    for use in (cursor.fetchone, cursor.fetch_arrow_table, box.fetchall, other.cursor, other.sql):
+        with pytest.raises(herdpy.InterfaceError, match="closed"):
+            use(*(["SELECT 1"] if use == other.sql else []))
+    closed = connection.execute("SELECT 1")
+    closed.close()
+    with pytest.raises(herdpy.InterfaceError, match="cursor is closed"):
+        closed.fetchone()
+
+
+# --- many open results -------------------------------------------------------------------------
+
+
+def test_ten_thousand_open_cursors(connection: herdpy.Connection) -> None:
+    connection.executemany(
+        "INSERT INTO notes VALUES (?, ?, ?)", [(i, "", "") for i in range(10, 3000)]
+    )
+    rows = [connection.execute("SELECT id FROM notes WHERE id >= ?", (n,)) for n in range(9_950)]
+    vector = "SELECT id, sum(id) OVER (ORDER BY id) FROM notes"
+    shared = connection._lease._shared
+    assert shared.database is not None
+    limit = shared.database.config.vector_results_max
+    open_results = [connection.execute(vector) for _ in range(limit)]
+    with pytest.raises(herdpy.OperationalError, match=str(limit)) as caught:
+        connection.execute(vector)
+    assert caught.value.sqlstate == "53200"
+    assert len(rows) + len(open_results) < 10_000
+    rows += [connection.execute("SELECT id FROM notes WHERE id >= 5") for _ in range(50)]
+    assert rows[20].fetchone() == (20,)
+    open_results[0].close()
+    assert connection.execute(vector).fetchone() == (1, 1)
+    assert len(shared.database.tablespace.registry) <= len(rows) + limit + 1
+    for cursor in (*rows, *open_results):
+        cursor.close()
+
+
+def test_memory_is_a_private_engine_with_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    disks: list[Any] = []
+    make = local.MemoryDisk
+    monkeypatch.setattr(local, "MemoryDisk", lambda: disks.append(make()) or disks[-1])
+    with herdpy.connect(":memory:") as one, herdpy.connect(":memory:") as other:
+        one.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        one.commit()
+        with pytest.raises(herdpy.ProgrammingError):
+            other.execute("SELECT * FROM t")
+    assert {"FORMAT", "LOCK", "default"} <= set(disks[0].list(""))
+    assert "MANIFEST" in disks[0].list("default")
+    assert disks[0].list("default/log")
