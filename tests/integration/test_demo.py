@@ -1,5 +1,6 @@
 """The demo on a part of the flights: it loads, asks, kills, proves, and touches nothing foreign."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 import herdpy
 from herdpy.cli.demo import writer
 from herdpy.cli.demo.queries import QUESTIONS
+from herdpy.cli.demo.tables import TABLES, DemoTable, read_text, row_batches
 from herdpy.cli.demo.tour import Tour, run_demo
 
 pytestmark = pytest.mark.integration
@@ -52,3 +54,16 @@ def test_a_directory_of_others_is_not_touched(
     assert run_demo(str(tmp_path)) == 1
     assert "nothing in it was touched" in capsys.readouterr().out
     assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_missing_values_are_null(table: DemoTable) -> None:
+    """What the package's own reader, pandas, takes for missing is NULL, and nothing else is."""
+    import pandas
+
+    text = read_text(table)
+    frame = pandas.read_csv(io.StringIO(text))
+    rows = [row for batch in row_batches(table, text, None) for row in batch]
+    assert len(rows) == len(frame)
+    for ordinal, (name, _) in enumerate(table.columns):
+        assert sum(row[ordinal] is None for row in rows) == frame[name].isna().sum(), name

