@@ -10,6 +10,7 @@ changes into memtables, stamped with the next position, and then a new State is 
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
@@ -159,7 +160,8 @@ class Applier:
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
-                changes = ((key, version.row) for key, version in writes.items())
+                rows = map(itemgetter(1), writes.values())  # OwnVersion.row
+                changes = zip(writes, rows, strict=True)
                 self._put(table_state.memtable, changes, position, row_bytes)
         return state
 

@@ -7,7 +7,8 @@ validated before anything is logged, so a statement happens wholly or not at all
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
@@ -24,7 +25,7 @@ from herdpy.errors import (
 from herdpy.limits import row_bytes_max, row_locks_max
 from herdpy.log.record import Commit, Record, Reserve, Rows, TransactionId, encode, encode_rows
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Row
+from herdpy.model.types import Key, Kind, Row
 
 RESTART: Final = object()
 ROW_ID_RESERVATION: Final = 32
@@ -253,7 +254,15 @@ _CELL_BYTES_MAX = 18  # what a value takes in a record, beside the bytes of a te
 
 
 def _check_row_bytes(table: Table, inserts: Sequence[Row], updates: Sequence[Change]) -> None:
-    for row in (*inserts, *(new for _, new in updates if new is not None)):
+    rows = (*inserts, *(new for _, new in updates if new is not None))
+    # Cells so short that no row of them is too long need no sum; a character has at most 4 bytes.
+    short = (row_bytes_max // len(table.columns) - _CELL_BYTES_MAX) // 4
+    kinds = [column.type.kind for column in table.columns]
+    ordinals = [ordinal for ordinal, kind in enumerate(kinds) if kind in (Kind.TEXT, Kind.BYTEA)]
+    columns: Any = (filter(None, map(itemgetter(ordinal), rows)) for ordinal in ordinals)
+    if all(max(map(len, column), default=0) <= short for column in columns):
+        return
+    for row in rows:
         texts = (value for value in row if isinstance(value, str | bytes))
         byte_count = sum(len(v.encode() if isinstance(v, str) else v) for v in texts)
         byte_count += _CELL_BYTES_MAX * len(row)
