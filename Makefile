@@ -15,9 +15,15 @@ DIR ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
+# A suite whose folder is still empty is skipped aloud; one that has tests has to pass them.
+define suite
+@if find $(1) -name 'test_*.py' 2>/dev/null | grep -q .; then set -x; $(PYTEST) $(1); \
+else echo "*** SKIPPED: $(1) has no tests yet"; fi
+endef
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash crash-sample kill fuzz integration \
+.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
         docs reference interpreters test demo bench-embedded big clean
 
 help: ## list the targets
@@ -51,14 +57,14 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each
-	$(PYTEST) tests/unit
+unit: setup ## tests of one module each, and of the simulated world
+	$(PYTEST) tests/unit tests/sim
 
 contract: setup ## one suite per interface, over every implementation
 	$(PYTEST) tests/contract
 
 sql: setup ## the *.test files of SQL
-	$(PYTEST) tests/sql
+	$(call suite,tests/sql)
 
 dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 	$(PYTEST) tests/dbapi
@@ -74,11 +80,17 @@ crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
 
-fuzz: setup ## random statements and bytes: make fuzz N=2000
-	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -k fuzz
+fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=2000
+	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks
-	$(PYTEST) tests/integration
+	$(call suite,tests/integration)
+
+interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
+	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
+
+threads: setup ## 32 threads race for one key, 10,000 rounds: make threads N=10000
+	HERDPY_ROUNDS=$(or $(N),10000) $(PYTEST) --timeout 3600 tests/integration/test_many_threads.py
 
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py
