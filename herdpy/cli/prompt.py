@@ -20,7 +20,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 
-from herdpy.cli.shell import COMMANDS, Shell
+from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell
 from herdpy.errors import Error
 from herdpy.model.schema import Table
 from herdpy.sql.script import is_complete
@@ -98,8 +98,9 @@ def prompt_text(shell: Shell) -> str:
 
 
 def is_ready(text: str) -> bool:
-    """Tell whether Enter runs the text: a `.` command, nothing, or statements with their end."""
-    return text.lstrip().startswith(".") or is_complete(text)
+    """Tell whether Enter runs the text: a command, nothing, or statements with their end."""
+    word = text.strip().lower()
+    return word.startswith(".") or word in PLAIN_WORDS or is_complete(text)
 
 
 class NameCompleter(Completer):

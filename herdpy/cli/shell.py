@@ -31,6 +31,8 @@ T = TypeVar("T")
 ROWS_SHOWN_MAX = 40
 _CANCEL_AGAIN_S = 0.1
 _VERBS = {"INSERT": "inserted", "UPSERT": "upserted", "UPDATE": "updated", "DELETE": "deleted"}
+PLAIN_WORDS = {"help": ".help", "quit": ".quit", "exit": ".quit", "\\q": ".quit", "\\d": ".tables"}
+"""What hands that know other shells type alone on a line."""
 _TABLE_COLUMNS = (
     describe("table", types.TEXT),
     describe("columns", types.INTEGER),
@@ -94,8 +96,9 @@ class Shell:
 
     def run_input(self, text: str) -> None:
         """Run what was typed: a `.` command or statements; errors are printed."""
-        if text.lstrip().startswith("."):
-            self.run_command(text.strip())
+        word = text.strip().rstrip(";").lower()
+        if word in PLAIN_WORDS or word.startswith("."):
+            self.run_command(PLAIN_WORDS.get(word, text.strip()))
         else:
             self._run_pieces(text, "", 1)
 

@@ -1,14 +1,21 @@
 """Tokens to sqlglot's tree. sqlglot is a reader only: nothing of it is subclassed or edited."""
 
+import difflib
 from collections.abc import Iterable
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
+from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError
 from herdpy.sql.tokens import Scanned, postgres
 
 _CLAUSES = {"locks": "FOR UPDATE or SHARE", "conflict": "ON CONFLICT", "db": "a schema"}
+
+_KEYWORDS = (
+    "BETWEEN", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTO", "JOIN", "LEFT", "LIMIT",
+    "OFFSET", "ORDER", "PRIMARY", "SET", "TABLE", "UNION", "VALUES", "WHERE",
+)  # fmt: skip
 
 
 def parse(scanned: Scanned) -> exp.Expr:
@@ -38,11 +45,28 @@ def _syntax_error(scanned: Scanned, error: ParseError) -> ProgrammingError:
     place = next((t for t in scanned.tokens if (t.line, t.col) == (line, column)), None)
     near = f' at or near "{scanned.text[place.start : place.end + 1]}"' if place else ""
     description = str(details.get("description") or "").split("<Token")[0].removesuffix(" but got ")
+    if description.startswith("Required keyword"):
+        reason = "something is missing here"
+    elif not description or description.startswith("Invalid expression") or "<" in description:
+        reason = "unexpected text"
+    else:
+        reason = description
     return ProgrammingError(
-        f"syntax error{near}: {description or 'unexpected text'}",
+        f"syntax error{near}: {reason}",
         sqlstate="42601",
         position=place.start + 1 if place else None,
+        hint=_misspelled(scanned, place.start if place else len(scanned.text)),
     )
+
+
+def _misspelled(scanned: Scanned, end: int) -> str | None:
+    """Return a hint when one of the last words before the error is nearly a keyword."""
+    words = [token for token in scanned.tokens if token.start <= end]
+    for token in reversed(words[-3:]):
+        close = difflib.get_close_matches(token.text.upper(), _KEYWORDS, n=1, cutoff=0.75)
+        if token.token_type is TokenType.VAR and close:
+            return f'Did you mean {close[0]} instead of "{token.text}"?'
+    return None
 
 
 def start_of(node: exp.Expr, scanned: Scanned) -> int | None:

@@ -172,7 +172,7 @@ class Tour:
         for _ in range(2):  # the first time the statement is planned and its pages are read
             begun_s = time.perf_counter()
             rows = cursor.execute(sql, question.parameters).fetchall()
-            took.append(f"{(time.perf_counter() - begun_s) * 1000:,.3g} ms")
+            took.append(_time_text(time.perf_counter() - begun_s))
         if question.parameters:
             values = ", ".join(str(value) for value in question.parameters)
             console.print(Text(f"parameters: {values}", style="dim"))
@@ -287,6 +287,11 @@ def path_lines(plan: list[str]) -> list[str]:
     reads = ("Point lookup", "Key range", "Full scan", "Scan of", "Zone maps")
     steps = [line.strip() for line in plan]
     return [steps[0].lower(), *(step for step in steps[1:] if step.startswith(reads))]
+
+
+def _time_text(time_s: float) -> str:
+    time_ms = time_s * 1000
+    return f"{time_ms:,.0f} ms" if time_ms >= 100 else f"{time_ms:.3g} ms"
 
 
 def _size_text(byte_count: int) -> str:

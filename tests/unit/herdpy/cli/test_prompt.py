@@ -42,7 +42,7 @@ def test_enter_goes_on_until_the_semicolon(shell: Shell) -> None:
     assert typed(shell, "SELECT ';'\n FROM x;\n") == "SELECT ';'\n FROM x;"
 
 
-@pytest.mark.parametrize("text", [".tables", "SELECT 1;", "", "SELECT 1; SELECT 2;"])
+@pytest.mark.parametrize("text", [".tables", "SELECT 1;", "", "SELECT 1; SELECT 2;", "exit", "\\q"])
 def test_enter_runs_what_is_complete(shell: Shell, text: str) -> None:
     assert typed(shell, f"{text}\n") == text
 

@@ -189,6 +189,13 @@ def test_help_names_every_command_and_quit_ends(desk: Desk) -> None:
     assert "1 row" not in out
 
 
+def test_words_of_other_shells(desk: Desk) -> None:
+    desk.shell.run_input("help")
+    assert not desk.shell.is_quitting
+    desk.shell.run_input("exit;")
+    assert desk.shell.is_quitting
+
+
 def test_timer(desk: Desk) -> None:
     _, out, _ = desk.run(".timer on\nSELECT 1;")
     assert out.splitlines()[-1].startswith("1 row · ")

@@ -263,3 +263,18 @@ def test_names_fold_to_lower_case_unless_quoted() -> None:
     assert output("T.NAME") == output("name")
     with pytest.raises(Error, match='column "NAME" does not exist'):
         output('"NAME"')
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("SELECT * FORM t", 'at or near "t": unexpected text', 'FROM instead of "FORM"'),
+        ("SELECT 1 +", "something is missing here", None),
+        ("SELECT id FROM t WHRE id = 1", "unexpected text", 'WHERE instead of "WHRE"'),
+    ],
+)
+def test_syntax_errors_are_told_kindly(text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(Error) as caught:
+        compile_sql(text, FixedCatalog(), None)
+    assert message in caught.value.message
+    assert caught.value.hint is None if hint is None else hint in str(caught.value.hint)
