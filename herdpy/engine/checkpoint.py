@@ -20,7 +20,7 @@ from herdpy.engine.transactions import OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import TransactionId
-from herdpy.model.lsn import Lsn
+from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
@@ -90,7 +90,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
                 transaction.statement,
                 transaction.byte_count,
                 transaction.changes_until(state.lsn),
-                transaction.catalog_changes.copy(),
+                transaction.catalog_until(state.lsn),
             )
             for transaction in applier.transactions.values()
         ]
@@ -180,6 +180,7 @@ def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> Non
             done = frozen.tables[table_id].frozen
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
             retired += done
+            current.memtable.overlay = None  # else it would keep the retired ones in memory
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
         tablespace.applier.state = state._replace(tables=tables)
         tablespace.retire(retired)
@@ -231,7 +232,8 @@ def restore_open(plain: OpenTransaction) -> Transaction:
                 statement, None if row is None else _cells(row), Lsn(*lsn), None
             )
     for name, table in plain.catalog:
-        transaction.catalog_changes[name] = None if table is None else table_from_plain(table)
+        made = None if table is None else table_from_plain(table)
+        transaction.change_catalog(name, made, START_LSN)
     return transaction
 
 

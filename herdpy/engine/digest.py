@@ -44,7 +44,7 @@ def _open_digest(transaction: Transaction, lsn: Lsn) -> tuple[Any, ...]:
     }
     catalog = {
         name: None if table is None else table_to_plain(table)
-        for name, table in transaction.catalog_changes.items()
+        for name, table in transaction.catalog_until(lsn).items()
     }
     return (
         transaction.id,

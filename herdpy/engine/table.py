@@ -89,13 +89,13 @@ class Applier:
             self.next_table_id = max(self.next_table_id, table.id + 1)
             if record.tx is not None:
                 owner = self._open(record.tx)
-                owner.catalog_changes[table.name] = table
+                owner.change_catalog(table.name, table, lsn)
                 owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, DropTable) and record.tx is not None:
             owner = self._open(record.tx)
             name = self._name_of(record.table_id, owner)
             if name is not None:  # else filled in before, of a table this transaction made
-                owner.catalog_changes[name] = None
+                owner.change_catalog(name, None, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
 
     def _fill_rows(self, record: Rows, lsn: Lsn) -> None:

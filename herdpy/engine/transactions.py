@@ -46,6 +46,7 @@ class Transaction:
         "begun_us",
         "byte_count",
         "catalog_changes",
+        "catalog_log",
         "durability",
         "id",
         "is_autocommit",
@@ -68,6 +69,7 @@ class Transaction:
         self.statement = 1
         self.writes: dict[int, dict[Key, OwnVersion]] = {}
         self.catalog_changes: dict[str, Table | None] = {}
+        self.catalog_log: list[tuple[Lsn, str, Table | None]] = []  # how they came, in order
         self.byte_count = 0
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
@@ -92,6 +94,15 @@ class Transaction:
                     continue
                 older = older.older
             table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
+
+    def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:
+        """Note a table made or (None) dropped; again for the same record changes nothing."""
+        self.catalog_log.append((lsn, name, table))
+        self.catalog_changes[name] = table
+
+    def catalog_until(self, lsn: Lsn) -> dict[str, Table | None]:
+        """Return the catalog changes at or before lsn, for a checkpoint."""
+        return {name: table for at, name, table in self.catalog_log if at <= lsn}
 
     def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
         """Return each key's newest change at or before lsn, for a checkpoint."""
