@@ -97,7 +97,7 @@ class Tour:
         has_passed = self.prove(acknowledged)
         self._show_directory()
         total_s = time.perf_counter() - self._begun_s
-        shell = f"herdpy shell {self._directory}"
+        shell = f"{_command()} shell {self._directory}"
         self._console.print(
             f"\nAll of it took {total_s:.0f} s. Look around: [bold]{escape(shell)}[/bold]"
         )
@@ -287,6 +287,14 @@ def path_lines(plan: list[str]) -> list[str]:
     reads = ("Point lookup", "Key range", "Full scan", "Scan of", "Zone maps")
     steps = [line.strip() for line in plan]
     return [steps[0].lower(), *(step for step in steps[1:] if step.startswith(reads))]
+
+
+def _command() -> str:
+    """Return how to call herdpy here: by name, or by path where the shell does not find it."""
+    if shutil.which("herdpy") is not None:
+        return "herdpy"
+    beside = Path(sys.executable).with_name("herdpy")
+    return os.path.relpath(beside) if beside.exists() else f"{sys.executable} -m herdpy.cli"
 
 
 def _time_text(time_s: float) -> str:

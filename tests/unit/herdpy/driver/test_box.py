@@ -3,6 +3,9 @@
 import datetime
 from decimal import Decimal
 
+from rich.cells import cell_len
+
+import herdpy
 from herdpy.driver.box import display, render
 from herdpy.driver.types import describe
 from herdpy.model import types
@@ -62,3 +65,49 @@ def test_values() -> None:
 
 def test_no_rows() -> None:
     assert render(COLUMNS, [], width=40).count("\n") == 4
+
+
+def test_numbers_are_never_cut() -> None:
+    columns = [
+        describe("a", types.TEXT),
+        describe("an_id", types.BIGINT),
+        describe("b", types.TEXT),
+    ]
+    text = render(columns, [("x" * 80, 2**62, "y" * 80)], width=50)
+    assert str(2**62) in text
+    assert max(map(len, text.splitlines())) <= 50
+    assert "xxx…" in text
+    assert "yyy…" in text
+
+
+def test_short_text_keeps_its_width_when_long_text_is_cut() -> None:
+    columns = [describe("a", types.TEXT), describe("b", types.TEXT)]
+    text = render(columns, [("short", "y" * 80)], width=40)
+    assert " short " in text
+    assert max(map(len, text.splitlines())) == 40
+
+
+def test_wide_characters_count_twice() -> None:
+    text = render([describe("a", types.TEXT)], [("語" * 40,)], width=30)
+    assert max(map(cell_len, text.splitlines())) <= 30
+
+
+def test_long_results_say_so() -> None:
+    with herdpy.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE n (n BIGINT PRIMARY KEY)")
+        connection.executemany("INSERT INTO n VALUES (?)", [(n,) for n in range(100)])
+        shown = str(connection.sql("SELECT n FROM n"))
+        assert shown.endswith("the first 40 rows; there are more")
+        assert str(connection.sql("SELECT n FROM n WHERE n < 40")).endswith("\n40 rows")
+        assert str(connection.sql("DELETE FROM n WHERE n = 1")) == "1 row"
+
+
+def test_html() -> None:
+    with herdpy.connect(autocommit=True) as connection:
+        box = connection.sql("SELECT 1 AS n, '<b>' AS t, CAST(NULL AS TEXT) AS x")
+        html = box._repr_html_()
+        assert '<th style="text-align:right">n<br><small>integer</small></th>' in html
+        assert '<td style="text-align:left">&lt;b&gt;</td>' in html
+        assert "<i>NULL</i>" in html
+        assert html.endswith("<p>1 row</p>")
+        assert list(box) == [(1, "<b>", None)]
