@@ -52,7 +52,7 @@ WORLD_BUILDER = "herdpy/driver/local.py"
 
 HEAVY = {
     "duckdb": ("herdpy/exec/vector/",),
-    "pyarrow": ("herdpy/storage/arrow.py", "herdpy/exec/vector/", "herdpy/engine/results.py"),
+    "pyarrow": ("herdpy/storage/arrow.py", "herdpy/exec/vector/"),
     "sqlglot": ("herdpy/sql/",),
     "rich": ("herdpy/driver/box.py", "herdpy/cli/"),
     "pandas": (),
