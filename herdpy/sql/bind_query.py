@@ -716,9 +716,10 @@ def retarget(
 ) -> tree.Query:
     """Return the query with its columns converted; untyped constants of it take the types."""
     found = [kind for _, kind in query.columns]
-    if found == list(types) and UNKNOWN not in found:
-        return query
     body, scope = query.body, Scope(context)
+    has_pending = isinstance(body, tree.Select) and any(map(_is_pending, body.outputs))
+    if found == list(types) and UNKNOWN not in found and not has_pending:
+        return query
     columns = tuple((name, kind) for (name, _), kind in zip(query.columns, types, strict=True))
     if isinstance(body, tree.Values):
         rows = tuple(
@@ -729,8 +730,7 @@ def retarget(
     if isinstance(body, tree.Select):
         outputs = tuple(
             replace(output, expression=convert(output.expression, kind, node, scope))
-            if output.expression.type.kind is Kind.UNKNOWN
-            or (isinstance(output.expression, tree.Parameter) and output.expression.index < 0)
+            if output.expression.type.kind is Kind.UNKNOWN or _is_pending(output)
             else output
             for output, kind in zip(body.outputs, types, strict=True)
         )
@@ -739,6 +739,12 @@ def retarget(
     if [kind for _, kind in query.columns] == list(types):
         return query
     return _wrap(query, types, context)
+
+
+def _is_pending(output: tree.Output) -> bool:
+    """Tell whether an open query left a parameter for what stands around to settle."""
+    expression = output.expression
+    return isinstance(expression, tree.Parameter) and expression.index < 0
 
 
 def _wrap(query: tree.Query, types: Sequence[SqlType], context: StatementContext) -> tree.Query:

@@ -71,15 +71,16 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
 
 def _check_end_of_create(scanned: Scanned) -> None:
     """Refuse what follows CREATE TABLE name (…); sqlglot would log a warning of it."""
-    depth = 0
+    depth, end = 0, -1
     for index, token in enumerate(scanned.tokens):
         if token.token_type is TokenType.L_PAREN:
             depth += 1
         elif token.token_type is TokenType.R_PAREN:
             depth -= 1
             if depth == 0:
+                end = index
                 break
-    else:
+    if end < 0:
         words = [*map(scanned.word, range(len(scanned.tokens)))]
         if "AS" in words or len(words) < 3:
             return
@@ -88,16 +89,16 @@ def _check_end_of_create(scanned: Scanned) -> None:
             sqlstate="42601",
             position=scanned.position(len(words)),
         )
-    if index + 1 < len(scanned.tokens) and "AS" not in map(scanned.word, range(index)):
-        word = scanned.word(index + 1)
+    if end + 1 < len(scanned.tokens) and "AS" not in map(scanned.word, range(end)):
+        word = scanned.word(end + 1)
         if word.split(" ")[0] in _TABLE_OPTIONS:
             raise NotSupportedError(
-                f"CREATE TABLE with {word} is not supported", position=scanned.position(index + 1)
+                f"CREATE TABLE with {word} is not supported", position=scanned.position(end + 1)
             )
         raise ProgrammingError(
-            f'syntax error at or near "{scanned.tokens[index + 1].text}"',
+            f'syntax error at or near "{scanned.tokens[end + 1].text}"',
             sqlstate="42601",
-            position=scanned.position(index + 1),
+            position=scanned.position(end + 1),
         )
 
 

@@ -1,0 +1,76 @@
+"""Every *.test file with its strings as parameters: they mean what the untyped literals mean."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import herdpy
+from tests.sql.runner import difference, read_blocks
+
+FILES = sorted(Path(__file__).parent.glob("*.test"))
+# Where a constant must stand, or where two strings are one.
+_FIXED_BEFORE = re.compile(r"(DATE|TIMESTAMP|INTERVAL|ESCAPE|\b[eE]|date_trunc\(|'\s*)$")
+_FIXED_AFTER = re.compile(r"::interval|\s*\n\s*'")
+# One whose first error is another one.
+EXCEPT = "SELECT 1 UNION SELECT 'x' UNION SELECT now()"
+
+
+def parametrized(text: str) -> tuple[str, list[str]]:
+    """Return the statement with its strings replaced by ?, and the strings."""
+    parameters: list[str] = []
+
+    def replace(match: re.Match[str]) -> str:
+        before, after = text[: match.start()].rstrip(" "), text[match.end() :]
+        if _FIXED_BEFORE.search(before) or _FIXED_AFTER.match(after):
+            return match[0]
+        parameters.append(match[0][1:-1].replace("''", "'"))
+        return "?"
+
+    if text.split()[0].upper() in ("CREATE", "DROP") or text == EXCEPT:
+        return text, []
+    return re.sub(r"'(?:[^']|'')*'", replace, text), parameters
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_strings_as_parameters(path: Path) -> None:
+    connection = herdpy.connect(":memory:", autocommit=True)
+    failures: list[str] = []
+    count = 0
+    for block in read_blocks(path):
+        text, parameters = parametrized(block.text)
+        count += len(parameters)
+        found: str | None = None
+        rows = []
+        try:
+            cursor = connection.execute(text, parameters)
+            rows = cursor.fetchall() if cursor.description else []
+        except herdpy.Error as error:
+            found = error.sqlstate
+        wrong = difference(rows, block) if block.rows is not None else None
+        if found != block.sqlstate or wrong is not None:
+            failures.append(f"{path.name}:{block.line} {text} {parameters}: {found} {wrong}")
+    connection.close()
+    assert not failures, "\n".join(failures)
+    assert count > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT ? UNION SELECT 1", [(1,)]),
+        ("SELECT 1 UNION SELECT ? ORDER BY 1", [(1,)]),
+        ("SELECT * FROM (SELECT ? AS x UNION ALL SELECT 2) AS q WHERE x < 2", [(1,)]),
+        ("SELECT 1 WHERE 1 IN (SELECT ?)", [(1,)]),
+        ("SELECT coalesce(NULL, ?)", [(1,)]),
+        ("SELECT sum(a) OVER (ORDER BY a) FROM (VALUES (?)) AS v (a)", [(1,)]),
+        ("SELECT substring('abc', ?)", [("abc",)]),
+        ("SELECT DATE '2020-01-01' + ? = DATE '2020-01-02'", [(True,)]),
+        ("SELECT count(*) FROM (VALUES (1), (2)) AS v (a) GROUP BY a + ? LIMIT 1", [(1,)]),
+        ("WITH w AS (SELECT ? AS a) SELECT a FROM w", [(1,)]),
+    ],
+)
+def test_an_integer_anywhere(text: str, expected: list[tuple[object, ...]]) -> None:
+    connection = herdpy.connect(":memory:", autocommit=True)
+    assert connection.execute(text, [1]).fetchall() == expected
+    connection.close()

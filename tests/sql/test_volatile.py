@@ -1,0 +1,79 @@
+"""now() and its like stand still in a transaction; random() draws per row, and rows are logged."""
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    connection = herdpy.connect(":memory:", autocommit=True)
+    connection.execute(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, r DOUBLE PRECISION,"
+        " at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, day DATE DEFAULT CURRENT_DATE)"
+    )
+    yield connection
+    connection.close()
+
+
+def only(connection: Connection, text: str) -> object:
+    ((value,),) = connection.execute(text).fetchall()
+    return value
+
+
+def test_now_is_the_transactions(connection: Connection) -> None:
+    connection.execute("BEGIN")
+    first = only(connection, "SELECT now()")
+    for text in ("SELECT current_timestamp", "SELECT localtimestamp", "SELECT now() FROM t"):
+        connection.execute("INSERT INTO t (id) SELECT count(*) FROM t")
+        assert {value for (value,) in connection.execute(text).fetchall()} == {first}
+    assert only(connection, "SELECT current_date") == first.date()  # type: ignore[attr-defined]
+    assert only(connection, "SELECT DISTINCT at FROM t") == first
+    connection.execute("COMMIT")
+    assert only(connection, "SELECT now()") > first  # type: ignore[operator]
+
+
+def test_now_begins_a_transaction_without_autocommit() -> None:
+    connection = herdpy.connect(":memory:")
+    first = only(connection, "SELECT now()")
+    assert only(connection, "SELECT now()") == first
+    connection.rollback()
+    assert only(connection, "SELECT now()") > first  # type: ignore[operator]
+    connection.close()
+
+
+def test_now_in_both_paths(connection: Connection) -> None:
+    connection.execute("INSERT INTO t (id) VALUES (1)")
+    assert only(connection, "SELECT id FROM t WHERE at <= now() AND id = 1") == 1
+    assert only(connection, "SELECT count(*) FROM t WHERE at <= now()") == 1
+    assert only(connection, "SELECT extract(year FROM now()) >= 2020")
+
+
+def test_default_in_some_rows_only(connection: Connection) -> None:
+    fixed = datetime.datetime(2020, 1, 2, 3, 4, 5)
+    connection.execute(
+        "INSERT INTO t VALUES (1, 0, ?, DEFAULT), (2, 0, DEFAULT, ?)", (fixed, fixed)
+    )
+    assert only(connection, "SELECT at FROM t WHERE id = 1") == fixed
+    assert only(connection, "SELECT day FROM t WHERE id = 2") == fixed.date()
+    assert only(connection, "SELECT count(*) FROM t WHERE at > DATE '2021-01-01'") == 1
+
+
+def test_random_is_drawn_per_row_and_kept(tmp_path: Path) -> None:
+    connection = herdpy.connect(str(tmp_path / "db"), autocommit=True)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, r DOUBLE PRECISION)")
+    connection.execute("INSERT INTO t VALUES (1, random()), (2, random())")
+    connection.execute("INSERT INTO t SELECT id + 10, random() FROM t")
+    connection.execute("UPDATE t SET r = random() WHERE id = 1")
+    rows = connection.execute("SELECT id, r FROM t ORDER BY id").fetchall()
+    assert len({r for _, r in rows}) == 4
+    assert all(0 <= r < 1 for _, r in rows)
+    connection.close()
+    connection = herdpy.connect(str(tmp_path / "db"), autocommit=True)
+    assert connection.execute("SELECT id, r FROM t ORDER BY id").fetchall() == rows
+    connection.close()
