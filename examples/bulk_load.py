@@ -22,7 +22,7 @@ with herdpy.connect("./plant", autocommit=True) as conn:
 # Prints:
 # (857,)
 # Vector path (DuckDB over the pages)
-#   Output: count(*)
+#   Output: count(*) AS hot
 #     Aggregate all rows
 #       Filter: celsius > 25.0 AND minute >= 1400
 #         Scan of reading: 2 of 3 columns, 2 of 22 pages

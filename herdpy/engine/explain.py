@@ -170,7 +170,7 @@ class _PlanPrinter:
             return
         self._add(depth, _ROW_PATH)
         depth = self._limit(depth + 1, plan.limit, plan.offset)
-        self._add(depth, f"Output: {self._printer.list_text(plan.outputs)}")
+        self._output(depth, plan.query.body)
         if plan.ref is None:
             self._filter(depth + 1, plan.residual)
             return
@@ -281,6 +281,29 @@ class _PlanPrinter:
         self._add(depth, f"Filter: {self._printer.text(condition)}")
         return depth + 1
 
+    def _output(self, depth: int, body: tree.Select | tree.SetOperation | tree.Values) -> None:
+        if not isinstance(body, tree.Select):
+            return
+        texts: list[str] = []
+        for output in body.outputs:
+            text, expression = self._printer.text(output.expression), output.expression
+            own = expression.name if isinstance(expression, tree.ColumnRef) else text.split("(")[0]
+            is_named = output.name not in (own, "?column?") and expression in self._named(body)
+            texts.append(f"{text} AS {name_text(output.name)}" if is_named else text)
+        self._add(depth, f"Output: {', '.join(texts)}")
+
+    def _named(self, body: tree.Select) -> dict[tree.Expression, str]:
+        """Return the computed outputs that other steps can call by their name."""
+        return {
+            output.expression: output.name
+            for output in body.outputs
+            if not isinstance(output.expression, tree.ColumnRef | tree.Literal | tree.Parameter)
+        }
+
+    def _sort_text(self, query: tree.Query) -> str:
+        names = self._named(query.body) if isinstance(query.body, tree.Select) else {}
+        return self._printer.sort_text(query.order_by, names)
+
     # --- vector path ---
 
     def _vector(self, depth: int, query: tree.Query) -> None:
@@ -290,10 +313,10 @@ class _PlanPrinter:
 
     def _query(self, depth: int, query: tree.Query) -> None:
         depth = self._limit(depth, query.limit, query.offset)
-        if query.order_by:
-            self._add(depth, f"Sort by {self._printer.sort_text(query.order_by)}")
-            depth += 1
         body = query.body
+        if query.order_by:
+            self._add(depth, f"Sort by {self._sort_text(query)}")
+            depth += 1
         if isinstance(body, tree.Select):
             self._select_body(depth, body)
         elif isinstance(body, tree.SetOperation):
@@ -314,16 +337,20 @@ class _PlanPrinter:
         elif select.is_distinct:
             self._add(depth, "Distinct")
             depth += 1
-        outputs = tuple(output.expression for output in select.outputs)
-        self._add(depth, f"Output: {self._printer.list_text(outputs)}")
+        self._output(depth, select)
         depth += 1
         if select.having is not None:
             self._add(depth, f"Having: {self._printer.text(select.having)}")
             depth += 1
         if select.group_by:
-            self._add(depth, f"Group by {self._printer.list_text(select.group_by)}")
+            names = self._named(select)
+            keys = (
+                name_text(names[key]) if key in names else self._printer.text(key)
+                for key in select.group_by
+            )
+            self._add(depth, f"Group by {', '.join(keys)}")
             depth += 1
-        elif any(_has_aggregate(output) for output in outputs):
+        elif any(_has_aggregate(output.expression) for output in select.outputs):
             self._add(depth, "Aggregate all rows")
             depth += 1
         depth = self._filter(depth, select.where)
@@ -387,14 +414,17 @@ def _table_text(ref: tree.TableRef) -> str:
 
 
 def _has_aggregate(expression: tree.Expression) -> bool:
-    return any(isinstance(node, tree.Aggregate) for node in _nodes(expression))
+    own = _nodes(expression, is_deep=False)
+    return any(isinstance(node, tree.Aggregate) for node in own)
 
 
-def _nodes(item: Any) -> Iterator[Any]:
-    """Yield every node of a tree, those of subqueries included."""
+def _nodes(item: Any, *, is_deep: bool = True) -> Iterator[Any]:
+    """Yield every node of a tree; is_deep includes those of subqueries."""
     stack = [item]
     while stack:
         node = stack.pop()
+        if isinstance(node, tree.Query) and not is_deep:
+            continue
         if isinstance(node, tuple):
             stack += node  # pyright: ignore[reportUnknownArgumentType]
         elif (fields := getattr(type(node), "__dataclass_fields__", None)) and isinstance(

@@ -34,10 +34,15 @@ _OR, _AND, _NOT, _COMPARISON, _OTHER, _SUM, _PRODUCT, _UNARY, _CAST, _ATOM = ran
 _BINARY = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARISON),
     "like": _COMPARISON, "ilike": _COMPARISON, "distinct": _COMPARISON,
+    "date_plus": _SUM, "date_minus": _SUM, "date_diff": _SUM, "timestamp_diff": _SUM,
     "||": _OTHER, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT,
 }  # fmt: skip
+_SHOWN = {"round_to": "round", "trunc_to": "trunc"}  # rounding to digits, inside
 _ESCAPE = r"'\'"  # what LIKE has unless it says otherwise
-_WORDS = {"like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM"}
+_WORDS = {
+    "like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM",
+    "date_plus": "+", "date_minus": "-", "date_diff": "-", "timestamp_diff": "-",
+}  # fmt: skip
 
 
 def name_text(name: str) -> str:
@@ -111,6 +116,14 @@ def _column_text(column: Column, *, is_key: bool) -> str:
     return text
 
 
+def _is_own_result(node: tree.Cast) -> bool:
+    """Tell whether the cast only gives a call the type that its SQL name has anyway."""
+    operand = node.operand
+    if isinstance(operand, tree.Aggregate | tree.Window):
+        return operand.function == "sum" and node.type.kind is Kind.BIGINT
+    return isinstance(operand, tree.Call) and operand.function in _SHOWN
+
+
 class ExpressionPrinter:
     """Prints expressions of one statement. `subqueries` are those met so far, in order."""
 
@@ -127,11 +140,18 @@ class ExpressionPrinter:
     def list_text(self, expressions: Sequence[tree.Expression]) -> str:
         return ", ".join(map(self.text, expressions))
 
-    def sort_text(self, keys: Sequence[tree.SortKey]) -> str:
-        """Return the items of an ORDER BY; NULLS FIRST and LAST only where not the default."""
+    def sort_text(
+        self, keys: Sequence[tree.SortKey], names: Mapping[tree.Expression, str] | None = None
+    ) -> str:
+        """Return the items of an ORDER BY; NULLS FIRST and LAST only where not the default.
+
+        What `names` has is called by its name.
+        """
         items: list[str] = []
         for key in keys:
-            item = self.text(key.expression) + (" DESC" if key.is_descending else "")
+            name = (names or {}).get(key.expression)
+            item = self.text(key.expression) if name is None else name_text(name)
+            item += " DESC" if key.is_descending else ""
             if key.nulls_first != key.is_descending:
                 item += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
             items.append(item)
@@ -185,9 +205,13 @@ class ExpressionPrinter:
             return f"{self._inside(arguments[0], _OTHER)} IS NULL", _COMPARISON
         if name == "neg":
             return f"-{self._inside(arguments[0], _CAST)}", _UNARY
-        return f"{name}({self.list_text(arguments)})", _ATOM
+        name, _, unit = _SHOWN.get(name, name).partition(":")
+        first = f"'{unit}', " if unit else ""
+        return f"{name}({first}{self.list_text(arguments)})", _ATOM
 
     def cast(self, node: tree.Cast) -> tuple[str, int]:
+        if _is_own_result(node):
+            return self._print(node.operand)
         return f"{self._inside(node.operand, _CAST)}::{type_text(node.type)}", _CAST
 
     def case(self, node: tree.Case) -> tuple[str, int]:

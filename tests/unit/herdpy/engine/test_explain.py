@@ -72,8 +72,8 @@ def test_vector_path(connection: herdpy.Connection) -> None:
     assert explained(connection, text) == textwrap.dedent("""\
         Vector path (DuckDB over the pages)
           Limit 5
-            Sort by count(*) DESC, a.name
-              Output: a.name, count(*)
+            Sort by times DESC, a.name
+              Output: a.name, count(*) AS times
                 Having: count(*) > 1
                   Group by a.name
                     Filter: a.id < 100 AND s.place = 'zoo'
@@ -91,6 +91,19 @@ def test_subqueries_ctes_and_sets(connection: herdpy.Connection) -> None:
     found = explained(connection, text)
     for line in ("Union all", "With light", "Rows of light", "Subquery 1", "Subquery 2"):
         assert line in found, found
+
+
+def test_names_instead_of_repetitions(connection: herdpy.Connection) -> None:
+    text = """
+        SELECT date_trunc('month', day) AS month, round(avg(animal), 1) AS mean, sum(animal)
+        FROM seen WHERE day - 1 > DATE '2019-01-01' GROUP BY 1 ORDER BY mean"""
+    assert explained(connection, text) == textwrap.dedent("""\
+        Vector path (DuckDB over the pages)
+          Sort by mean
+            Output: date_trunc('month', day::TIMESTAMP) AS month, round(avg(animal), 1) AS mean, sum(animal)
+              Group by month
+                Filter: day - 1 > DATE '2019-01-01'
+                  Scan of seen: 2 of 3 columns, 1 of 1 page""")  # noqa: E501 - golden
 
 
 def test_writes(connection: herdpy.Connection) -> None:
