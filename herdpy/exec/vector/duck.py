@@ -19,6 +19,7 @@ from herdpy.errors import (
     InterfaceError,
     InternalError,
     MemoryLimitError,
+    NotSupportedError,
     ProgrammingError,
     QueryCanceledError,
 )
@@ -26,6 +27,7 @@ from herdpy.exec.coerce import output_converter
 from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
 from herdpy.model.types import Physical, SqlType
 from herdpy.sql.duckdb_text import DuckTable, DuckText
+from herdpy.sql.functions import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class VectorEngine:
         # Guarded by _mutex.
         self._mutex = new_mutex()
         self._connection: Any = None
+        self._has_macros = False
         self._is_closed = False
         self._results: weakref.WeakValueDictionary[int, VectorResult]
         self._results = weakref.WeakValueDictionary()
@@ -108,6 +111,11 @@ class VectorEngine:
             result.id = next(self._ids)
             if self._connection is None:
                 self._connection = self._connect()
+            if not self._has_macros and "h_" in text.sql:
+                # They take 25 ms; most queries need none.
+                for head, body in MACROS:
+                    self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
+                self._has_macros = True
             result.cursor = self._connection.cursor()
             self._results[result.id] = result
         result.start(tables, parameters)
@@ -150,7 +158,8 @@ class VectorEngine:
 class VectorResult:
     """The rows of one query, read once by one of batches(), rows(), physical_rows(), reader().
 
-    It closes itself at its end and at its first error; close() may be called any time, repeatedly.
+    It closes itself at its end and at its first error; close() may be called any time, repeatedly,
+    and reading on after it is an InterfaceError.
     """
 
     def __init__(
@@ -167,6 +176,7 @@ class VectorResult:
         self._forget = forget
         self._columns = columns
         self._reader: Any = None
+        self._is_finished = False
         self._schema: pa.Schema | None = None
 
     def start(
@@ -183,11 +193,14 @@ class VectorResult:
             self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
             relation = cursor.sql(self._sql, params=parameters or None)
             self._reader = relation.to_arrow_reader(_BATCH_ROWS)
+            if self.cursor is None:
+                raise _closed_meanwhile()
             columns = self._columns
             self._schema = self._reader.schema if columns is None else arrow_schema(columns)
         except BaseException as error:
+            translated = self._translated(error)
             self.close()
-            raise self._translated(error) from error
+            raise translated from error
 
     @property
     def schema(self) -> "pa.Schema":
@@ -201,11 +214,15 @@ class VectorResult:
         from herdpy.exec.vector.arrow_rows import with_schema
 
         try:
-            while (reader := self._reader) is not None:
+            while not self._is_finished:
                 self._interrupt.check()
+                reader = self._reader
+                if reader is None:  # rows would be missing without a word
+                    raise _closed_meanwhile()
                 try:
                     batch = reader.read_next_batch()
                 except StopIteration:
+                    self._is_finished = True
                     break
                 finally:
                     del reader  # so that close() between two batches frees it
@@ -213,8 +230,9 @@ class VectorResult:
         except GeneratorExit:
             raise
         except BaseException as error:
+            translated = self._translated(error)
             self.close()
-            raise self._translated(error) from error
+            raise translated from error
         self.close()
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -259,6 +277,8 @@ class VectorResult:
         if isinstance(error, Error) or not ("duckdb" in module or isinstance(error, OSError)):
             return error
         if str(error).startswith("INTERRUPT"):
+            if self.cursor is None:
+                return _closed_meanwhile()
             try:
                 self._interrupt.check()
             except Error as reason:
@@ -280,9 +300,15 @@ _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     # prefix of DuckDB's message, words in the rest of it, SQLSTATE
     ("Invalid Input Error", "ivision by zero", "22012"),
     ("Invalid Input Error", "More than one row returned by a subquery", "21000"),
+    ("Invalid Input Error", "rgument for ntile", "22014"),
+    ("Syntax Error", "Like pattern must not end with escape", "22025"),
+    ("Out of Range Error", "Date", "22008"),
+    ("Out of Range Error", "imestamp", "22008"),
     ("Out of Range Error", "", "22003"),
+    ("Conversion Error", "Could not cast value", "22003"),
     ("Conversion Error", "field value out of range", "22008"),
     ("Conversion Error", "out of range", "22003"),
+    ("Conversion Error", "Failed to cast decimal value", "22003"),
     ("Conversion Error", "", "22P02"),
 )
 
@@ -291,6 +317,8 @@ def translate_error(text: str, sql: str) -> Error:
     """Return our error for the text of one of DuckDB's; the text is all that Arrow passes on."""
     kind, _, rest = text.partition(": ")
     message = rest.split("\n", 1)[0] or text
+    if kind == "Connection Error":
+        return _closed_meanwhile()
     if kind == "INTERRUPT Error":
         return QueryCanceledError("the statement was cancelled")
     if "No space left on device" in text:
@@ -299,6 +327,14 @@ def translate_error(text: str, sql: str) -> Error:
         return MemoryLimitError(
             f"the query needs more memory: {message}", hint="Raise memory_bytes_max."
         )
+    if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py
+        _, sqlstate, message = rest.split(":", 2)
+        return DataError(message, sqlstate=sqlstate)
+    if kind == "Not implemented Error":
+        return NotSupportedError(message)
+    message = message.split(" when casting from")[0].split(" You might want")[0]
+    if "ivision by zero" in message:
+        message = "division by zero"
     for prefix, words, sqlstate in _SQLSTATES:
         if kind == prefix and words in rest:
             class_ = ProgrammingError if sqlstate == "21000" else DataError
@@ -306,6 +342,10 @@ def translate_error(text: str, sql: str) -> Error:
     return InternalError(
         f"the vector path failed: {text}", hint=f"This is a bug in herdpy. Its query was: {sql}"
     )
+
+
+def _closed_meanwhile() -> Error:
+    return InterfaceError("the result was closed before it was read to its end")
 
 
 def column_ranges(table: DuckTable, values: Sequence[Physical]) -> list[ColumnRange]:
