@@ -109,8 +109,12 @@ class Shell:
             pieces = [Piece(text.strip(), len(text) - len(text.lstrip()), False)]
         for piece in pieces:
             line = first_line + text.count("\n", 0, piece.start)
-            if not self.run_statement(piece.text, f"{where}:{line}" if where else ""):
+            is_command = piece.text.startswith(".")  # on one line with statements
+            run = self.run_command if is_command else self.run_statement
+            if not run(piece.text, f"{where}:{line}" if where else ""):
                 return False
+            if self.is_quitting:
+                break
         return True
 
     # --- statements ------------------------------------------------------------------------------

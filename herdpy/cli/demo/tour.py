@@ -90,6 +90,11 @@ class Tour:
             (self._directory / _MARK).write_text(_MARK_TEXT)
             self._load(connection)
             self._title("A dozen questions")
+            self._console.print(
+                "Each is asked twice: the first time plans it and reads its pages (and, once, loads"
+                " DuckDB).",
+                style="dim",
+            )
             for number, question in enumerate(QUESTIONS, 1):
                 self._ask(connection, number, question)
             connection.execute(writer.CREATE_TEXT)

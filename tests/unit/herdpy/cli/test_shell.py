@@ -189,6 +189,12 @@ def test_help_names_every_command_and_quit_ends(desk: Desk) -> None:
     assert "1 row" not in out
 
 
+def test_commands_between_statements(desk: Desk) -> None:
+    desk.run("CREATE TABLE pet (id BIGINT PRIMARY KEY)")
+    _, out, _ = desk.run("SELECT id FROM pet; .mode csv; SELECT id FROM pet; .quit; SELECT id;")
+    assert out.endswith("0 rows\nid")
+
+
 def test_words_of_other_shells(desk: Desk) -> None:
     desk.shell.run_input("help")
     assert not desk.shell.is_quitting
