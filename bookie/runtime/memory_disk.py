@@ -87,14 +87,17 @@ class MemoryDirectoryLock:
     __slots__ = ("_owners", "_path")
 
     def __init__(self, owners: dict[str, str], path: str) -> None:
-        self._owners: dict[str, str] | None = owners
         self._path = path
+        self._owners: dict[str, str] | None = owners
 
     def close(self) -> None:
-        owners = self._owners
+        owners = getattr(self, "_owners", None)  # an interrupted __init__ did not set it
         if owners is not None:
             owners.pop(self._path, None)
             self._owners = None  # last, so that an interrupted close() can be repeated
+
+    def __del__(self) -> None:
+        self.close()  # an interrupted lock() may have lost it
 
 
 class MemoryDisk:

@@ -378,3 +378,32 @@ def test_compaction_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.committed() == expected, where
         world.reopen()
         assert world.committed() == expected, where
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_connect_can_be_repeated(monkeypatch: pytest.MonkeyPatch, *, is_new: bool) -> None:
+    monkeypatch.setattr(local, "MemoryDisk", lambda: disk)
+
+    def use() -> None:
+        with herdpy.connect(":memory:") as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY)")
+            connection.execute("UPSERT INTO t VALUES (1)")
+
+    n, where = FIRST_LINE, "first"
+    while where:
+        disk = MemoryDisk()
+        if not is_new:
+            use()
+        connection = None
+        try:
+            with LineInterrupter(n) as interrupter:
+                connection = herdpy.connect(":memory:")
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        print(f"interrupted {n}: {where}")
+        n += STRIDE
+        if connection is not None:
+            connection.close()
+        use()
+    assert n > 10
