@@ -149,6 +149,7 @@ class Database:
         self.tablespace = tablespace = recover_tablespace(
             _DIRECTORY, disk, _DIRECTORY, manifest, self.config, self.clock
         )
+        tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
 
         def on_progress() -> None:
             try:

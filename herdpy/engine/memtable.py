@@ -75,13 +75,15 @@ class Memtable:
         "chains",
         "overlay",
         "superseded_bytes",
+        "touched",
     )
 
     def __init__(self) -> None:
         self.chains: dict[Key, Version] = {}
         self.byte_count = 0
         self.superseded_bytes = 0  # of versions that only older snapshots need
-        self.overlay: tuple[int, Any, Any] | None = None  # of engine/overlay.py, one assignment
+        self.overlay: Any = None  # of engine/overlay.py, one assignment
+        self.touched: list[Key] = []  # the key of every change, once its chain has it
         self._superseded_count = 0
         self._cell_count = 0  # of a row; 0 until the first one comes
         self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
@@ -102,10 +104,12 @@ class Memtable:
             self._added.append(key)
             self.byte_count += self._size_of(row, row_bytes)
             chains[key] = (position, row, None)
+            self.touched.append(key)
             return
         if older[0] == position:
             if older[1] is not row:  # two changes of one key in one commit: the later one wins
                 chains[key] = (position, row, older[2])
+            self.touched.append(key)  # perhaps for the second time, after an interrupt
             return
         dropped = 0
         if horizon is not None:
@@ -115,6 +119,7 @@ class Memtable:
         self.superseded_bytes += growth
         self._superseded_count += 1 - dropped
         chains[key] = (position, row, older)
+        self.touched.append(key)
 
     def put_all(
         self,
@@ -124,7 +129,7 @@ class Memtable:
         horizon: Callable[[], list[int] | None],
     ) -> None:
         """Put every change; horizon() is asked when the first key is there already."""
-        chains, add = self.chains, self._added.append
+        chains, add, touch = self.chains, self._added.append, self.touched.append
         if not self._cell_count:
             changes = list(changes)
             self._cell_count = max((len(row) for _, row in changes if row is not None), default=0)
@@ -140,6 +145,7 @@ class Memtable:
                 add(key)
                 self.byte_count += size
                 chains[key] = (position, row, None)
+                touch(key)
 
     def _size_of(self, row: Row | None, row_bytes: int) -> int:
         return _version_bytes(row_bytes, 0 if row is None else len(row))
@@ -168,11 +174,27 @@ class Memtable:
             if version[2] is not None and version[2] is not TRIMMED
         ]
 
+    @property
+    def is_given_up(self) -> bool:
+        return isinstance(self.chains, _GivenUp)
+
+    def touched_since(self, count: int) -> list[Key]:
+        """Return the keys of all changes but the first `count`, in order.
+
+        Whoever reads a State after a commit was published finds the keys of that commit here;
+        a key found here has its change in its chain.
+        """
+        keys = self.touched[count:]
+        if self.is_given_up:  # looked at last, because it is set first
+            raise SnapshotGoneError
+        return keys
+
     def give_up(self) -> None:
         """Let go of everything; who reads it from now on gets TRIMMED or SnapshotGoneError."""
         self.chains = _GivenUp()
         self._added = []
         self._ordered = ([], [], 0)
+        self.touched = []
         self.overlay = None
         self.byte_count = self.superseded_bytes = 0
 
@@ -192,7 +214,7 @@ class Memtable:
                 stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
             if start < stop:
                 found.append((keys, start, stop))
-        if isinstance(self.chains, _GivenUp):  # looked at last, because it is set first
+        if self.is_given_up:  # looked at last, because it is set first
             raise SnapshotGoneError
         return found
 

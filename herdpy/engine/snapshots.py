@@ -9,6 +9,7 @@ from heapq import merge, nsmallest
 from itertools import count
 from typing import TYPE_CHECKING
 
+from herdpy.config import MIB
 from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span
 from herdpy.engine.state import State, TableState
 from herdpy.engine.transactions import OwnVersion
@@ -21,7 +22,6 @@ from herdpy.storage.table_pages import TablePages
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.engine.overlay import Overlay
     from herdpy.engine.transactions import Transaction
 
 
@@ -35,11 +35,12 @@ class PlanIsStaleError(ProgrammingError):
 class SnapshotRegistry:
     """The positions at which someone may still read. Dict stores only, so no lock is needed."""
 
-    __slots__ = ("_next", "_positions")
+    __slots__ = ("_next", "_positions", "cache_bytes_max")
 
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._next = count(1)
+        self.cache_bytes_max = 64 * MIB  # of a table's overlay in Arrow; set once, after open
 
     def new_token(self) -> int:
         """Return what enter() takes; apart from it, so that an interrupt leaks no entry."""
@@ -132,6 +133,11 @@ class Snapshot:
         layer._catalog_changes = self._catalog_changes
         layer.statement = self.statement
         return layer, own
+
+    @property
+    def cache_bytes_max(self) -> int:
+        """How many bytes of one table's overlay may be kept in Arrow's form."""
+        return self._registry.cache_bytes_max
 
     def check(self) -> None:
         """Raise 72000 when the snapshot was evicted."""
@@ -314,23 +320,25 @@ class TableSnapshot:
     def pages(self) -> TablePages | None:
         return self._pages
 
-    def overlay_of(self, make: "Callable[..., Overlay]") -> "Overlay":
-        """Return what lies over the pages, from the memtable's cache when nothing changed."""
-        own = bool(self._own)
-        if not own and self._memtables:
-            cached = self._memtables[0].overlay
-            if cached is not None and cached[0] == self._position and cached[1] is self._pages:
-                return cached[2]
-        keys: set[Key] = set(self._own.copy()) if self._own else set()
-        try:
-            for memtable in self._memtables:
-                keys.update(memtable.chains.copy())
-        except SnapshotGoneError:
-            raise _too_old() from None
-        overlay = make(self, list(keys), self._pages)
-        if not own and self._memtables:
-            self._memtables[0].overlay = (self._position, self._pages, overlay)
-        return overlay
+    @property
+    def memtables(self) -> tuple[Memtable, ...]:
+        """The newest first."""
+        return self._memtables
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def own_rows(self) -> dict[Key, Row | None]:
+        """Return what the transaction's earlier statements made of the rows that they wrote."""
+        found: dict[Key, Row | None] = {}
+        for key, newest in (self._own.copy() if self._own else {}).items():
+            node: OwnVersion | None = newest
+            while node is not None and node.statement >= self._statement:
+                node = node.older
+            if node is not None:
+                found[key] = node.row
+        return found
 
     def rows(self) -> Iterator[Row]:
         return self.range(None, None)
@@ -338,7 +346,10 @@ class TableSnapshot:
     def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
         from herdpy.engine.overlay import arrow_table
 
-        return arrow_table(self, ordinals, prune)
+        try:
+            return arrow_table(self, ordinals, prune)
+        except SnapshotGoneError:
+            raise _too_old() from None
 
 
 def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:

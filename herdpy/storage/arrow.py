@@ -5,7 +5,7 @@ table's columns are c<ordinal> and, last, `__live` (exec/interfaces.py: RowSourc
 column is dictionary<int32, string> in all chunks as soon as one page has it so.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -71,21 +71,23 @@ def batch(entry: PageEntry, ordinals: Sequence[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[f"c{ordinal}" for ordinal in ordinals])
 
 
-def live_array(entry: PageEntry, hidden: Iterable[int] = ()) -> pa.Array | None:
-    """Return which rows live, None when all do; `hidden` are further rows that do not."""
-    rows = list(hidden)
-    if not rows and (entry.dead is None or entry.arrow_live is not None):
-        return entry.arrow_live
-    count = entry.row_count
-    dead = bytearray(entry.dead or bytes((count + 7) // 8))
-    for row in rows:
-        dead[row >> 3] |= 1 << (row & 7)
-    live = ((1 << count) - 1) ^ int.from_bytes(dead, "little")
-    bits = pa.py_buffer(live.to_bytes((count + 7) // 8, "little"))
-    array = pa.Array.from_buffers(pa.bool_(), count, [None, bits])
-    if not rows:
-        entry.arrow_live = array
-    return array
+def live_array(entry: PageEntry) -> pa.Array | None:
+    """Return which rows of a page live, None when all do."""
+    if entry.dead is not None and entry.arrow_live is None:
+        entry.arrow_live = masked_live(entry, 0)
+    return entry.arrow_live
+
+
+def bits_array(bits: int, count: int) -> pa.Array:
+    """Return `count` truth values from the bits of a number, the lowest first."""
+    data = pa.py_buffer(bits.to_bytes((count + 7) // 8, "little"))
+    return pa.Array.from_buffers(pa.bool_(), count, [None, data])
+
+
+def masked_live(entry: PageEntry, hidden: int) -> pa.Array:
+    """Return which rows of a page live when those whose bits are set in `hidden` do not."""
+    dead = int.from_bytes(entry.dead or b"", "little") | hidden
+    return bits_array(((1 << entry.row_count) - 1) ^ dead, entry.row_count)
 
 
 def rows_batch(table: Table, ordinals: Sequence[int], rows: Sequence[Row]) -> pa.RecordBatch:
@@ -102,12 +104,13 @@ def scan_table(
     entries: Sequence[PageEntry],
     overlays: Sequence[pa.RecordBatch],
     ordinals: Sequence[int],
-    hidden: Mapping[PageEntry, Iterable[int]] | None = None,
+    live: Mapping[PageEntry, pa.Array] | None = None,
 ) -> pa.Table:
     """Return pages, then overlays, as one table of c<ordinal> columns and `__live`.
 
     Overlays come from rows_batch with at least these ordinals; all their rows live unless they
-    have a `__live` column. `hidden` are rows of pages that the overlay replaces or deletes.
+    have a `__live` column. `live` says of pages under the overlay which of their rows it leaves
+    (masked_live).
     """
     columns: list[pa.ChunkedArray] = []
     for ordinal in ordinals:
@@ -121,17 +124,15 @@ def scan_table(
             chunks.append(_as_dictionary(array) if is_dictionary else array)
         column_type = _DICTIONARY if is_dictionary else arrow_type(sql_type)
         columns.append(pa.chunked_array(chunks, type=cast(Any, column_type)))
-    hidden = hidden or {}
-    live: list[pa.Array] = [
-        _ALL_LIVE.slice(0, entry.row_count)
-        if (marks := live_array(entry, hidden.get(entry, ()))) is None
-        else marks
+    masks = live or {}
+    marks = [
+        masks.get(entry) or live_array(entry) or _ALL_LIVE.slice(0, entry.row_count)
         for entry in entries
     ]
     for overlay in overlays:
         has_live = LIVE in overlay.schema.names
-        live.append(overlay.column(LIVE) if has_live else _all_live(overlay.num_rows))
-    columns.append(pa.chunked_array(live, type=pa.bool_()))
+        marks.append(overlay.column(LIVE) if has_live else _all_live(overlay.num_rows))
+    columns.append(pa.chunked_array(marks, type=pa.bool_()))
     return pa.Table.from_arrays(columns, names=[*(f"c{ordinal}" for ordinal in ordinals), LIVE])
 
 

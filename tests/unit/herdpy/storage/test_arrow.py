@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import BIGINT, DATE, DOUBLE, INTEGER, TEXT, TIMESTAMP, Kind, decimal_type
-from herdpy.storage.arrow import LIVE, arrow_type, batch, live_array, rows_batch, scan_table
+from herdpy.storage.arrow import (
+    LIVE,
+    arrow_type,
+    batch,
+    live_array,
+    masked_live,
+    rows_batch,
+    scan_table,
+)
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
-from herdpy.storage.table_pages import PageEntry, TablePages
+from herdpy.storage.table_pages import TablePages
 from tests.fixtures.storage_tables import PLAIN, rows_of, same_rows, table_of
 
 ALL = range(len(PLAIN.columns))
@@ -106,12 +114,12 @@ def test_live() -> None:
     assert live_array(base).to_pylist() == [index not in (3, 9) for index in range(10)]
     assert live_array(base) is live_array(base)
     assert live_array(run) is None
-    assert live_array(run, [1]).to_pylist() == [True, False]
-    assert live_array(base, [0]).to_pylist() == [index not in (0, 3, 9) for index in range(10)]
-    hidden: dict[PageEntry, list[int]] = {run: [1]}
+    assert masked_live(run, 0b10).to_pylist() == [True, False]
+    assert masked_live(base, 1).to_pylist() == [index not in (0, 3, 9) for index in range(10)]
+    live = {run: masked_live(run, 0b10)}
     overlay = rows_batch(table, [0], [(9, "newest"), (50, "dead")])
     overlay = overlay.append_column(LIVE, pa.array([True, False]))
-    found = scan_table(table, [base, run], [overlay], [0], hidden)
+    found = scan_table(table, [base, run], [overlay], [0], live)
     assert query(f"select c0 from found where {LIVE} order by 1", found) == [
         (index,) for index in range(10)
     ]

@@ -1,0 +1,163 @@
+"""The vector path's view of a table is what the row path reads, whatever was cached before."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from herdpy.engine import overlay as overlay_module
+from herdpy.engine.checkpoint import freeze
+from herdpy.engine.snapshots import Snapshot
+from herdpy.model.types import Row
+from tests.fixtures.engines import Engine, engine, run, table
+
+ROUNDS = 250
+
+
+@pytest.fixture
+def db() -> Iterator[Engine]:
+    with engine() as made:
+        yield made
+
+
+def by_arrow(db: Engine, snapshot: Snapshot, name: str = "t") -> list[Row]:
+    found = snapshot.state.catalog.table(name)
+    assert found is not None
+    batch = snapshot.source(found).arrow(range(len(found.columns)), [])
+    live = batch.column("__live").to_pylist()
+    columns = [batch.column(f"c{ordinal}").to_pylist() for ordinal in range(len(found.columns))]
+    rows = [row for row, is_live in zip(zip(*columns, strict=True), live, strict=True) if is_live]
+    return sorted(rows)
+
+
+def by_rows(snapshot: Snapshot, name: str = "t") -> list[Row]:
+    found = snapshot.state.catalog.table(name)
+    assert found is not None
+    return sorted(snapshot.source(found).rows())
+
+
+def test_random_histories(db: Engine, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small chunks; snapshots held for a while; freezes without an end, as in a checkpoint."""
+    monkeypatch.setattr(overlay_module, "_CHUNK_ROWS", 8)
+    monkeypatch.setattr(overlay_module, "_REBUILD_ROWS_MIN", 24)
+    rng = random.Random(seed)
+    space = db.database.tablespace
+    writer = db.session(autocommit=True)
+    open_one = db.session()
+    table(writer, *((n, n) for n in range(20)))
+    held: list[tuple[Snapshot, list[Row]]] = []
+    for _ in range(ROUNDS):
+        chance = rng.random()
+        key = rng.randrange(40)
+        if chance < 0.35:
+            run(writer, "UPSERT INTO t VALUES (?, ?)", key, rng.randrange(1000))
+        elif chance < 0.45:
+            low = rng.randrange(40)
+            run(writer, "UPDATE t SET v = v + 1 WHERE id BETWEEN ? AND 99", low)
+        elif chance < 0.55:
+            run(writer, "DELETE FROM t WHERE id BETWEEN ? AND ?", key, key + 1)
+        elif chance < 0.60:
+            db.database.run_checkpoint()
+        elif chance < 0.63:
+            db.database.run_compaction()
+        elif chance < 0.66:
+            freeze(space)  # as a checkpoint that then fails
+        elif chance < 0.70:
+            snapshot = space.snapshot(None)
+            held.append((snapshot, by_rows(snapshot)))
+        elif chance < 0.75:
+            key = 100 + rng.randrange(30)
+            run(open_one, "UPSERT INTO t VALUES (?, ?)", key, rng.randrange(1000))
+        elif chance < 0.78:
+            rng.choice([open_one.commit, open_one.rollback])()
+        if rng.random() < 0.5:
+            snapshot = space.snapshot(None)
+            assert by_arrow(db, snapshot) == by_rows(snapshot)
+            snapshot.close()
+        if rng.random() < 0.3:
+            transaction = open_one._transaction
+            snapshot = space.snapshot(transaction)
+            assert by_arrow(db, snapshot) == by_rows(snapshot)
+            snapshot.close()
+        if held and rng.random() < 0.1:
+            snapshot, expected = held.pop(rng.randrange(len(held)))
+            assert by_arrow(db, snapshot) == expected
+            snapshot.close()
+    for snapshot, expected in held:
+        assert by_arrow(db, snapshot) == expected
+        snapshot.close()
+    open_one.rollback()
+
+
+def test_a_query_after_a_small_commit_looks_only_at_what_it_changed(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * overlay_module._CHUNK_ROWS
+    writer = db.session(autocommit=True)
+    table(writer, *((n, n) for n in range(count)))
+    space = db.database.tablespace
+    decided: list[object] = []
+    converted: list[int] = []
+    decide, convert = overlay_module.Overlay._decide, overlay_module.rows_batch
+
+    def counting_decide(self, key, *rest):
+        decided.append(key)
+        decide(self, key, *rest)
+
+    def counting_convert(table, ordinals, rows):
+        converted.append(len(rows))
+        return convert(table, ordinals, rows)
+
+    monkeypatch.setattr(overlay_module.Overlay, "_decide", counting_decide)
+    monkeypatch.setattr(overlay_module, "rows_batch", counting_convert)
+    assert len(by_arrow(db, space.snapshot(None))) == count
+    assert len(decided) == count
+    assert sum(converted) == count
+    decided.clear()
+    converted.clear()
+    run(writer, "UPDATE t SET v = 0 WHERE id = 7")
+    run(writer, "DELETE FROM t WHERE id = 8")
+    snapshot = space.snapshot(None)
+    assert by_arrow(db, snapshot) == by_rows(snapshot)
+    assert sorted(set(decided)) == [(7,), (8,)]
+    assert converted == [1]
+    snapshot.close()
+
+
+def test_kept_arrays_are_bounded(db: Engine) -> None:
+    count = 3 * overlay_module._CHUNK_ROWS
+    writer = db.session(autocommit=True)
+    table(writer, *((n, n) for n in range(count)))
+    space = db.database.tablespace
+    space.registry.cache_bytes_max = 100_000  # one chunk of two columns has 64 KiB
+    for _ in range(2):
+        snapshot = space.snapshot(None)
+        assert len(by_arrow(db, snapshot)) == count
+        snapshot.close()
+    (state,) = space.state.tables.values()
+    assert 0 < state.memtable.overlay._array_bytes <= 100_000
+
+
+def test_an_interrupt_while_catching_up_leaves_nothing_wrong(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = db.session(autocommit=True)
+    table(writer, *((n, n) for n in range(50)))
+    space = db.database.tablespace
+    by_arrow(db, space.snapshot(None))
+    run(writer, "UPDATE t SET v = v + 1")
+    decide = overlay_module.Overlay._decide
+    left = [20]
+
+    def interrupted(self, key, *rest):
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        decide(self, key, *rest)
+
+    monkeypatch.setattr(overlay_module.Overlay, "_decide", interrupted)
+    snapshot = space.snapshot(None)
+    with pytest.raises(KeyboardInterrupt):
+        by_arrow(db, snapshot)
+    assert by_arrow(db, snapshot) == by_rows(snapshot)
+    snapshot.close()
