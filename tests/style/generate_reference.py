@@ -6,7 +6,11 @@ test_docs.py compares what stands there with what this would write.
 import inspect
 from dataclasses import fields
 
+import click
+
 from herdpy import errors, limits
+from herdpy.cli.app import app
+from herdpy.cli.shell import COMMANDS
 from herdpy.config import Config
 from tests.style.test_layers import ROOT
 
@@ -77,6 +81,35 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def cli_page() -> str:
+    lines = [
+        "# The command line",
+        "",
+        NOTE.format(source="herdpy/cli/"),
+        "Exit codes: 0 all went well, 1 a statement or the database failed, 2 wrong usage. Results",
+        "go to standard output, errors to standard error. Into a file or a pipe nothing is cut to a",
+        "width, unless COLUMNS is set. The history of what was typed is in",
+        "`$XDG_STATE_HOME/herdpy/history` (default below `~/.local/state`), never in the database.",
+    ]
+    settings = {"terminal_width": 96, **app.context_settings}
+    top = click.Context(app, info_name="herdpy", **settings)
+    parts = [click.Context(part, top, name, **settings) for name, part in app.commands.items()]
+    for context in (top, *parts):
+        text = context.get_help()
+        lines += ["", f"## {context.command_path}", "", "```text", text, "```"]
+    lines += ["", "## In the shell", "", "| command | meaning |", "|---|---|"]
+    for name, shell_command in COMMANDS.items():
+        usage = f"{name} {shell_command.usage}".rstrip().replace("|", "\\|")
+        lines.append(f"| `{usage}` | {shell_command.help} |")
+    lines += [
+        "",
+        "Statements end with `;` and may take several lines. Each commits by itself; after BEGIN",
+        "the prompt is `herdpy*>`, and what is still open at the end is rolled back. Tab completes",
+        "names and keywords. Ctrl-C stops the statement that runs, or drops the line.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     if isinstance(value, float):
         return f"{value:g}"
@@ -86,7 +119,12 @@ def _number(value: float) -> str:
     return f"{value:,}"
 
 
-PAGES = {"config.md": config_page, "errors.md": errors_page, "limits.md": limits_page}
+PAGES = {
+    "cli.md": cli_page,
+    "config.md": config_page,
+    "errors.md": errors_page,
+    "limits.md": limits_page,
+}
 
 
 def main() -> None:
