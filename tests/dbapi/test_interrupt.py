@@ -1,39 +1,11 @@
 """KeyboardInterrupt at every line of the driver: nothing stays open, nothing stays locked."""
 
 import gc
-import sys
 
 import pytest
 
 import herdpy
-
-
-class Injector:
-    """Raises KeyboardInterrupt when the n-th line of the driver is about to run."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self.seen = 0
-        self.where = ""
-
-    def __enter__(self) -> "Injector":
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame, event, argument):
-        is_driver = "/herdpy/driver/" in frame.f_code.co_filename
-        return self._line if is_driver else None
-
-    def _line(self, frame, event, argument):
-        if event == "line":
-            self.seen += 1
-            if self.seen == self.n:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self._line
+from tests.fixtures.interrupts import LineInterrupter
 
 
 def one_life(target: str) -> None:
@@ -72,11 +44,11 @@ def test_every_line_of_the_driver(tmp_path, kind) -> None:
     while True:
         n += 1
         try:
-            with Injector(n) as injector:
+            with LineInterrupter(n, within="/herdpy/driver/") as interrupter:
                 one_life(":memory:" if kind == "memory" else path)
         except KeyboardInterrupt:
             pass
-        if not injector.where:
+        if not interrupter.where:
             break
         gc.collect()  # an interrupted connect() leaves its connection to the collector
         if kind == "memory":
@@ -85,5 +57,5 @@ def test_every_line_of_the_driver(tmp_path, kind) -> None:
             # Works only if the database was closed: its options differ.
             herdpy.connect(path, durability="none").close()
         except herdpy.Error as error:
-            pytest.fail(f"interrupted at {injector.where}: {error}")
-    assert n > 50, f"{n} lines: the driver has more lines than that: the injector does not see them"
+            pytest.fail(f"interrupted at {interrupter.where}: {error}")
+    assert n > 50, f"{n} lines: the driver has more lines than that: the interrupter does not see them"

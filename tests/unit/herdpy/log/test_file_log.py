@@ -1,12 +1,9 @@
 """FileLog: torn tails and damage, files made and reused, failures, interrupts, crashes."""
 
 import errno
-import linecache
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from herdpy.log.file_log import FileLog
 from herdpy.log.frame import frame_bytes
 from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.logs import LogHome, put
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
@@ -374,39 +372,14 @@ class TestFailure:
 
 class TestInterrupt:
     def run(self, function: Callable[[], object], line: int) -> bool:
-        """Run with an interrupt at the line-th line of herdpy.log; False when it has fewer.
-
-        A `with` line comes a second time when its body is done, before the lock is given back.
-        CPython looks for interrupts after calls and jumps, so none comes there: it is left out.
-        """
-        left = line
-        inside: set[tuple[FrameType, int]] = set()
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if "/herdpy/log/" not in frame.f_code.co_filename:
-                return None
-            at = (frame, frame.f_lineno)
-            if event != "line":
-                return trace
-            if at in inside:
-                inside.discard(at)
-                return trace
-            if linecache.getline(at[0].f_code.co_filename, at[1]).lstrip().startswith("with "):
-                inside.add(at)
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(trace)
+        """Run with an interrupt at the line-th line of herdpy.log; False when it has fewer."""
+        interrupter = LineInterrupter(line, within="/herdpy/log/")
         try:
-            function()
+            with interrupter:
+                function()
         except KeyboardInterrupt:
             return True
-        finally:
-            sys.settrace(None)
-        return False
+        return interrupter.where != ""
 
     def every_line(self, test: Callable[[Callable[[Callable[[], object]], bool]], None]) -> int:
         line, is_cut = 0, True

@@ -1,9 +1,6 @@
 """The manifest: edits are whole or not there, damage is told from a torn tail, nothing is lost."""
 
 import errno
-import linecache
-import sys
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,6 +22,7 @@ from herdpy.storage.manifest import (
     TableState,
     apply_edit,
 )
+from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 LOG_ID = bytes(range(16))
@@ -366,30 +364,13 @@ def test_what_a_reader_saw_survives_a_power_loss() -> None:
 
 def run_interrupted(line: int, call: Any) -> bool:
     """Run call with KeyboardInterrupt at the line-th line of manifest.py; False when it ended."""
-    left = line
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith("storage/manifest.py"):
-            return None
-        # The interpreter takes no signal between the end of a with block and the lock's release,
-        # but a trace function is called there.
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and "with self._mutex" not in source:
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    old = sys.gettrace()
-    sys.settrace(trace)
+    interrupter = LineInterrupter(line, within="/storage/manifest.py")
     try:
-        call()
+        with interrupter:
+            call()
     except KeyboardInterrupt:
         return True
-    finally:
-        sys.settrace(old)
-    return left <= 0
+    return interrupter.where != ""
 
 
 def test_golden_bytes() -> None:
