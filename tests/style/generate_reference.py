@@ -87,8 +87,8 @@ def cli_page() -> str:
         "",
         NOTE.format(source="herdpy/cli/"),
         "Exit codes: 0 all went well, 1 a statement or the database failed, 2 wrong usage. Results",
-        "go to standard output, errors to standard error. Into a file or a pipe nothing is cut to a",
-        "width, unless COLUMNS is set. The history of what was typed is in",
+        "go to standard output, errors to standard error. Into a file or a pipe nothing is cut to",
+        "a width, unless COLUMNS is set. The history of what was typed is in",
         "`$XDG_STATE_HOME/herdpy/history` (default below `~/.local/state`), never in the database.",
     ]
     settings = {"terminal_width": 96, **app.context_settings}

@@ -7,6 +7,7 @@ that lacks the mark and is not empty is never touched.
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -200,14 +201,20 @@ class Tour:
             if output is None:
                 raise RuntimeError("the child has no standard output")
             seen = 0
-            for line in output:  # to the end: what the pipe holds was acknowledged, too
-                if not line.endswith(b"\n"):
-                    break
-                name, batch = line.split()
-                acknowledged[int(name)].append(int(batch))
-                seen += 1
-                if seen == self._commits_min:
-                    child.kill()
+            try:
+                for line in output:  # to the end: what the pipe holds was acknowledged, too
+                    if not line.endswith(b"\n"):
+                        break
+                    name, batch = line.split()
+                    acknowledged[int(name)].append(int(batch))
+                    seen += 1
+                    if seen == self._commits_min:
+                        child.kill()
+            finally:
+                child.kill()
+        if child.returncode != -signal.SIGKILL:
+            self._console.print(f"[bold red]✗[/] the writer ended by itself ({child.returncode})")
+            return {}
         self._console.print(
             f"A child process with {writer.WRITERS} threads inserted "
             f"{writer.ROWS_PER_COMMIT} rows per commit and reported each commit\n"

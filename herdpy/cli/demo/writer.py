@@ -36,7 +36,9 @@ def write(connection: Connection, writer: int) -> None:
 def main(directory: str) -> None:
     """Start the writers; returns never."""
     threads = [
-        threading.Thread(target=write, args=(connect(directory, autocommit=True), writer))
+        threading.Thread(
+            target=write, args=(connect(directory, autocommit=True), writer), daemon=True
+        )
         for writer in range(1, WRITERS + 1)
     ]
     for thread in threads:
