@@ -61,7 +61,7 @@ class Config:
         32 * MIB, 64 * 1024, 2**40, "bytes/s", "budget of background compaction"
     )
     vector_rows_min: int = _setting(
-        20_000, 0, 2**40, "rows", "estimated rows from which an aggregate goes to the vector path"
+        10_000, 0, 2**40, "rows", "estimated rows from which a filter scans by the vector path"
     )
 
     def __post_init__(self) -> None:

@@ -92,6 +92,9 @@ class Execution:
     ) -> Result:
         snapshot = self._tablespace.snapshot(self._transaction)
         source = snapshot.source(plan.ref.table) if plan.ref is not None else None
+        if plan.is_scan and source is not None and self._is_big(source):
+            snapshot.close()
+            return self.select_vector(prepared, plan.query, values)
         rows = prepared.select(plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
@@ -333,6 +336,10 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_memory_bytes,
         )
 
+    def _is_big(self, source: TableSnapshot) -> bool:
+        """Tell whether a scan of it is for the vector path."""
+        return source.row_count_guess >= self._database.config.vector_rows_min
+
     def _new_rows(
         self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
     ) -> list[Row]:
@@ -358,8 +365,9 @@ class Execution:
         interrupt = self._interrupt
         if isinstance(plan, RowSelect):
             found = snapshot.source(plan.ref.table) if plan.ref is not None else None
-            yield from prepared.select(plan)(found, values, interrupt)
-            return
+            if found is None or not (plan.is_scan and self._is_big(found)):
+                yield from prepared.select(plan)(found, values, interrupt)
+                return
         yield from self._vector_rows(prepared, plan.query, values, snapshot)
 
     def _vector_rows(
@@ -383,6 +391,8 @@ class Execution:
         self, prepared: Prepared, find: Find, values: Sequence[Physical], source: TableSnapshot
     ) -> Iterator[tuple[Row, tuple[Any, ...]]]:
         """Yield (row, new values when the query computed them)."""
+        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(source):
+            find = find.by_vector
         if isinstance(find, RowFind):
             for row in prepared.find(find)(source, values, self._interrupt):
                 yield row, ()

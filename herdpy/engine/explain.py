@@ -59,9 +59,10 @@ def explain(
     values: Sequence[Physical],
     snapshot: "Snapshot",
     measured: Measured | None,
+    vector_rows_min: int,
 ) -> Result:
     """Return the lines of the plan of EXPLAIN's statement, one row each."""
-    printer = _PlanPrinter(inner.plan, inner.slots, values, snapshot)
+    printer = _PlanPrinter(inner.plan, inner.slots, values, snapshot, vector_rows_min)
     lines = printer.lines()
     if measured is not None:
         lines += _measured_lines(measured, printer)
@@ -98,8 +99,10 @@ class _PlanPrinter:
         slots: Sequence[Slot],
         values: Sequence[Physical],
         snapshot: "Snapshot",
+        vector_rows_min: int,
     ) -> None:
         self._plan = plan
+        self._vector_rows_min = vector_rows_min
         self._values = values
         self._snapshot = snapshot
         aliases = dict(_aliases(plan))
@@ -157,7 +160,14 @@ class _PlanPrinter:
         self._add(1, _ROW_PATH)
         self._add(2, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
 
+    def _is_big(self, ref: tree.TableRef | None) -> bool:
+        if ref is None:
+            return False
+        return self._snapshot.source(ref.table).row_count_guess >= self._vector_rows_min
+
     def _find(self, find: Find) -> None:
+        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(find.ref):
+            find = find.by_vector
         if isinstance(find, RowFind):
             self._add(1, _ROW_PATH)
             self._access(2, find.ref, find.access, find.residual, is_reverse=False)
@@ -165,7 +175,7 @@ class _PlanPrinter:
             self._vector(1, find.query)
 
     def _select(self, depth: int, plan: RowSelect | VectorSelect) -> None:
-        if isinstance(plan, VectorSelect):
+        if isinstance(plan, VectorSelect) or (plan.is_scan and self._is_big(plan.ref)):
             self._vector(depth, plan.query)
             return
         self._add(depth, _ROW_PATH)

@@ -116,8 +116,6 @@ class Session:
         with self._mutex:
             if self._is_closed or self._statement is not None:
                 return None
-            if self._tablespace.failure is not None:
-                return None
             transaction = self._transaction
             own, statement = None, 0
             if transaction is not None:
@@ -469,7 +467,8 @@ class Session:
         snapshot = self._tablespace.snapshot(self._transaction)
         try:
             measured = self._analyze(inner, values, prepare_again) if is_analyze else None
-            return explain(inner, values, snapshot, measured)
+            rows_min = self._database.config.vector_rows_min
+            return explain(inner, values, snapshot, measured, rows_min)
         finally:
             snapshot.close()
 

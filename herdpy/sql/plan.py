@@ -89,6 +89,8 @@ class RowSelect:
     is_reverse: bool
     limit: Expression | None
     offset: Expression | None
+    is_scan: bool = False
+    """True when it filters every row: with many of them the vector path is the faster one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +104,6 @@ SelectPlan = RowSelect | VectorSelect
 
 
 @dataclass(frozen=True, slots=True)
-class RowFind:
-    """The rows to change, found by row path."""
-
-    ref: TableRef
-    access: Access
-    residual: Expression | None
-
-
-@dataclass(frozen=True, slots=True)
 class VectorFind:
     """The rows to change, found by a query: key columns in key order, then `value_count` values.
 
@@ -120,6 +113,16 @@ class VectorFind:
     ref: TableRef
     query: Query
     value_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowFind:
+    """The rows to change, found by row path; with `by_vector` better so where rows are many."""
+
+    ref: TableRef
+    access: Access
+    residual: Expression | None
+    by_vector: VectorFind | None = None
 
 
 Find = RowFind | VectorFind

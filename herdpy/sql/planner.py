@@ -200,12 +200,11 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     direction = _key_direction(query.order_by, ref, access)
     if direction is None:
         return None
+    is_scan = access is None and residual is not None and query.limit is None
     if access is None:
-        if residual is not None and query.limit is None:
-            return None
         access = FullAccess(is_ordered=bool(query.order_by))
     return RowSelect(
-        query, ref, access, residual, outputs, direction < 0, query.limit, query.offset
+        query, ref, access, residual, outputs, direction < 0, query.limit, query.offset, is_scan
     )
 
 
@@ -268,10 +267,11 @@ def _plan_update(statement: tree.Update) -> UpdatePlan:
 
 def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
     access, residual = _plan_access(ref, where)
-    if access is None and where is None:
-        access = FullAccess()
-    if access is None or not (residual is None or is_row_expression(residual)):
+    if not (residual is None or is_row_expression(residual)):
         return _vector_find(ref, where, ())
+    if access is None:
+        by_vector = _vector_find(ref, where, ()) if residual is not None else None
+        return RowFind(ref, FullAccess(), residual, by_vector)
     return RowFind(ref, access, residual)
 
 

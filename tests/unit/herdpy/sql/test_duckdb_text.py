@@ -134,7 +134,8 @@ def test_result_types_are_those_of_the_tree(cursor: duckdb.DuckDBPyConnection) -
     )
     run(cursor, text)
     assert [str(item[1]) for item in cursor.description or ()] == [
-        "BIGINT", "DOUBLE", "DECIMAL(38,2)", "DECIMAL(38,16)", "BIGINT", "DATE", "TIMESTAMP", "BLOB",
+        "BIGINT", "DOUBLE", "DECIMAL(38,2)", "DECIMAL(38,16)", "BIGINT", "DATE",
+        "TIMESTAMP", "BLOB",
     ]  # fmt: skip
 
 

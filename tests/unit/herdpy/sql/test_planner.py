@@ -99,7 +99,6 @@ def test_full(text: str, is_ordered: bool, is_reverse: bool) -> None:
         "select count(*) from t",
         "select distinct name from t",
         "select name from t group by name",
-        "select * from t where name = 'x'",
         "select * from t order by name",
         "select * from leg order by day",
         "select * from leg order by origin, day desc",
@@ -115,6 +114,20 @@ def test_full(text: str, is_ordered: bool, is_reverse: bool) -> None:
 )
 def test_vector(text: str) -> None:
     assert isinstance(planned(text), VectorSelect)
+
+
+def test_a_filter_over_every_row_may_go_either_way() -> None:
+    plan = planned("select * from t where name = 'x'")
+    assert isinstance(plan, RowSelect)
+    assert plan.is_scan
+    for text in ("select * from t", "select * from t where name = 'x' limit 5"):
+        plan = planned(text)
+        assert isinstance(plan, RowSelect)
+        assert not plan.is_scan
+    deletion = planned("delete from t where name = 'x'")
+    assert isinstance(deletion, DeletePlan)
+    assert isinstance(deletion.find, RowFind)
+    assert isinstance(deletion.find.by_vector, VectorFind)
 
 
 def test_update_by_row_path() -> None:
@@ -139,7 +152,7 @@ def test_update_whose_values_need_the_vector_path() -> None:
         ("delete from t", RowFind),
         ("delete from t where id = 5 and flag", RowFind),
         ("delete from leg where origin = 'JFK'", RowFind),
-        ("delete from t where name = 'x'", VectorFind),
+        ("delete from t where name = 'x'", RowFind),
         ("delete from t where id = 5 and name like 'x%'", VectorFind),
     ],
 )
