@@ -18,7 +18,7 @@ class Retry(Enum):
     UNKNOWN = "unknown"
 
 
-class Warning(Exception):  # noqa: A001 - the name PEP 249 prescribes
+class Warning(Exception):  # noqa: A001, N818 - the name PEP 249 prescribes
     """Important warnings; herdpy raises none today."""
 
 

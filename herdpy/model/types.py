@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A type: kind, DECIMAL's precision and scale, TEXT's length limit in characters (VARCHAR(n))."""
+    """A type: kind, DECIMAL's precision and scale, TEXT's limit in characters, VARCHAR(n)."""
 
     kind: Kind
     precision: int | None = None

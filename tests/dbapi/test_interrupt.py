@@ -58,4 +58,4 @@ def test_every_line_of_the_driver(tmp_path, kind) -> None:
             herdpy.connect(path, durability="none").close()
         except herdpy.Error as error:
             pytest.fail(f"interrupted at {interrupter.where}: {error}")
-    assert n > 50, f"{n} lines: the driver has more lines than that: the interrupter does not see them"
+    assert n > 50, f"{n} lines: the driver has more, the interrupter does not see them"

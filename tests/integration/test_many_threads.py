@@ -19,7 +19,6 @@ pytestmark = pytest.mark.integration
 ROUNDS = int(os.environ.get("HERDPY_ROUNDS", "300"))
 
 
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_of_32_threads_that_insert_one_key_one_wins(tmp_path: Path, kind: str) -> None:
     threads = 32
