@@ -6,7 +6,6 @@ docs/reference/config.md is generated from this file and compared by a test.
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-
 MIB = 1024 * 1024
 
 
