@@ -17,7 +17,7 @@ from tests.fixtures.interrupts import LineInterrupter
 Rows = list[tuple[Any, ...]]
 Call = Callable[["World"], object]
 
-STRIDE = int(os.environ.get("HERDPY_LINE_STRIDE", "11"))
+STRIDE = int(os.environ.get("HERDPY_LINE_STRIDE", "37"))
 """Every so many lines, beginning with one that the seed chooses; `make interrupts` takes all."""
 FIRST_LINE = 1 + int(os.environ.get("HERDPY_SEED", "0")) % STRIDE
 
