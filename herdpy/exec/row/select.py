@@ -30,17 +30,21 @@ from herdpy.sql.tree import ColumnRef, Expression
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
 
-Reader = Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+Reader = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
 
 # --- reading -------------------------------------------------------------------------------------
 
 
 def compile_row_select(plan: RowSelect) -> Reader:
-    """Return the function that yields the query's rows, one tuple of physical values each."""
+    """Return the function that yields the query's rows, one tuple of physical values each.
+
+    Without FROM (plan.ref is None) it does not look at its source.
+    """
+    table = plan.ref.table if plan.ref is not None else None
     ordinals = [item.ordinal if isinstance(item, ColumnRef) else -1 for item in plan.outputs]
-    is_whole = ordinals == list(range(len(plan.ref.table.columns)))
+    is_whole = table is not None and ordinals == list(range(len(table.columns)))
     return _compile_reader(
-        plan.ref.table,
+        table,
         plan.access,
         plan.residual,
         None if is_whole else plan.outputs,
@@ -58,7 +62,7 @@ def compile_find(
 
 
 def _compile_reader(
-    table: Table,
+    table: Table | None,
     access: Access,
     residual: Expression | None,
     outputs: Sequence[Expression] | None,
@@ -80,14 +84,17 @@ def _compile_reader(
         lines.append("stop = min(skip + take, maxsize)")
     found = writer.row(outputs) if outputs is not None else "r"
     condition = writer.truth(residual) if residual is not None else ""
-    if isinstance(access, PointAccess):
+    if table is not None and isinstance(access, PointAccess):
         key, key_lines = _key_source(writer, table, access.key)
         lines += [*key_lines, f"r = source.get({key})"]
         lines.append(f"if r is None{f' or not {condition}' if condition else ''}: return iter(())")
         lines.append(f"rows = ({found},)")
         lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
     else:
-        lines += _scan_lines(writer, table, access, is_reverse=is_reverse)
+        if table is None:
+            lines.append("scan = iter(((),))")
+        else:
+            lines += _scan_lines(writer, table, access, is_reverse=is_reverse)
         if has_limit and not condition:
             lines.append("scan = islice(scan, skip, stop)")
         lines += _CHUNKS.format(found=found, where=condition and f" if {condition}").splitlines()
