@@ -15,7 +15,7 @@ from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.limits import page_rows_max
 from herdpy.model.types import Key, Row
-from herdpy.storage.arrow import LIVE, bits_array, masked_live, rows_batch, scan_table
+from herdpy.storage.arrow import bits_array, marked_batch, masked_live, rows_batch, scan_table
 from herdpy.storage.table_pages import PageEntry, TablePages
 
 if TYPE_CHECKING:
@@ -237,15 +237,4 @@ class Overlay:
                 if count == _CHUNK_ROWS and self._array_bytes + batch.nbytes <= bytes_max:
                     self._array_bytes += batch.nbytes
                     self._arrays[chunk] = made
-            yield _record_batch(made, ordinals, bits_array(((1 << count) - 1) ^ bits, count))
-
-
-def _record_batch(
-    arrays: Mapping[int, Any], ordinals: Sequence[int], live: "pa.Array"
-) -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays(
-        [*(arrays[ordinal] for ordinal in ordinals), live],
-        names=[*(f"c{ordinal}" for ordinal in ordinals), LIVE],
-    )
+            yield marked_batch(made, ordinals, bits_array(((1 << count) - 1) ^ bits, count))

@@ -99,6 +99,16 @@ def rows_batch(table: Table, ordinals: Sequence[int], rows: Sequence[Row]) -> pa
     return pa.RecordBatch.from_arrays(arrays, names=[f"c{ordinal}" for ordinal in ordinals])
 
 
+def marked_batch(
+    arrays: Mapping[int, pa.Array], ordinals: Sequence[int], live: pa.Array
+) -> pa.RecordBatch:
+    """Return arrays kept by ordinal as columns c<ordinal>, and as `__live` which rows live."""
+    return pa.RecordBatch.from_arrays(
+        [*(arrays[ordinal] for ordinal in ordinals), live],
+        names=[*(f"c{ordinal}" for ordinal in ordinals), LIVE],
+    )
+
+
 def scan_table(
     table: Table,
     entries: Sequence[PageEntry],
