@@ -15,7 +15,10 @@ from herdpy.cli.demo.tour import Tour, run_demo
 pytestmark = pytest.mark.integration
 
 
-def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_demo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # pytest-xdist sets another
     directory = tmp_path / "demo"
     assert run_demo(str(directory), flights_max=20_000, commits_min=40) == 0
     shown = capsys.readouterr().out
