@@ -110,6 +110,10 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     if manifest.failure is not None:
         raise manifest.failure
     finish_listing(tablespace)
+    log_start = tablespace.log.place
+    if log_start is not None:  # what lies before it is applied, and so in the checkpoint
+        tablespace.log.sync()
+        tablespace.on_progress()
     frozen = freeze(tablespace)
     state = frozen.state
     listed = manifest.state
@@ -117,6 +121,8 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         return False
     tablespace.log.sync()
     tablespace.on_progress()
+    if log_start is not None and log_start[2] > state.lsn.entry_id + 1:
+        log_start = listed.log_start  # behind a mark, which is no part of the state
     deltas = [
         TableDelta(
             table_state.table,
@@ -142,6 +148,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         next_table_id=frozen.next_table_id,
         segments=written.segments,
         tables=(*written.edits, *dropped),
+        log_start=log_start,
     )
     tablespace.unpublished = Unpublished(
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,

@@ -52,6 +52,7 @@ def recover_tablespace(
         listing=ManifestListing(manifest),
         first_file_bytes=config.log_file_bytes_first,
         max_file_bytes=config.log_file_bytes_max,
+        start=listed.log_start,
     )
     tablespace = Tablespace(name, log, clock, state)
     applier = tablespace.applier

@@ -78,10 +78,19 @@ _UNREAD = _Tail([], _Placed([], _Cursor(-1, 0, 0, 0, 0), START_LSN, None, START_
 class FileLog:
     """CommitLog over files of a Disk; made by open(), then replay() once."""
 
-    def __init__(self, disk: Disk, files: LogFiles, log_id: bytes, known: int, slack: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        files: LogFiles,
+        log_id: bytes,
+        known: int,
+        slack: int,
+        start: tuple[int, int, int] | None,
+    ) -> None:
         self._disk = disk
         self._log_id = log_id
         self._known_durable_sequence = known
+        self._start = start
         self._slack_bytes = slack  # kept free for urgent appends
         # Under _files_lock; _room only grows, at its end.
         self._files_lock = new_mutex()
@@ -114,8 +123,11 @@ class FileLog:
         listing: LogFileListing,
         first_file_bytes: int,
         max_file_bytes: int,
+        start: tuple[int, int, int] | None = None,
     ) -> "FileLog":
         """Return the log of an existing directory; files are (number, first sequence) as listed.
+
+        start is a former `place` from which on replay() has to read at the most.
 
         Reads no file yet: replay() does.
         """
@@ -130,7 +142,7 @@ class FileLog:
             max_file_bytes=max_file_bytes,
         )
         slack = min(frame_overhead_bytes_max, first_file_bytes // 4)
-        return cls(disk, log_files, log_id, known_durable_sequence, slack)
+        return cls(disk, log_files, log_id, known_durable_sequence, slack, start)
 
     @property
     def log_id(self) -> bytes:
@@ -156,6 +168,13 @@ class FileLog:
     def bytes_appended(self) -> int:
         return self._tail.newest.bytes_appended
 
+    @property
+    def place(self) -> tuple[int, int, int] | None:
+        cursor = self._tail.newest.cursor
+        if cursor.slot < 0:
+            return None
+        return self._room[cursor.slot].number, cursor.offset, cursor.sequence
+
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
         if self._tail is not _UNREAD:
             raise InvariantViolation("file log: replay() comes once, before the first append")
@@ -166,6 +185,7 @@ class FileLog:
             log_id=self._log_id,
             after=after,
             known_durable_sequence=self._known_durable_sequence,
+            start=self._start,
         )
         yield from reader.records()
         if reader.unproven:

@@ -89,6 +89,7 @@ class LogReader:
         log_id: bytes,
         after: Lsn,
         known_durable_sequence: int,
+        start: tuple[int, int, int] | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -99,6 +100,10 @@ class LogReader:
         )
         self._expected: int | None = None  # the next sequence; None before the first frame
         self.last_lsn = after
+        # What lies before it is in a checkpoint. The frame there, if it was ever written, is known
+        # by its sequence, so that its absence is noticed as it would be on the way from the start.
+        is_useful = start is not None and start[2] <= after.entry_id + 1
+        self._start = start if is_useful and files and start[0] == files[0].number else None
         self.unproven: deque[tuple[int, LogFile, int, int]] = deque()
         """(sequence, file, offset, end) of the frames at the end that nothing says were durable."""
 
@@ -121,6 +126,10 @@ class LogReader:
                 reader = _FrameReader(handle, self._log_id, file.stamp)
                 file.byte_count = reader.byte_count
                 offset = 0
+                if self._start is not None and file is self._files[0]:
+                    _, offset, self._expected = self._start
+                    if self._expected > file.first_sequence:
+                        file.last_lsn = Lsn(FILE_LEDGER_ID, self._expected - 1, 0)
                 while isinstance(frame := self._next_frame(reader, offset), Frame):
                     self._check(file, offset, frame, reader.byte_count, stops)
                     stops.clear()

@@ -74,6 +74,14 @@ class CommitLog(Protocol):
         """Bytes appended since open, frame overhead excluded; for checkpoint triggers."""
         ...
 
+    @property
+    def place(self) -> tuple[int, int, int] | None:
+        """Where the newest frame begins: (file number, offset, sequence); None: no file yet.
+
+        replay() may begin there when everything before that frame is in a checkpoint.
+        """
+        ...
+
     def append(self, append: Append, *, is_urgent: bool = False) -> None:
         """Take the records and set append.lsn; no I/O, never waits.
 

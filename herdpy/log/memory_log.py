@@ -47,6 +47,10 @@ class MemoryLog:
     def bytes_appended(self) -> int:
         return self._bytes_appended
 
+    @property
+    def place(self) -> tuple[int, int, int] | None:
+        return None
+
     def append(self, append: Append, *, is_urgent: bool = False) -> None:
         if not append.records:
             raise InvariantViolation("log: an append without records")

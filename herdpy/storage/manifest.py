@@ -78,7 +78,8 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
 
     log_files are (number, first sequence); checkpoint_lsn is an Lsn; segments map number to
     length; engine is the engine's own msgpack (epochs, open transactions, reservations); position
-    is the visible position at the checkpoint.
+    is the visible position at the checkpoint; log_start is where to read the log from: (file
+    number, offset, sequence) of a frame not behind the first one after the checkpoint.
     """
 
     log_id: bytes
@@ -91,6 +92,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     next_segment: int = 1
     engine: bytes = b""
     position: int = 0
+    log_start: tuple[int, int, int] | None = None
 
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
@@ -122,6 +124,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
     next_table_id: int
     segments: tuple[tuple[int, int], ...] = ()
     tables: tuple[TableEdit, ...] = ()
+    log_start: tuple[int, int, int] | None = None
 
 
 class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -208,6 +211,7 @@ class _Builder:
                     position=edit.position,
                     engine=edit.engine,
                     next_table_id=edit.next_table_id,
+                    log_start=edit.log_start,
                 )
             case Compaction():
                 self._apply_pages(edit.segments, edit.tables)

@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures import big
 
 ROWS = 10_000_000
-pytestmark = pytest.mark.big
+pytestmark = [pytest.mark.big, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
