@@ -209,6 +209,20 @@ def test_a_scan_reads_little_ahead_and_stops_when_cancelled() -> None:
     assert source.read_count < 10_000
 
 
+def test_without_from_there_is_one_row() -> None:
+    limit = Parameter(BIGINT, 0)
+    query = Query(Select((), None), ())
+    for residual, take, expected in (
+        (None, None, [(7, 2)]),
+        (call("=", Parameter(BIGINT, 1), long(2)), 1, [(7, 2)]),
+        (call("=", Parameter(BIGINT, 1), long(3)), 1, []),
+        (None, 0, []),
+    ):
+        outputs = (long(7), Parameter(BIGINT, 1))
+        plan = RowSelect(query, None, FullAccess(), residual, outputs, False, limit, None)
+        assert run(plan, take, 2, source=None) == expected
+
+
 def test_find_yields_whole_rows() -> None:
     residual = call("is_null", NOTE)
     find = compile_find(RowFind(REF, RangeAccess((long(1),)), residual))

@@ -248,8 +248,11 @@ def test_unfinished_results_are_limited(engine: VectorEngine) -> None:
     assert "Fetch" in (caught.value.hint or "")
     results[0].close()
     results[0].close()
-    assert list(results[0].rows()) == []
-    assert len(list(run(engine, many).rows())) == 100_000  # read to its end: closed by itself
+    with pytest.raises(InterfaceError, match="closed before"):
+        next(results[0].rows())
+    result = run(engine, many)
+    assert len(list(result.rows())) == 100_000  # read to its end: closed by itself
+    assert list(result.rows()) == []
     results[1] = run(engine, many)
     del results[1]  # forgotten: counts no more
     gc.collect()
@@ -309,10 +312,36 @@ def test_close_ends_everything_and_stays() -> None:
     next(rows := result.rows())
     engine.close()
     engine.close()
-    assert len(list(rows)) < 100_000
+    with pytest.raises(InterfaceError, match="closed before"):
+        list(rows)
     with pytest.raises(InterfaceError):
         run(engine, text("SELECT 1"))
     VectorEngine(50 * MIB, 0, None).close()  # never used
+
+
+class ClosesEngine(NeverInterrupt):
+    """Closes the engine at one of its checks, as another thread could."""
+
+    def __init__(self, engine: VectorEngine, at: int) -> None:
+        super().__init__()
+        self._engine = engine
+        self._at = at
+
+    def check(self) -> None:
+        super().check()
+        if self.check_count == self._at:
+            self._engine.close()
+
+
+def test_close_while_a_query_runs() -> None:
+    many = text("SELECT x FROM range(100000) r(x)")
+    engine = VectorEngine(50 * MIB, 1, None)
+    with pytest.raises(InterfaceError, match="closed before"):
+        engine.query(many, DictSnapshot(), (), (), ClosesEngine(engine, 1))
+    engine = VectorEngine(50 * MIB, 1, None)
+    result = engine.query(many, DictSnapshot(), (), (), ClosesEngine(engine, 3))
+    with pytest.raises(InterfaceError, match="closed before"):
+        list(result.rows())  # never fewer rows without a word
 
 
 def test_rows_reader_makes_batches() -> None:
