@@ -85,7 +85,7 @@ class FileLog:
         log_id: bytes,
         known: int,
         slack: int,
-        start: tuple[int, int, int] | None,
+        start: tuple[int, int, int, int] | None,
     ) -> None:
         self._disk = disk
         self._log_id = log_id
@@ -123,7 +123,7 @@ class FileLog:
         listing: LogFileListing,
         first_file_bytes: int,
         max_file_bytes: int,
-        start: tuple[int, int, int] | None = None,
+        start: tuple[int, int, int, int] | None = None,
     ) -> "FileLog":
         """Return the log of an existing directory; files are (number, first sequence) as listed.
 
@@ -169,11 +169,12 @@ class FileLog:
         return self._tail.newest.bytes_appended
 
     @property
-    def place(self) -> tuple[int, int, int] | None:
+    def place(self) -> tuple[int, int, int, int] | None:
         cursor = self._tail.newest.cursor
         if cursor.slot < 0:
             return None
-        return self._room[cursor.slot].number, cursor.offset, cursor.sequence
+        file = self._room[cursor.slot]
+        return file.number, cursor.offset, cursor.sequence, file.byte_count
 
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
         if self._tail is not _UNREAD:

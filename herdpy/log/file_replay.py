@@ -89,7 +89,7 @@ class LogReader:
         log_id: bytes,
         after: Lsn,
         known_durable_sequence: int,
-        start: tuple[int, int, int] | None = None,
+        start: tuple[int, int, int, int] | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -127,7 +127,8 @@ class LogReader:
                 file.byte_count = reader.byte_count
                 offset = 0
                 if self._start is not None and file is self._files[0]:
-                    _, offset, self._expected = self._start
+                    _, offset, self._expected, file_bytes = self._start
+                    self._check_length(file, reader.byte_count, file_bytes)
                     if self._expected > file.first_sequence:
                         file.last_lsn = Lsn(FILE_LEDGER_ID, self._expected - 1, 0)
                 while isinstance(frame := self._next_frame(reader, offset), Frame):
@@ -145,6 +146,13 @@ class LogReader:
         # At the start of a file a wrong sequence is no torn frame, it says that some are missing.
         return reader.frame(offset, self._expected if offset else None)
 
+    def _check_length(self, file: LogFile, found: int, expected: int) -> None:
+        if found < expected:
+            raise CorruptionError(
+                f"log file {file.path}: expected {expected} bytes, found {found} "
+                f"(offset {found}); {_REMEDY}"
+            )
+
     def _check(
         self,
         file: LogFile,
@@ -153,11 +161,7 @@ class LogReader:
         byte_count: int,
         stops: list[tuple[LogFile, int, str]],
     ) -> None:
-        if byte_count < frame.file_bytes:
-            raise CorruptionError(
-                f"log file {file.path}: expected {frame.file_bytes} bytes, found {byte_count}; "
-                f"{_REMEDY}"
-            )
+        self._check_length(file, byte_count, frame.file_bytes)
         if self._expected is None:
             if frame.sequence > self._after.entry_id + 1:
                 raise CorruptionError(

@@ -75,8 +75,10 @@ class CommitLog(Protocol):
         ...
 
     @property
-    def place(self) -> tuple[int, int, int] | None:
-        """Where the newest frame begins: (file number, offset, sequence); None: no file yet.
+    def place(self) -> tuple[int, int, int, int] | None:
+        """Where the newest frame begins, None when there is no file yet.
+
+        (file number, offset, sequence, length of the file).
 
         replay() may begin there when everything before that frame is in a checkpoint.
         """

@@ -48,7 +48,7 @@ class MemoryLog:
         return self._bytes_appended
 
     @property
-    def place(self) -> tuple[int, int, int] | None:
+    def place(self) -> tuple[int, int, int, int] | None:
         return None
 
     def append(self, append: Append, *, is_urgent: bool = False) -> None:

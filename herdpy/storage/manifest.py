@@ -79,7 +79,8 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     log_files are (number, first sequence); checkpoint_lsn is an Lsn; segments map number to
     length; engine is the engine's own msgpack (epochs, open transactions, reservations); position
     is the visible position at the checkpoint; log_start is where to read the log from: (file
-    number, offset, sequence) of a frame not behind the first one after the checkpoint.
+    number, offset, sequence, file length) of a frame not behind the first one after the
+    checkpoint.
     """
 
     log_id: bytes
@@ -92,7 +93,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     next_segment: int = 1
     engine: bytes = b""
     position: int = 0
-    log_start: tuple[int, int, int] | None = None
+    log_start: tuple[int, int, int, int] | None = None
 
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
@@ -124,7 +125,7 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
     next_table_id: int
     segments: tuple[tuple[int, int], ...] = ()
     tables: tuple[TableEdit, ...] = ()
-    log_start: tuple[int, int, int] | None = None
+    log_start: tuple[int, int, int, int] | None = None
 
 
 class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
