@@ -102,10 +102,15 @@ class LogReader:
         self.last_lsn = after
         # What lies before it is in a checkpoint. The frame there, if it was ever written, is known
         # by its sequence, so that its absence is noticed as it would be on the way from the start.
-        is_useful = start is not None and start[2] <= after.entry_id + 1
-        self._start = start if is_useful and files and start[0] == files[0].number else None
+        self._start = start
+        if start is None or start[2] > after.entry_id + 1 or start[0] != self._first_number:
+            self._start = None
         self.unproven: deque[tuple[int, LogFile, int, int]] = deque()
         """(sequence, file, offset, end) of the frames at the end that nothing says were durable."""
+
+    @property
+    def _first_number(self) -> int:
+        return self._files[0].number if self._files else -1
 
     @property
     def next_sequence(self) -> int:
