@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,14 @@ class Terminal:
         """Type; expect the prompt first, for before it the terminal itself reads Ctrl-D."""
         os.write(self._file, keys)
 
+    def insist(self, keys: bytes, words: bytes) -> None:
+        """Type until the words came: a Ctrl-C between prompt and statement belongs to neither."""
+        while words not in self._text:
+            self.type(keys)
+            while words not in self._text and select.select([self._file], [], [], 1)[0]:
+                self._text += os.read(self._file, 65_536)
+        self.expect(words)
+
     def wait(self) -> int:
         """Read to the end and return the exit code."""
         try:
@@ -187,8 +196,7 @@ def test_ctrl_c_stops_the_statement_and_not_the_shell(terminal: Terminal) -> Non
     terminal.type(b"SELECT count(*) FROM a, a b, a c, a d WHERE a.x + b.x + c.x + d.x = 7;\r")
     terminal.expect(b"7")
     terminal.expect(b"\x1b[?2004l")  # the prompt has ended and the statement begins
-    terminal.type(b"\x03")
-    terminal.expect(b"cancelled")
+    terminal.insist(b"\x03", b"cancelled")
     terminal.expect(b"herdpy>")
     terminal.type(b"SELECT 41 + 1 AS answer;\r")
     terminal.expect(b"42")
