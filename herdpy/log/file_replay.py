@@ -62,13 +62,17 @@ class _FrameReader:
         position = offset + ALIGNMENT
         limit = offset + frame_bytes_max
         while position <= min(limit, self.byte_count - HEADER_BYTES):
-            block = self._handle.read_at(position, _WINDOW_BYTES)  # positions stay aligned
-            hit = block.find(MAGIC)
+            # A file that was used before is full of old frames: no reading again for each of them.
+            if not 0 <= position - self._start <= len(self._window) - HEADER_BYTES:
+                self._window = self._handle.read_at(position, _WINDOW_BYTES)
+                self._start = position
+            hit = self._window.find(MAGIC, position - self._start)
             if hit < 0:
-                # Leave the last bytes for the next block: a magic may begin in them.
-                position += max(len(block) - ALIGNMENT & -ALIGNMENT, ALIGNMENT)
+                # Leave the last bytes for the next window: a magic may begin in them.
+                end = self._start + len(self._window)
+                position = max(end - ALIGNMENT & -ALIGNMENT, position + ALIGNMENT)
                 continue
-            candidate = position + hit
+            candidate = self._start + hit
             found = self.frame(candidate) if candidate % ALIGNMENT == 0 else None
             if isinstance(found, Frame) and candidate <= limit:
                 yield candidate, found
