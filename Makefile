@@ -98,7 +98,7 @@ docs: setup ## run every example and every code block, check references
 reference: setup ## write docs/reference/ anew from the code
 	$(PY) -m tests.style.generate_reference
 
-interpreters: setup ## unit and contract suites on every other Python found
+interpreters: setup ## unit, contract and DB-API suites on every other Python found
 	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	for version in $(VERSIONS); do \
 	    if [ $$version = $$own ]; then continue; fi; \
@@ -114,7 +114,7 @@ interpreters: setup ## unit and contract suites on every other Python found
 	        touch $$venv/.stamp; \
 	    fi; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
-	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/contract; \
+	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/contract tests/dbapi; \
 	done
 
 test: setup ## everything that must pass before a push
