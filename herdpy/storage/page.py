@@ -270,6 +270,7 @@ class Page:
         "_finder",
         "_header",
         "_key_cells",
+        "_key_numbers",
         "_readers",
         "_row_cells",
         "_row_count",
@@ -305,6 +306,7 @@ class Page:
         self._key_cells: tuple[Cells, tuple[Any, ...]] | None = None
         self._chosen_cells: dict[tuple[int, ...], tuple[Cells, tuple[Any, ...]]] = {}
         self._finder: Callable[[Key], int] | None = None
+        self._key_numbers: memoryview | None = None
 
     @property
     def row_count(self) -> int:
@@ -356,6 +358,12 @@ class Page:
         """
         width = len(bound)
         search = bisect_left if is_inclusive else bisect_right
+        if width == 1:
+            keys = self._key_numbers
+            if keys is None and _integer_key(self.table) is not None:
+                keys = self._open_key_numbers()
+            if keys is not None:
+                return search(keys, cast("tuple[int]", bound)[0])
         return search(range(self.row_count), bound, key=lambda index: self.key(index)[:width])
 
     def null_count(self, ordinal: int) -> int:
@@ -495,14 +503,18 @@ class Page:
             return constant_reader(column.default)
         return value_reader(buffers, column.type.kind)
 
+    def _open_key_numbers(self) -> memoryview:
+        """Return the keys of a table whose key is one integer."""
+        buffers = self.buffers(self.table.key[0])
+        if buffers is None or buffers.validity is not None:
+            raise self._damage(_PRELUDE_BYTES, "the key's column is missing or has NULLs")
+        self._key_numbers = found = numbers(buffers)
+        return found
+
     def _make_finder(self) -> Callable[[Key], int]:
         header = self._header or self._open()
-        ordinal = _integer_key(self.table)
-        if ordinal is not None:
-            buffers = self.buffers(ordinal)
-            if buffers is None or buffers.validity is not None:
-                raise self._damage(_PRELUDE_BYTES, "the key's column is missing or has NULLs")
-            return _integer_finder(numbers(buffers))
+        if _integer_key(self.table) is not None:
+            return _integer_finder(self._open_key_numbers())
         if len(header.key_index) != 2:
             raise self._damage(_PRELUDE_BYTES, "the index of the keys is missing")
         hashes = self._buffer(header.key_index[0]).cast("I")

@@ -22,7 +22,7 @@ from herdpy.storage.manifest import BitmapRef, PageRef
 from herdpy.storage.page import Page, key_kinds
 from herdpy.storage.segment import Segment
 
-_CHUNK_ROWS_FIRST = 64
+_CHUNK_ROWS_FIRST = 128
 _CHUNK_ROWS_MAX = 1024
 
 
@@ -209,6 +209,8 @@ class TablePages:
             if first < last:
                 bounds = (low, low_inclusive, high, high_inclusive)
                 entries = level.entries[first:last]
+                if last - first == 1 and _is_empty(entries[0], bounds):
+                    continue  # so often of a run that spans much and holds little
                 sources.append(self._level_range(entries, bounds, is_reverse=is_reverse))
         if len(sources) == 1:
             return sources[0]
@@ -261,8 +263,17 @@ class TablePages:
                 chunk = min(chunk * 2, _CHUNK_ROWS_MAX)
 
 
+def _is_empty(entry: PageEntry, bounds: tuple[Key, bool, Key, bool]) -> bool:
+    """Return whether surely no row of a page lies within the bounds."""
+    low, low_inclusive, high, high_inclusive = bounds
+    start = entry.page.lower_bound(low, low_inclusive)
+    return start >= entry.page.lower_bound(high, not high_inclusive)
+
+
 def _bound(keys: list[Key], bound: Key, *, is_inclusive: bool) -> int:
     """Return the first of ascending keys not before bound (exclusive: past all that begin so)."""
     width = len(bound)
     search = bisect_left if is_inclusive else bisect_right
+    if keys and width == len(keys[0]):
+        return search(keys, bound)
     return search(keys, cast("tuple[int, ...]", bound), key=lambda key: key[:width])
