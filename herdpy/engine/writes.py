@@ -6,7 +6,7 @@ transaction in the meantime (READ COMMITTED: new snapshot, whole statement again
 validated before anything is logged, so a statement happens wholly or not at all.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -20,12 +20,13 @@ from herdpy.errors import (
     InvariantViolation,
     MemoryLimitError,
     OperationalError,
-    ProgrammingError,
 )
+from herdpy.exec.coerce import cast_physical
 from herdpy.limits import row_bytes_max, row_locks_max
 from herdpy.log.record import Commit, Record, Reserve, Rows, TransactionId, encode, encode_rows
+from herdpy.model.keys import float_from_order
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Kind, Row
+from herdpy.model.types import TEXT, Key, Kind, Row
 
 RESTART: Final = object()
 ROW_ID_RESERVATION: Final = 32
@@ -43,7 +44,6 @@ class Write:
         "_memory_bytes_max",
         "_tablespace",
         "_transaction",
-        "affected",
         "compute",
         "is_insert",
         "table",
@@ -70,7 +70,6 @@ class Write:
         self.compute = compute
         self.is_insert = is_insert
         self._memory_bytes_max = memory_bytes_max
-        self.affected = 0
 
     def attempt(self) -> "int | Ticket[None] | object":
         """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
@@ -290,7 +289,7 @@ def _check_repeats(table: Table, changes: Sequence[Change]) -> None:
 
 def duplicate_key(table: Table, key: Key) -> IntegrityError:
     names = ", ".join(table.key_names)
-    values = ", ".join(str(value) for value in key)
+    values = ", ".join(_key_texts(table, key))
     return IntegrityError(
         f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
         sqlstate="23505",
@@ -298,7 +297,9 @@ def duplicate_key(table: Table, key: Key) -> IntegrityError:
     )
 
 
-def table_is_gone(table: Table) -> ProgrammingError:
-    return ProgrammingError(
-        f'table "{table.name}" was dropped while the statement waited', sqlstate="42P01"
-    )
+def _key_texts(table: Table, key: Key) -> Iterator[str]:
+    """Yield the values of a key as CAST to TEXT writes them."""
+    for ordinal, value in zip(table.key, key, strict=True):
+        column = table.columns[ordinal]
+        physical = float_from_order(value) if column.type.kind is Kind.DOUBLE else value
+        yield str(cast_physical(physical, column.type, TEXT, is_assignment=False, what=column.name))

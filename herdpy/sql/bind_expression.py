@@ -408,12 +408,6 @@ def _bind_arithmetic(node: Any, scope: Scope) -> tree.Expression:
     return arithmetic(operator, left, right, node, scope)
 
 
-def decimal_modulo(node: Any, scope: Scope) -> tree.Expression:
-    """Bind mod(a, b)."""
-    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    return arithmetic("%", left, right, node, scope)
-
-
 def arithmetic(
     operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
 ) -> tree.Expression:

@@ -27,7 +27,6 @@ from herdpy.sql.bind_expression import (
     bind_open,
     compare,
     convert,
-    decimal_modulo,
     make_comparable,
     unify,
 )
@@ -275,10 +274,6 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
         return convert(operand, result, node, scope)
     places = tree.Literal(INTEGER, max(digits.value, -decimal_precision_max))
     return tree.Cast(result, tree.Call(result, f"{name}_to", (operand, places)))
-
-
-def _bind_mod(node: Any, scope: Scope) -> tree.Expression:
-    return decimal_modulo(node, scope)
 
 
 def _bind_now(node: Any, scope: Scope) -> tree.Expression:

@@ -51,6 +51,26 @@ def test_a_key_that_is_there_is_a_duplicate(connection: herdpy.Connection, place
         assert rows(connection) == before
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("DOUBLE", "-1.5", "-1.5"),
+        ("DECIMAL(8, 2)", "1.25", "1.25"),
+        ("DATE", "DATE '2020-01-02'", "2020-01-02"),
+        ("TIMESTAMP", "TIMESTAMP '2020-01-02 03:04:05'", "2020-01-02 03:04:05"),
+        ("BYTEA", "decode('00ff', 'hex')", r"\x00ff"),
+        ("BOOLEAN", "true", "true"),
+    ],
+)
+def test_the_duplicate_is_shown_as_a_value_of_its_type(kind: str, value: str, shown: str) -> None:
+    with herdpy.connect(":memory:", autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE t (a {kind}, b TEXT, PRIMARY KEY (b, a))")
+        connection.execute(f"INSERT INTO t VALUES ({value}, 'x')")
+        with pytest.raises(herdpy.IntegrityError) as caught:
+            connection.execute(f"INSERT INTO t VALUES ({value}, 'x')")
+    assert f"(b, a)=(x, {shown})" in str(caught.value)
+
+
 @pytest.mark.parametrize("place", ["memtable", "pages", "own writes"])
 def test_a_deleted_key_is_free(connection: herdpy.Connection, place: str) -> None:
     connection.execute(TEXT, (1, "one"))
