@@ -301,5 +301,7 @@ def _key_texts(table: Table, key: Key) -> Iterator[str]:
     """Yield the values of a key as CAST to TEXT writes them."""
     for ordinal, value in zip(table.key, key, strict=True):
         column = table.columns[ordinal]
-        physical = float_from_order(value) if column.type.kind is Kind.DOUBLE else value
+        physical: Any = value
+        if column.type.kind is Kind.DOUBLE:
+            physical = float_from_order(physical)
         yield str(cast_physical(physical, column.type, TEXT, is_assignment=False, what=column.name))
