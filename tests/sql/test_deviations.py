@@ -16,7 +16,9 @@ PAGE = ROOT / "docs" / "reference" / "sql.md"
 
 # Sentence of the page: statements, each with its rows or its SQLSTATE.
 DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
-    "A failed statement is undone alone; its transaction goes on (but for 40001 and 40P01).": [
+    "A failed statement is undone alone; its transaction goes on. After 40001, 40P01 and 25P03 it"
+    " was rolled back: everything but ROLLBACK and COMMIT is refused with 25P02, and COMMIT fails,"
+    " too.": [
         ("BEGIN", None), ("SELECT 1 / 0", "22012"), ("SELECT 2", [(2,)]), ("COMMIT", None),
     ],
     "sum of INTEGER and BIGINT is BIGINT, 22003 beyond; PostgreSQL's sum(bigint) is numeric.": [
