@@ -450,6 +450,7 @@ class World:
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
             if found == _DEADLOCK:
+                connection.session.rollback()  # it was rolled back, and wants to be told so
                 connection.work = None
             return
         if expected is None:
