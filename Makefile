@@ -122,8 +122,8 @@ test: setup ## everything that must pass before a push
 	$(MAKE) integration
 	$(MAKE) docs
 	$(MAKE) fuzz N=200
-	$(MAKE) crash N=300
-	$(MAKE) kill N=3
+	$(MAKE) crash N=1000
+	$(MAKE) kill N=10
 	$(MAKE) interpreters
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
