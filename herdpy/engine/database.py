@@ -7,6 +7,7 @@ again and a directory of someone else's is never written to.
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
@@ -32,13 +33,14 @@ from herdpy.engine.settings import Settings
 from herdpy.engine.tablespace import Tablespace
 from herdpy.errors import (
     CorruptionError,
+    DiskFullError,
     Error,
     InterfaceError,
     NotSupportedError,
     OperationalError,
 )
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
-from herdpy.storage.manifest import Manifest
+from herdpy.storage.manifest import LogDurable, Manifest
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
@@ -346,7 +348,7 @@ class Database:
         if "_syncer" in made:
             steps.append(self._syncer.close)
         if "tablespace" in made:
-            steps.append(self.tablespace.log.close)
+            steps += [self.tablespace.log.close, self._note_durable]
         if "manifest" in made:
             steps.append(self.manifest.close)
         if self._vector is not None:
@@ -354,6 +356,18 @@ class Database:
         if self._lock is not None:
             steps.append(self._lock.close)
         return steps
+
+    def _note_durable(self) -> None:
+        """Say in the manifest how far a closed log goes, so that losing its end shows."""
+        log, manifest = self.tablespace.log, self.manifest
+        sequence = log.durable_lsn.entry_id
+        if (
+            log.failure is None
+            and manifest.failure is None
+            and sequence > max(manifest.state.durable_sequence, manifest.state.checkpoint_lsn[1])
+        ):
+            with suppress(DiskFullError):  # a help for the next open, not a promise
+                manifest.append(LogDurable(sequence))
 
 
 def _close_all(steps: list[Callable[[], object]]) -> None:
@@ -410,7 +424,9 @@ def _create_if_new(disk: Disk, rng: Rng) -> None:
     for part in _PARTS:
         _ensure_directory(disk, f"{_DIRECTORY}/{part}")
     disk.sync_directory(_DIRECTORY)
-    if not disk.exists(f"{_DIRECTORY}/MANIFEST"):
+    if disk.exists(f"{_DIRECTORY}/MANIFEST"):
+        _check_nothing_in(disk)
+    else:
         Manifest.create(disk, f"{_DIRECTORY}/MANIFEST", rng.randbytes(16)).close()
     disk.sync_directory("")
     file = disk.open(f"{_FORMAT}.new", create=True)
@@ -423,6 +439,25 @@ def _create_if_new(disk: Disk, rng: Rng) -> None:
         file.close()
     disk.rename(f"{_FORMAT}.new", _FORMAT)
     disk.sync_directory("")
+
+
+def _check_nothing_in(disk: Disk) -> None:
+    """Raise unless the manifest is as an interrupted creation leaves it.
+
+    FORMAT is written before anything is logged. With data in the directory its absence is damage,
+    and what format it named is not known.
+    """
+    manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
+    try:
+        state = manifest.state
+        if state.log_files or state.tables or state.next_table_id != 1:
+            raise CorruptionError(
+                f"{_FORMAT} is missing, though there is data under {_DIRECTORY}/",
+                hint="Restore the file from a copy of the directory; "
+                f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
+            )
+    finally:
+        manifest.close()
 
 
 def _ensure_directory(disk: Disk, path: str) -> None:

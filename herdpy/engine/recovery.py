@@ -26,8 +26,8 @@ class ManifestListing:
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
 
-    def log_file_begun(self, number: int, first_sequence: int) -> None:
-        self._manifest.append(LogFileBegun(number, first_sequence))
+    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
+        self._manifest.append(LogFileBegun(number, first_sequence, byte_count))
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None:
         self._manifest.append(LogFilesDropped(tuple(numbers)))
@@ -43,6 +43,7 @@ def recover_tablespace(
     listed = manifest.state
     state = open_state(disk, f"{directory}/segments", listed)
     remove_unlisted(disk, f"{directory}/segments", manifest)
+    check_log_files(disk, f"{directory}/log", listed)
     log = FileLog.open(
         disk,
         f"{directory}/log",
@@ -64,6 +65,21 @@ def recover_tablespace(
     applier.counter = 0
     _roll_back_open(tablespace)
     return tablespace
+
+
+def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
+    """Raise CorruptionError for a log file that is missing or shorter than when it was begun.
+
+    A file that was emptied holds no frame that could say so itself.
+    """
+    for number, expected in listed.log_bytes.items():
+        path = f"{directory}/{number:08d}.log"
+        found = disk.size(path) if disk.exists(path) else 0
+        if found < expected:
+            raise CorruptionError(
+                f"log file {path} had {expected} bytes when it was begun and ends at offset {found}",
+                hint="Restore the database from a copy; commits in the missing part are lost.",
+            )
 
 
 def open_state(disk: Disk, directory: str, listed: ManifestState) -> State:

@@ -28,8 +28,11 @@ class LogFileListing(Protocol):
     an interrupt or an OSError may hide whether a call came through.
     """
 
-    def log_file_begun(self, number: int, first_sequence: int) -> None:
-        """Add a file; every frame before first_sequence is durable, and none of them is in it."""
+    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
+        """Add a file of byte_count bytes; every frame before first_sequence is durable.
+
+        None of those frames is in it. The file never becomes shorter.
+        """
         ...
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None: ...
@@ -105,7 +108,7 @@ class LogFiles:
         file = self._made
         if file not in self.files:
             self.files = [*self.files, file]
-        self._listing.log_file_begun(file.number, file.first_sequence)
+        self._listing.log_file_begun(file.number, file.first_sequence, file.byte_count)
         self._made = None
         return file
 

@@ -94,6 +94,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     engine: bytes = b""
     position: int = 0
     log_start: tuple[int, int, int, int] | None = None
+    log_bytes: dict[int, int] = {}
 
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
@@ -133,6 +134,7 @@ class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
 
     number: int
     first_sequence: int
+    byte_count: int = 0
 
 
 class Compaction(msgspec.Struct, array_like=True, frozen=True, tag=4):
@@ -192,10 +194,15 @@ class _Builder:
                     return
                 if newest[0] >= begun[0] or newest[1] > begun[1]:
                     raise InvariantViolation(f"manifest: log file {begun} behind {newest}")
-                self._state = replace(state, log_files=(*state.log_files, begun))
+                self._state = replace(
+                    state,
+                    log_files=(*state.log_files, begun),
+                    log_bytes={**state.log_bytes, edit.number: edit.byte_count},
+                )
             case LogFilesDropped():
                 kept = tuple(item for item in state.log_files if item[0] not in edit.numbers)
-                self._state = replace(state, log_files=kept)
+                sizes = {number: state.log_bytes.get(number, 0) for number, _ in kept}
+                self._state = replace(state, log_files=kept, log_bytes=sizes)
             case LogDurable():
                 sequence = max(state.durable_sequence, edit.sequence)
                 self._state = replace(state, durable_sequence=sequence)

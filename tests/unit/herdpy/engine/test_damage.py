@@ -139,3 +139,47 @@ def test_a_shortened_manifest_or_format_is_named(sound: Path, copy: Path) -> Non
         (copy / name).write_bytes(data[:length])
         with pytest.raises(herdpy.Error, match=Path(name).name):
             answer(copy)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 64, 2000, 12_000])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_log_cut_at_any_length_is_named(
+    tmp_path: Path, kept_bytes: int, has_checkpoint: bool
+) -> None:
+    path = tmp_path / "db"
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        for number in range(10):
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+        if has_checkpoint:
+            connection.checkpoint()
+        connection.execute("INSERT INTO t VALUES (10)")
+    log = path / "default" / "log" / "00000001.log"
+    with log.open("r+b") as file:
+        file.truncate(kept_bytes)
+    with pytest.raises(
+        herdpy.OperationalError,
+        match=rf"00000001\.log.*offset {kept_bytes}$|00000001\.log.*offset {kept_bytes} ",
+    ):
+        herdpy.connect(str(path))
+
+
+def test_zeroes_in_a_cleanly_closed_log_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        for number in range(10):
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+    log = path / "default" / "log" / "00000001.log"
+    data = log.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    log.write_bytes(data[: used // 2] + bytes(len(data) - used // 2))
+    with pytest.raises(herdpy.OperationalError, match=r"00000001\.log.*offset \d+"):
+        herdpy.connect(str(path))
+
+
+def test_a_missing_format_file_is_no_new_database(copy: Path) -> None:
+    (copy / "FORMAT").unlink()
+    with pytest.raises(herdpy.OperationalError, match="FORMAT is missing"):
+        herdpy.connect(str(copy))
+    assert not (copy / "FORMAT").exists()

@@ -375,7 +375,7 @@ def run_interrupted(line: int, call: Any) -> bool:
 
 def test_golden_bytes() -> None:
     disk = MemoryDisk()
-    Manifest.create(disk, "MANIFEST", LOG_ID).append(LogFileBegun(1, 2))
+    Manifest.create(disk, "MANIFEST", LOG_ID).append(LogFileBegun(1, 2, 4096))
     assert disk.read("MANIFEST").hex() == GOLDEN
 
 
@@ -385,14 +385,14 @@ GOLDEN = (
     "0000"
     "b216bd66"  # header
     "484d4501"
-    "23000000"
-    "00faf3e1"  # a snapshot
-    "92019bc410000102030405060708090a0b0c0d0e0f9093ff00000080800101c40000c0"
+    "24000000"
+    "26d8d1b7"  # a snapshot
+    "92019cc410000102030405060708090a0b0c0d0e0f9093ff00000080800101c40000c080"
     "484d4501"
-    "04000000"
-    "8fd89c3c"
-    "93030102"  # a log file begun
+    "07000000"
+    "f5616939"
+    "94030102cd1000"  # a log file begun
     "484d4501"
     "00000000"
-    "d86f638c"  # a seal
+    "abc4a4d5"  # a seal
 )
