@@ -347,6 +347,9 @@ class Session:
         if not outcome.is_done:
             self._driver.wait(outcome)
         outcome.result()
+        failure = self._tablespace.log.failure
+        if transaction.durability is Durability.OS and failure is not None:
+            raise failure  # visible since its append, but perhaps never handed over
 
     def _request_sync(self, durability: Durability) -> None:
         syncer = self._tablespace.syncer

@@ -83,16 +83,22 @@ class Transaction:
         statement: int,
         lsn: Lsn,
     ) -> None:
-        """Stamp changes into the write set; applying the same record again changes nothing."""
+        """Stamp changes into the write set; applying the same record again changes nothing.
+
+        A row that a statement puts under a key stays, though the statement takes away the row that
+        was there before: the parts of a long statement are applied one by one at recovery, and the
+        removal may be in a later one.
+        """
         table = self.writes.get(table_id)
         if table is None:
             table = self.writes.setdefault(table_id, {})
         for key, row in changes:
             older = table.get(key)
-            if older is not None and older.lsn == lsn and older.statement == statement:
-                if older.row is row:
+            if older is not None and older.statement == statement:
+                if older.row is row or (row is None and older.row is not None):
                     continue
-                older = older.older
+                if older.lsn == lsn:
+                    older = older.older
             table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
 
     def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:

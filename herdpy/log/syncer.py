@@ -23,7 +23,8 @@ class Syncer(Protocol):
     def request(self, durability: Durability) -> None:
         """Ask for a pass; returns at once, or after having done it in this thread.
 
-        NONE asks for nothing, but bounds what the log keeps in memory.
+        OS is done on return, or the log has failed. NONE asks for nothing, but bounds what the log
+        keeps in memory.
         """
         ...
 
@@ -92,7 +93,6 @@ class GroupSyncer:
         self._bell = driver.new_bell()
         self._running: object | None = None  # the newest pass, perhaps waiting for one before it
         self._is_sync_wanted = False
-        self._is_write_wanted = False
         self._is_closing = False
         self._worker_mutex = new_mutex()
         self._worker: Worker | None = None
@@ -100,14 +100,13 @@ class GroupSyncer:
     def request(self, durability: Durability) -> None:
         if self._is_closing:
             raise InvariantViolation("syncer: a request after close()")
-        is_alone = not (self._running or self._is_sync_wanted or self._is_write_wanted)
-        if is_alone or durability is Durability.NONE:
+        is_alone = not (self._running or self._is_sync_wanted)
+        if is_alone or durability is not Durability.SYNC:
+            # A commit that waits for the operating system only is visible at its append and has
+            # no one to tell it later, so it does its own write.
             self._pass(durability)
             return
-        if durability is Durability.SYNC:
-            self._is_sync_wanted = True
-        else:
-            self._is_write_wanted = True
+        self._is_sync_wanted = True
         with self._worker_mutex:
             if self._worker is None or not self._worker.is_alive:
                 self._worker = self._driver.spawn("herdpy-syncer", self._work)
@@ -128,12 +127,9 @@ class GroupSyncer:
             while not self._is_closing:
                 is_rung = self._bell.wait(None if is_marked else _IDLE_S)
                 if self._is_sync_wanted:
-                    self._is_sync_wanted = self._is_write_wanted = False
+                    self._is_sync_wanted = False
                     self._pass(Durability.SYNC)
                     is_marked = False
-                elif self._is_write_wanted:
-                    self._is_write_wanted = False
-                    self._pass(Durability.OS)
                 elif not is_rung:
                     self._mark()
                     is_marked = True

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 _PAGE_ROWS = 16
 _REWRITE_BYTES = 6 * 1024
 _SPARSE_BYTES = 1024
+_RECORD_BYTES = 512
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
@@ -17,6 +18,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.compaction", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
+    ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),
 ]
 
 

@@ -1,0 +1,26 @@
+"""Statements longer than one log record: what replay makes of the parts is what the leader made."""
+
+from herdpy.config import Config
+from herdpy.limits import record_bytes_max
+from tests.fixtures.engines import Engine, rows, run
+from tests.sim.disk import SimulatedDisk
+
+COUNT = 6_000
+SUM = "SELECT count(*), min(id), max(id), sum(id) FROM t"
+
+
+def test_a_long_update_of_keys_survives_a_crash_whole() -> None:
+    disk = SimulatedDisk(1)
+    engine = Engine(disk=disk, config=Config(log_file_bytes_first=1 << 20))
+    session = engine.session()
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    session.execute_many("INSERT INTO t VALUES (?, ?)", [(n, "x" * 400) for n in range(COUNT)])
+    session.commit()
+    session.checkpoint()
+    run(session, "UPDATE t SET id = id + 1")
+    session.commit()
+    assert 2 * COUNT * 400 > 2 * record_bytes_max  # several parts, each with neighbours in the next
+    expected = [(COUNT, 1, COUNT, COUNT * (COUNT + 1) // 2)]
+    assert rows(session, SUM) == expected
+    again = Engine(disk=disk.crash())
+    assert rows(again.session(), SUM) == expected
