@@ -109,7 +109,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     """
     if manifest.failure is not None:
         raise manifest.failure
-    finish_listing(tablespace)
+    finish_listing(tablespace, manifest)
     log_start = tablespace.log.place
     if log_start is not None:  # what lies before it is applied, and so in the checkpoint
         tablespace.log.sync()
@@ -155,17 +155,19 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         lambda: publish(tablespace, written, state),
     )
     manifest.append(edit)
-    finish_listing(tablespace)
+    finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest)
     tablespace.log.drop_before(state.lsn)
     return True
 
 
-def finish_listing(tablespace: Tablespace) -> None:
+def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:
     """Publish what the manifest lists, though an interrupt came behind the listing; repeatable.
 
-    Without it the next checkpoint would write the same rows once more beside pages that hold them.
+    Without it the next checkpoint would write the same rows once more beside pages that hold them,
+    or replace a segment that the manifest on disk names and the one in memory does not.
     """
+    manifest.settle()
     left = tablespace.unpublished
     if left is not None:
         if left.is_listed():

@@ -95,6 +95,6 @@ def run_job(
         publish,
     )
     manifest.append(Compaction(written.segments, (written.edit,)))
-    finish_listing(tablespace)
+    finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest)
     return written.byte_count

@@ -237,7 +237,7 @@ class Database:
         self.check_usable()
         try:
             with self._maintenance:
-                finish_listing(self.tablespace)
+                finish_listing(self.tablespace, self.manifest)
                 for planned in crowded_tables(self.tablespace):
                     self._compaction_debt += run_job(
                         self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
@@ -258,7 +258,7 @@ class Database:
         """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
         try:
             with self._maintenance:
-                finish_listing(self.tablespace)
+                finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
                 if planned is None:
                     return False

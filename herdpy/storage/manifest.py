@@ -322,7 +322,8 @@ class Manifest:
     """The open manifest of one tablespace.
 
     Constant after __init__: disk, path. Under the mutex: _renaming (a rewritten file whose rename
-    did not come to its end), failure, rewrite_error.
+    did not come to its end), _is_undecided (an append did not come to its end: the file may hold an
+    edit that `state` does not), failure, rewrite_error.
     """
 
     def __init__(self, disk: Disk, path: str, tail: _Tail) -> None:
@@ -331,6 +332,7 @@ class Manifest:
         self._mutex = new_mutex()
         self._tail = tail
         self._renaming: _Tail | None = None
+        self._is_undecided = False
         self.failure: Error | None = None
         self.rewrite_error: OSError | None = None
         """Why the last rewrite was put off; edits go on in the old, longer file."""
@@ -388,13 +390,22 @@ class Manifest:
 
         DiskFullError: it had no effect and may be repeated. Any other OSError makes the manifest
         unusable: it sets `failure`, raised now and ever after; whether the edit is effective is
-        decided by the next open. So it is after an interrupt, until the next append: what the
-        edit names must not be removed before.
+        decided by the next open. So it is after an interrupt, until the next append or settle():
+        what the edit names must not be removed or replaced before.
         """
         if isinstance(edit, Snapshot):
             raise InvariantViolation("manifest: a snapshot begins a file and stands nowhere else")
         with self._mutex:
             return self._append_or_fail(edit)
+
+    def settle(self) -> None:
+        """See that the file says durably what `state` says, though an append was interrupted.
+
+        An edit that did not become effective is overwritten. Errors as append(); repeatable.
+        """
+        with self._mutex:
+            if self._is_undecided:
+                self._append_or_fail(LogDurable(0))
 
     def close(self) -> None:
         """Release the file; idempotent."""
@@ -421,15 +432,19 @@ class Manifest:
         body = msgspec.msgpack.encode(edit)
         # What an interrupted append left here is overwritten; behind a shorter frame none of its
         # bytes can be valid, because the CRC covers the frame's offset.
+        was_undecided = self._is_undecided
+        self._is_undecided = True
         try:
             tail.file.write_at(tail.end, _frame(tail.end, body))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+            self._is_undecided = was_undecided  # this edit is not whole, an earlier one may be
             raise DiskFullError(f"manifest {self._path}: no space left on the disk") from error
         tail.file.sync()
         end = tail.end + _FRAME.size + len(body)
         self._tail = tail = tail._replace(state=state, end=end)
+        self._is_undecided = False
         with suppress(OSError):  # a seal is a help for the reader, not a promise
             tail.file.write_at(end, _frame(end, b""))
         if end > max(_REWRITE_BYTES_MIN, _REWRITE_FACTOR * tail.snapshot_bytes):
