@@ -93,14 +93,14 @@ def convert(
         except DataError as error:
             error.position = context.position(node)
             raise
-        return tree.Literal(target, value)
+        return context.settle(tree.Literal(target, value))
     if isinstance(expression, tree.Parameter) and expression.index < 0:
         if _is_retargetable(source, target):
             return context.settle(expression, target)
         expression = context.settle(expression)
     if source == target or (source.kind is target.kind is Kind.TEXT and target.length is None):
         return expression
-    return tree.Cast(target, expression)
+    return tree.Cast(target, context.settle(expression))
 
 
 def assign(
@@ -220,7 +220,7 @@ def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "to", "_type"), "CAST")
     type_name = getattr(node.to.this, "name", "")
     if type_name == "INTERVAL" and isinstance(node.this, exp.Literal):
-        return BINDERS[exp.Interval](exp.Interval(this=node.this), scope)
+        return BINDERS[exp.Interval](node, scope)
     operand = bind_open(node.this, scope)
     if type_name == "DECIMAL" and not node.to.expressions:
         target = _unbounded(operand, node, scope)

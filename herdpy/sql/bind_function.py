@@ -324,58 +324,81 @@ def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(result, f"extract:{field}", (scope.context.settle(operand),))
 
 
-_INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*", re.ASCII)
-_CLOCK = re.compile(r"\s*([+-]?)(\d{1,6}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
-_MONTHS = {"year": 12, "yr": 12, "y": 12, "month": 1, "mon": 1}
-_DAYS = {"week": 7, "w": 7, "day": 1, "d": 1}
-_MICROSECONDS = {
-    "hour": 3_600_000_000, "hr": 3_600_000_000, "h": 3_600_000_000, "minute": 60_000_000,
-    "min": 60_000_000, "m": 60_000_000, "second": 1_000_000, "sec": 1_000_000, "s": 1_000_000,
-    "millisecond": 1_000, "ms": 1_000, "microsecond": 1, "us": 1,
+_INTERVAL_PART = re.compile(
+    r"""\s*(?<![^\s](?=[+-]))(?:
+    (?P<sign>[+-]?)(?P<hour>\d{1,6}):(?P<minute>[0-5]?\d)
+        (?::(?P<second>[0-5]?\d)(?:\.(?P<fraction>\d{1,6}))?)?(?![\w.:])
+    | (?P<number>[+-]?\d{1,18}(?:\.\d{1,6})?)(?![\d.:])(?:\s*(?P<unit>(?!ago)[a-z]+)(?![a-z.:]))?
+    )\s*""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+_AGO = re.compile(r"\s+ago\s*\Z", re.ASCII | re.IGNORECASE)
+# Unit: what it counts, how many of them it is, and its name, as it may stand but once.
+_UNITS: dict[str, tuple[int, int, str]] = {
+    word: (part, size, words.split()[0])
+    for part, size, words in (
+        (0, 12, "year years yr yrs y"), (0, 1, "month months mon mons"),
+        (1, 7, "week weeks w"), (1, 1, "day days d"),
+        (2, 3_600_000_000, "hour hours hr hrs h"), (2, 60_000_000, "minute minutes min mins m"),
+        (2, 1_000_000, "second seconds sec secs s"),
+        (2, 1_000, "millisecond milliseconds msec msecs ms"),
+        (2, 1, "microsecond microseconds usec usecs us"),
+    )
+    for word in words.split()
 }  # fmt: skip
+
+_SECONDS = {"second", "millisecond", "microsecond"}  # what a fraction of seconds stands for
 
 
 def read_interval(text: str) -> tuple[int, int, int] | None:
-    """Return (months, days, microseconds) of "1 year 2 days 03:04:05", None when it is none."""
-    months = days = microseconds = 0
-    place, found = 0, False
-    while place < len(text):
-        match = _INTERVAL_PART.match(text, place)
+    """Return (months, days, microseconds) of "1 year 2 days 03:04:05", None when it is none.
+
+    A number alone counts seconds, before a clock days; "ago" at the end turns all signs.
+    """
+    parts = [0, 0, 0]
+    seen: set[str] = set()
+    ago = _AGO.search(text)
+    end, place = ago.start() if ago else len(text), 0
+    while place < end:
+        match = _INTERVAL_PART.match(text, place, end)
         if match is None:
-            match = _CLOCK.match(text, place)
-            if match is None or match.end() != len(text):
-                return None
-            sign = -1 if match[1] == "-" else 1
-            seconds = (int(match[2]) * 60 + int(match[3])) * 60 + int(match[4] or 0)
-            microseconds += sign * (seconds * 1_000_000 + int((match[5] or "").ljust(6, "0")))
+            return None
+        place = match.end()
+        if match["hour"]:
+            names = {"hour", "minute", *_SECONDS}
+            seconds = (int(match["hour"]) * 60 + int(match["minute"])) * 60
+            seconds += int(match["second"] or 0)
+            clock = seconds * 1_000_000 + int((match["fraction"] or "").ljust(6, "0"))
+            parts[2] += -clock if match["sign"] == "-" else clock
         else:
-            number, unit = match[1], match[2].lower()
-            unit = unit if unit in _MICROSECONDS else unit.removesuffix("s")
-            if unit in _MICROSECONDS:
-                whole, _, fraction = number.partition(".")
-                size = _MICROSECONDS[unit]
-                part = int(fraction or 0) * size // 10 ** len(fraction) if fraction else 0
-                microseconds += int(whole) * size + (-part if number.startswith("-") else part)
-            elif "." in number:
+            default = "second" if place == end else "day"
+            found = _UNITS.get((match["unit"] or default).lower())
+            if found is None or not (match["unit"] or place == end or ":" in text[place:end]):
                 return None
-            elif unit in _MONTHS:
-                months += int(number) * _MONTHS[unit]
-            elif unit in _DAYS:
-                days += int(number) * _DAYS[unit]
-            else:
+            part, size, name = found
+            if not match["unit"] and ago:
                 return None
-        place, found = match.end(), True
-    limit = 2**31
-    if not found or abs(months) >= limit or abs(days) >= limit or abs(microseconds) >= 2**62:
+            names = _SECONDS if name == "second" and "." in match["number"] else {name}
+            whole, point, fraction = match["number"].partition(".")
+            if point and part < 2:
+                return None
+            rest = round(int(fraction or 0) * size / 10 ** len(fraction)) if point else 0
+            parts[part] += int(whole) * size + (-rest if whole.startswith("-") else rest)
+        if seen & names:
+            return None
+        seen |= names
+    if not seen or max(map(abs, parts[:2])) >= 2**31 or abs(parts[2]) >= 2**62:
         return None
+    months, days, microseconds = (-part for part in parts) if ago else parts
     return months, days, microseconds
 
 
 def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "unit"), "INTERVAL")
-    unit = node.args.get("unit")
-    text = f"{node.this.name} {unit.name}" if unit is not None else str(node.this.name)
-    value = read_interval(text) if isinstance(node.this, exp.Literal) else None
+    """Bind '…'::interval; sql/tokens.py makes the same of INTERVAL '…'."""
+    if not isinstance(node, exp.Cast):
+        raise scope.context.error("42601", "INTERVAL takes a string, as in INTERVAL '1 day'", node)
+    text = str(node.this.name)
+    value = read_interval(text)
     if value is None:
         raise scope.context.error(
             "22007", f'invalid input syntax for type interval: "{text}"', node

@@ -4,7 +4,6 @@ Everything is physical (model/types.py). PostgreSQL's rules; a value that does n
 text that does not read is 22P02 (dates and times: 22007, 22008).
 """
 
-import math
 import re
 from datetime import date, datetime
 
@@ -29,6 +28,7 @@ from herdpy.model.types import (
 # At most 400 digits: int() refuses thousands, and no type holds them.
 _INTEGER = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*([+-]?)(\d{0,400})(?:\.(\d{0,400}))?(?:[eE]([+-]?\d{1,6}))?\s*", re.ASCII)
+_ANY_NUMBER = re.compile(r"\s*[+-]?\.?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\s*\Z", re.ASCII)
 _SPECIAL = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
 _DATE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -61,6 +61,8 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     if left.is_numeric and right.is_numeric:
         if DOUBLE in (left, right):
             return DOUBLE
+        if is_wide(left) or is_wide(right):
+            raise too_wide()
         if Kind.DECIMAL not in (left.kind, right.kind):
             return BIGINT
         left, right = as_decimal(left), as_decimal(right)
@@ -70,6 +72,19 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return TIMESTAMP
     return None
+
+
+def is_wide(kind: SqlType) -> bool:
+    """Tell whether it is the type of a constant that no DECIMAL holds, until it is converted."""
+    return kind.precision is not None and kind.precision > decimal_precision_max
+
+
+def too_wide() -> DataError:
+    return DataError(
+        f"a numeric constant needs more than {decimal_precision_max} digits",
+        sqlstate="22003",
+        hint="CAST it to a numeric(precision, scale) or double precision that holds it.",
+    )
 
 
 def as_decimal(numeric: SqlType) -> SqlType:
@@ -151,7 +166,10 @@ def rescale(value: int, scale: int, target_scale: int) -> int:
 
 
 def number_constant(text: str) -> tuple[Physical, SqlType]:
-    """Read a number in SQL text: INTEGER or BIGINT where it fits, else DECIMAL, else DOUBLE."""
+    """Read a number in SQL text: INTEGER or BIGINT where it fits, else DECIMAL.
+
+    Where is_wide(type), only a conversion can make a value of it. 22003 beyond that, too.
+    """
     text = text.replace("_", "")
     if _INTEGER.fullmatch(text):
         value = int(text)
@@ -162,13 +180,10 @@ def number_constant(text: str) -> tuple[Physical, SqlType]:
     parsed = _scaled(text)
     if parsed is not None:
         value, scale = parsed
-        precision = max(len(str(abs(value))), scale, 1)
-        if precision <= decimal_precision_max:
-            return value, decimal_type(precision, scale)
-    number = float(text)
-    if number == math.inf:
-        raise _out_of_range(DOUBLE)
-    return number, DOUBLE
+        return value, decimal_type(max(len(str(abs(value))), scale, 1), scale)
+    if not _ANY_NUMBER.match(text):
+        raise DataError(f'invalid input syntax for type numeric: "{text}"', sqlstate="22P02")
+    raise too_wide()
 
 
 def read_text(text: str, target: SqlType) -> Physical:

@@ -14,6 +14,7 @@ from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMP, Kind, SqlType
 from herdpy.sql import tree
+from herdpy.sql.conversions import is_wide, too_wide
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import fold_name, placeholder_index, require_only, start_of
 from herdpy.sql.plan import NOW, Slot
@@ -65,13 +66,18 @@ class StatementContext:
         return tree.Parameter(self._types[source], -1 - occurrence)
 
     def settle(self, expression: tree.Expression, wanted: SqlType | None = None) -> tree.Expression:
-        """Give a pending parameter its slot, an untyped literal its type (by default TEXT)."""
+        """Give a pending parameter its slot, an untyped literal its type (by default TEXT).
+
+        22003 for a number of more digits than a DECIMAL has.
+        """
         if isinstance(expression, tree.Parameter) and expression.index < 0:
             found = TEXT if expression.type.kind is Kind.UNKNOWN else expression.type
             slot = Slot(self.scanned.placeholders[-1 - expression.index], wanted or found)
             return tree.Parameter(slot.type, self._slots.setdefault(slot, len(self._slots)))
         if isinstance(expression, tree.Literal) and expression.type.kind is Kind.UNKNOWN:
             return tree.Literal(wanted or TEXT, expression.value)
+        if isinstance(expression, tree.Literal) and is_wide(expression.type):
+            raise too_wide()
         return expression
 
     def table(self, node: exp.Expr) -> Table:

@@ -65,7 +65,9 @@ def literal_text(value: Physical | tuple[int, int, int], sql_type: SqlType) -> s
         return "NULL"
     if isinstance(value, tuple):
         months, days, microseconds = value
-        return f"INTERVAL '{months} months {days} days {microseconds / 1e6:g} seconds'"
+        seconds, rest = divmod(abs(microseconds), 1_000_000)
+        sign = "-" if microseconds < 0 else ""
+        return f"INTERVAL '{months} months {days} days {sign}{seconds}.{rest:06} seconds'"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, bytes):

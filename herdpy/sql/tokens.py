@@ -25,8 +25,17 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _TYPED_LITERALS = {TokenType.DATE, TokenType.TIMESTAMP, TokenType.INTERVAL}
+_INTERVAL_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*", re.ASCII)
 _NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
 _NOT_WORDS = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER}
+STRINGS = frozenset(
+    (
+        TokenType.STRING, TokenType.BYTE_STRING, TokenType.BIT_STRING, TokenType.HEX_STRING,
+        TokenType.NATIONAL_STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING,
+        TokenType.UNICODE_STRING,
+    )
+)  # fmt: skip
 # Where the tokenizer joins "?" with what follows it: what follows.
 _JOINED = {
     TokenType.QDCOLON: (TokenType.DCOLON, "::"),
@@ -174,8 +183,12 @@ def _check_limits(tokens: list[Token]) -> None:
 
 
 def _group_typed_literals(tokens: list[Token]) -> list[Token]:
-    """Put DATE '…' into parentheses before ::, which sqlglot would apply to the string first."""
+    """Put DATE '…' into parentheses before ::, which sqlglot would apply to the string first.
+
+    INTERVAL '…' becomes '…'::INTERVAL, as sqlglot would keep only the first number and unit of it.
+    """
     result: list[Token] = []
+    tokens = _cast_intervals(tokens)
     for index, token in enumerate(tokens):
         kinds = [item.token_type for item in tokens[max(index - 2, 0) : index]]
         if (
@@ -189,6 +202,40 @@ def _group_typed_literals(tokens: list[Token]) -> list[Token]:
             result[-2:] = (opening, word, text, _token(TokenType.R_PAREN, ")", text))
         result.append(token)
     return result
+
+
+def _cast_intervals(tokens: list[Token]) -> list[Token]:
+    result: list[Token] = []
+    for token in tokens:
+        is_string = token.token_type is TokenType.STRING
+        if is_string and result and result[-1].token_type is TokenType.INTERVAL:
+            word = result.pop()
+            result += (token, _token(TokenType.DCOLON, "::", token), word)
+        elif len(result) > 2 and _is_interval_unit(result[-3:], token):
+            number = result[-3]
+            result[-3] = _token(TokenType.STRING, f"{number.text} {token.text}", number)
+        else:
+            result.append(token)
+    return result
+
+
+def _is_interval_unit(last: list[Token], token: Token) -> bool:
+    """Tell whether token is the DAY of INTERVAL '1' DAY; 0A000 where the text has units, too."""
+    text, colons, word = last
+    if (
+        token.text.upper() not in _INTERVAL_UNITS
+        or token.token_type in _NOT_WORDS
+        or word.token_type is not TokenType.INTERVAL
+        or colons.start != text.start  # '1'::interval day names the result
+        or colons.token_type is not TokenType.DCOLON
+    ):
+        return False
+    if _PLAIN_NUMBER.fullmatch(text.text):
+        return True
+    raise NotSupportedError(
+        f"INTERVAL '{text.text}' {token.text}: the unit stands beside a number only",
+        position=token.start + 1,
+    )
 
 
 def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:

@@ -1,0 +1,126 @@
+"""Constants mean exactly what is written, or are refused: nothing of them is lost on the way."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+
+NINES = "9" * 38
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    with herdpy.connect(":memory:", autocommit=True) as found:
+        found.execute("CREATE TABLE n (d DECIMAL(38,2), x DOUBLE PRECISION, i INTEGER)")
+        yield found
+
+
+LONG = "123456789012345678901234567890123456.789"
+
+
+@pytest.mark.parametrize("value", [LONG, f"-{LONG}", "1.00500000000000000000000000000000000000000",
+                                   "0.0049999999999999999999999999999999999999999"])  # fmt: skip
+def test_a_long_number_is_stored_as_its_text_is(connection: Connection, value: str) -> None:
+    connection.execute(f"INSERT INTO n (d) VALUES ({value}), ('{value}')")
+    connection.execute("INSERT INTO n (d) VALUES (?)", (Decimal(value),))
+    connection.execute("INSERT INTO n (d) SELECT 0")
+    connection.execute(f"UPDATE n SET d = {value} WHERE d = 0 AND i IS NULL")
+    connection.execute(f"INSERT INTO n (d) SELECT CAST({value} AS DECIMAL(38,2))")
+    found = {row[0] for row in connection.execute("SELECT d FROM n")}
+    assert len(found) == 1
+    (only,) = found
+    assert abs(only - Decimal(value)) <= Decimal("0.005")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT 0{NINES}.12 = {NINES}.13",
+        f"SELECT {NINES}.5",
+        f"SELECT -{NINES}.5",
+        f"SELECT '' || {NINES}.5",
+        f"SELECT {NINES}.5 + 1",
+        f"SELECT abs({NINES}.5)",
+        f"SELECT CASE WHEN TRUE THEN {NINES}.5 END",
+        f"SELECT coalesce({NINES}.5, 1)",
+        f"SELECT max({NINES}.5)",
+        f"SELECT * FROM (VALUES ({NINES}.5), (1)) AS v (a)",
+        f"VALUES ({NINES}.5)",
+        f"SELECT a FROM (SELECT {NINES}.5 AS a) AS q",
+        f"SELECT 1 WHERE {NINES}.5 IN (1, 2)",
+        f"SELECT 1 WHERE {NINES}.5 BETWEEN 1 AND 2",
+        f"SELECT '{NINES}.5'::numeric AS a",
+        f"SELECT {NINES}.5::text",
+        f"SELECT {NINES}.5 UNION SELECT 1",
+        f"INSERT INTO n (d) VALUES ({NINES})",
+        f"INSERT INTO n (i) VALUES ({NINES}.5)",
+        "SELECT 1e50",
+        "SELECT 1e-500",
+        "SELECT 1e-500::float8",
+        "SELECT 1e999999999",
+        f"SELECT 1{'0' * 500}",
+    ],
+)
+def test_a_number_that_no_decimal_holds_is_refused(connection: Connection, text: str) -> None:
+    with pytest.raises(herdpy.DataError) as caught:
+        connection.execute(text).fetchall()
+    assert caught.value.sqlstate == "22003"
+
+
+def test_a_double_takes_a_number_of_any_length(connection: Connection) -> None:
+    connection.execute(f"INSERT INTO n (x) VALUES (1e50), (-1e-50), ({NINES}.5)")
+    rows = connection.execute("SELECT x FROM n WHERE x < 1e60 AND x <> 1e-60 ORDER BY x").fetchall()
+    assert rows == [(-1e-50,), (1e38,), (1e50,)]
+    assert connection.execute(f"SELECT {NINES}.5::float8, sqrt(1e50)").fetchall() == [(1e38, 1e25)]
+
+
+# What PostgreSQL 15 adds to 2020-03-31 00:00:00, or its SQLSTATE.
+INTERVALS = {
+    "1 day 02:03:04": "2020-04-01 02:03:04", "2 days 03:00": "2020-04-02 03:00:00",
+    "1 month ago": "2020-02-29 00:00:00", "1 day -02:00": "2020-03-31 22:00:00",
+    "1 mon 1": "2020-04-30 00:00:01", "1 day garbage": "22007", "1 day; x": "22007",
+    "1 day 1 day": "22007", "1 02:03:04": "2020-04-01 02:03:04", "1 hour 02:03": "22007",
+    "-1 day 02:00": "2020-03-30 02:00:00", "1 year 2 mons ago": "2019-01-31 00:00:00",
+    "1": "2020-03-31 00:00:01", "": "22007", "ago": "22007",
+    "1 sec 2 ms": "2020-03-31 00:00:01.002",
+    "1.5 sec 2 ms": "22007", "1day2hours": "2020-04-01 02:00:00",
+    "1 day-2": "22007", "1 ago": "22007",
+    "0.123457 s": "2020-03-31 00:00:00.123457", "1 ys": "22007", "1 2": "22007",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", ["INTERVAL '{}'", "'{}'::interval", "CAST('{}' AS interval)"])
+@pytest.mark.parametrize(("text", "expected"), INTERVALS.items())
+def test_an_interval_is_read_whole(
+    connection: Connection, spelling: str, text: str, expected: str
+) -> None:
+    try:
+        query = f"SELECT (TIMESTAMP '2020-03-31' + {spelling.format(text)})::text"
+        found = connection.execute(query).fetchall()[0][0]
+    except herdpy.Error as error:
+        found = error.sqlstate
+    assert found == expected
+
+
+def test_an_interval_with_its_unit_behind_it(connection: Connection) -> None:
+    text = "SELECT (DATE '2020-01-01' + INTERVAL '2' DAY)::text,"
+    text += " (INTERVAL '1' HOUR + DATE '2020-01-01')::text"
+
+    assert connection.execute(text).fetchall() == [("2020-01-03 00:00:00", "2020-01-01 01:00:00")]
+    for refused, state in (
+        ("INTERVAL '1 day 2' HOUR", "0A000"), ("INTERVAL 1 DAY", "42601"),
+        ("INTERVAL -1 DAY", "42601"),
+    ):  # fmt: skip
+        with pytest.raises(herdpy.Error) as caught:
+            connection.execute(f"SELECT DATE '2020-01-01' + {refused}")
+        assert caught.value.sqlstate == state
+
+
+def test_explain_prints_an_interval_exactly(connection: Connection) -> None:
+    connection.execute("CREATE TABLE s (t TIMESTAMP)")
+    text = "EXPLAIN SELECT t FROM s WHERE t > t + INTERVAL '-1 day -1234567.123456 seconds'"
+    lines = connection.execute(text).fetchall()
+    assert "-1 days -1234567.123456 seconds" in str(lines)
