@@ -96,6 +96,8 @@ class Database:
         self._idle_bytes = 0  # of the log, at the last tick
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
+        self._is_end_noted = False
+        self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
@@ -218,7 +220,7 @@ class Database:
     def after_write(self) -> None:
         """Wake the housekeeper when a checkpoint is due, or old versions take too much memory."""
         appended = self.tablespace.log.bytes_appended
-        if appended - self._looked_bytes >= _LOOK_BYTES or appended < self._looked_bytes:
+        if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self.config.version_memory_bytes or self._is_checkpoint_due():
@@ -300,6 +302,7 @@ class Database:
         now_s = self.clock.monotonic()
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
+        self.tablespace.retry_rollbacks()
         self.tablespace.limit_versions(self.config.version_memory_bytes)
         if self._is_checkpoint_due():
             self.run_checkpoint()
@@ -359,6 +362,9 @@ class Database:
 
     def _note_durable(self) -> None:
         """Say in the manifest how far a closed log goes, so that losing its end shows."""
+        if self._is_end_noted:
+            return
+        self._is_end_noted = True  # first: a second close() finds the manifest closed
         log, manifest = self.tablespace.log, self.manifest
         sequence = log.durable_lsn.entry_id
         if (

@@ -11,7 +11,6 @@ from herdpy.engine.state import State, TableState
 from herdpy.engine.tablespace import Tablespace
 from herdpy.errors import CorruptionError
 from herdpy.log.file_log import FileLog
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import decode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
@@ -77,7 +76,7 @@ def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
         found = disk.size(path) if disk.exists(path) else 0
         if found < expected:
             raise CorruptionError(
-                f"log file {path} had {expected} bytes when it was begun and ends at offset {found}",
+                f"log file {path} was begun with {expected} bytes and ends at offset {found}",
                 hint="Restore the database from a copy; commits in the missing part are lost.",
             )
 
@@ -115,13 +114,12 @@ def replay_log(tablespace: Tablespace, after: Lsn) -> None:
 
 
 def _roll_back_open(tablespace: Tablespace) -> None:
-    """Log ROLLBACK for every transaction that no one can commit any more."""
-    for transaction in list(tablespace.applier.transactions.values()):
-        while True:
-            try:
-                with tablespace.monitor:
-                    tablespace.log_rollback(transaction, must_log=True)
-                    tablespace.end(transaction)
-                break
-            except LogSpaceError as error:
-                tablespace.log.prepare(error.byte_count)
+    """Roll back every transaction that no one can commit any more, through the log.
+
+    On a full disk the database opens all the same; the records follow when there is room.
+    """
+    with tablespace.monitor:
+        for transaction in list(tablespace.applier.transactions.values()):
+            tablespace.log_rollback(transaction)
+            tablespace.end(transaction)
+    tablespace.retry_rollbacks()

@@ -29,6 +29,7 @@ from herdpy.log.record import Begin, Commit, Record, Rollback, Rows, encode
 from herdpy.log.syncer import Syncer
 from herdpy.model.lsn import Lsn
 
+_ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
 _HORIZON_COMMITS_MAX = 64
 _TRIM_KEYS_MAX = 1000
 
@@ -80,6 +81,7 @@ class Tablespace:
         self.locks = LockTable()
         self.failure: Error | None = None
         self._incoming: Entry | None = None
+        self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
         self._queue: deque[Entry] = deque()
         self._cached_horizon: tuple[int, list[int]] | None = None
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
@@ -346,10 +348,12 @@ class Tablespace:
             else:
                 self.locks.abandon(transaction)
 
-    def log_rollback(self, transaction: Transaction, *, must_log: bool = False) -> None:
+    def log_rollback(self, transaction: Transaction) -> None:
         """Append ROLLBACK, which nobody waits for. Monitor held.
 
-        must_log lets LogSpaceError and the log's failure through instead of doing without.
+        Without room for it the transaction stays among the open ones, ended and without locks:
+        checkpoints go on listing it, so that its records find it at recovery, and
+        retry_rollbacks() logs its end later.
         """
         tx = transaction.id
         if tx is None:
@@ -359,9 +363,21 @@ class Tablespace:
         try:
             self.submit(entry, is_urgent=True)
         except (Error, LogSpaceError):
-            if must_log:
-                raise
-            self.applier.finish(record)
+            self._unlogged[transaction] = None
+
+    def retry_rollbacks(self) -> None:
+        """Log the rollbacks that found no room; takes the monitor, and gives up without a word."""
+        if not self._unlogged:
+            return
+        try:
+            self.log.prepare(_ROLLBACK_BYTES * len(self._unlogged))
+        except (Error, OSError):
+            return
+        with self.monitor:
+            self.enter()
+            for transaction in list(self._unlogged):
+                del self._unlogged[transaction]
+                self.log_rollback(transaction)
 
     def open_transactions(self) -> list[Transaction]:
         with self.monitor:
