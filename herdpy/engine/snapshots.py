@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from herdpy.config import MIB
-from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span
+from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span, Version
 from herdpy.engine.state import State, TableState
 from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
@@ -73,13 +73,13 @@ class SnapshotRegistry:
     def evict_oldest(self, newest: int, count: int = 1) -> int:
         """Give up to `count` of the oldest snapshots before position `newest`; return how many.
 
-        Their next read of a version that is given up fails with 72000.
+        Their next read of a version that is given up fails with 72000. None while a reader enters:
+        what is older than all positions left can be told by TRIMMED, what is between them cannot.
         """
-        items = [
-            (position, token)
-            for token, position in self._positions.copy().items()
-            if 0 < position < newest
-        ]
+        positions = self._positions.copy()
+        if 0 in positions.values():
+            return 0
+        items = [(position, token) for token, position in positions.items() if position < newest]
         oldest = nsmallest(count, items)
         for _, token in oldest:
             self._positions.pop(token, None)
@@ -96,19 +96,34 @@ class SnapshotRegistry:
 class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
-    __slots__ = ("_catalog_changes", "_registry", "_token", "_writes", "state", "statement")
+    __slots__ = (
+        "_catalog_changes",
+        "_parent",
+        "_registry",
+        "_token",
+        "_writes",
+        "state",
+        "statement",
+    )
 
     def __init__(
         self,
         registry: SnapshotRegistry,
         read_state: Callable[[], State],
         transaction: "Transaction | None",
+        *,
+        parent: "Snapshot | None" = None,
     ) -> None:
-        self._token = registry.new_token()
+        self._parent = parent
         self._registry = registry
-        registry.enter(self._token)
-        self.state = read_state()
-        registry.narrow(self._token, self.state.position)
+        if parent is not None:
+            self._token = parent._token
+            self.state = parent.state
+        else:
+            self._token = registry.new_token()
+            registry.enter(self._token)
+            self.state = read_state()
+            registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self.statement = transaction.statement if transaction is not None else 0
@@ -126,8 +141,11 @@ class Snapshot:
         return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
 
     def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
-        """Return the same view and the dict of own writes of one table that it alone has."""
-        layer = Snapshot(self._registry, lambda: self.state, None)
+        """Return the same view and the dict of own writes of one table that it alone has.
+
+        It shares the registration, which this snapshot keeps: its position may be given up by now.
+        """
+        layer = Snapshot(self._registry, lambda: self.state, None, parent=self)
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
         layer._catalog_changes = self._catalog_changes
@@ -146,11 +164,12 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of the versions; repeatable."""
-        self._registry.leave(self._token)
+        if self._parent is None:
+            self._registry.leave(self._token)
 
     def __del__(self) -> None:
         try:
-            self._registry.leave(self._token)
+            self.close()
         except AttributeError:  # interrupted before it had entered
             pass
 
@@ -208,12 +227,12 @@ class TableSnapshot:
         position = self._position
         for memtable in self._memtables:
             version = memtable.chains.get(key)
-            while version is not None:
-                if version[0] <= position:
-                    if version is TRIMMED:
-                        raise _too_old()
-                    return version[1]
-                version = version[2]
+            if version is not None:
+                if version[0] > position or version is TRIMMED:
+                    version = self._older(version)
+                    if version is None:
+                        continue
+                return version[1]
         return self._pages.get(key) if self._pages is not None else None
 
     def overlay_row(self, key: Key) -> tuple[bool, Row | None]:
@@ -228,13 +247,24 @@ class TableSnapshot:
         position = self._position
         for memtable in self._memtables:
             version = memtable.chains.get(key)
-            while version is not None:
-                if version[0] <= position:
-                    if version is TRIMMED:
-                        raise _too_old()
-                    return True, version[1]
-                version = version[2]
+            if version is not None:
+                if version[0] > position or version is TRIMMED:
+                    version = self._older(version)
+                    if version is None:
+                        continue
+                return True, version[1]
         return False, None
+
+    def _older(self, version: Version) -> Version | None:
+        """Return what this position sees of a chain that begins behind it; 72000 if given up."""
+        found: Version | None = version
+        while found is not None and found[0] > self._position:
+            found = found[2]
+        if found is TRIMMED:
+            raise _too_old()
+        if self._snapshot is not None:
+            self._snapshot.check()  # afterwards: a snapshot is given up before its versions
+        return found
 
     def _overlay_keys(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
@@ -347,9 +377,12 @@ class TableSnapshot:
         from herdpy.engine.overlay import arrow_table
 
         try:
-            return arrow_table(self, ordinals, prune)
+            found = arrow_table(self, ordinals, prune)
         except SnapshotGoneError:
             raise _too_old() from None
+        if self._snapshot is not None:
+            self._snapshot.check()
+        return found
 
 
 def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:

@@ -32,8 +32,9 @@ def interrupted(n: int, work: Work) -> tuple[SimulatedDisk, Engine, str]:
         run(session, "UPDATE t SET v = v + 1 WHERE id = 0")
         db.database.run_checkpoint()
     run(session, "INSERT INTO t VALUES (3, 0)")
+    interrupter = LineInterrupter(n, within="/storage/manifest.py")
     try:
-        with LineInterrupter(n, within="/storage/manifest.py") as interrupter:
+        with interrupter:
             work(db.database)
     except KeyboardInterrupt:
         pass

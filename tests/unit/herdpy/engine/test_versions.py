@@ -85,6 +85,69 @@ def test_a_snapshot_of_the_newest_state_is_never_given_up(db: Engine) -> None:
     snapshot.close()
 
 
+def test_nothing_is_given_up_while_a_reader_enters(db: Engine) -> None:
+    writer = db.session(autocommit=True)
+    table(db.session(), (1, 0))
+    space = db.database.tablespace
+    read_state = space.state  # by a reader that comes to narrow() later
+    token = space.registry.new_token()
+    space.registry.enter(token)
+    run(writer, "UPDATE t SET v = 20")
+    younger = space.snapshot(None)
+    run(writer, "UPDATE t SET v = 30")
+    assert space.registry.evict_oldest(space.state.position) == 0
+    space.registry.narrow(token, read_state.position)
+    run(writer, "UPDATE t SET v = 40")
+    assert all_rows(db, younger) == [(1, 20)]
+    younger.close()
+    space.registry.leave(token)
+
+
+def test_a_layer_of_a_snapshot_that_was_given_up_brings_nothing_back(db: Engine) -> None:
+    writer = db.session(autocommit=True)
+    table(db.session(), (1, 0))
+    db.database.run_checkpoint()
+    space = db.database.tablespace
+    found = space.state.catalog.table("t")
+    assert found is not None
+    run(writer, "UPDATE t SET v = 10")
+    oldest = space.snapshot(None)
+    run(writer, "UPDATE t SET v = 20")
+    younger = space.snapshot(None)
+    run(writer, "UPDATE t SET v = 30")
+    assert space.registry.evict_oldest(space.state.position, 2) == 2
+    layer, _ = oldest.layered(found)
+    run(writer, "UPDATE t SET v = 40")
+    for snapshot in (oldest, younger, layer):
+        for read in (
+            lambda source: source.get((1,)),
+            lambda source: list(source.rows()),
+            lambda source: source.arrow([0, 1], []),
+        ):
+            with pytest.raises(SnapshotTooOldError):
+                read(snapshot.source(found))
+    for snapshot in (layer, younger, oldest):
+        snapshot.close()
+
+
+def test_a_layer_keeps_the_registration_of_its_snapshot(db: Engine) -> None:
+    table(db.session(), (1, 0))
+    space = db.database.tablespace
+    found = space.state.catalog.table("t")
+    assert found is not None
+    snapshot = space.snapshot(None)
+    layer, _ = snapshot.layered(found)
+    layer.close()
+    del layer
+    snapshot.check()
+    layer, _ = snapshot.layered(found)
+    del snapshot
+    layer.check()
+    del layer
+    gc.collect()
+    assert not len(space.registry)
+
+
 def test_versions_that_nobody_needs_go_without_giving_up_a_snapshot(db: Engine) -> None:
     table(db.session(), *((n, n) for n in range(50)))
     space = db.database.tablespace
