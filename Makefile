@@ -23,6 +23,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
         docs reference interpreters test demo bench-embedded big clean
 
