@@ -116,14 +116,11 @@ class Snapshot:
     ) -> None:
         self._parent = parent
         self._registry = registry
-        if parent is not None:
-            self._token = parent._token
-            self.state = parent.state
-        else:
-            self._token = registry.new_token()
+        self._token = registry.new_token()
+        if parent is None:
             registry.enter(self._token)
-            self.state = read_state()
-            registry.narrow(self._token, self.state.position)
+        self.state = read_state()
+        registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self.statement = transaction.statement if transaction is not None else 0
@@ -146,6 +143,7 @@ class Snapshot:
         It shares the registration, which this snapshot keeps: its position may be given up by now.
         """
         layer = Snapshot(self._registry, lambda: self.state, None, parent=self)
+        layer._token = self._token
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
         layer._catalog_changes = self._catalog_changes
@@ -177,7 +175,7 @@ class Snapshot:
 def _too_old() -> SnapshotTooOldError:
     return SnapshotTooOldError(
         "snapshot too old: the row versions this statement reads were given up for memory",
-        hint="Run the statement again; read faster or raise version_memory_bytes.",
+        hint="Run the statement again; read faster or give the database more memory_bytes_max.",
     )
 
 
