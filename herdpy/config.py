@@ -39,14 +39,18 @@ class Config:
         64 * MIB, 4096, 2**30, "bytes", "log files stop doubling here"
     )
     transaction_memory_bytes: int = _setting(
-        256 * MIB, 1024, 2**46, "bytes", "write set of one transaction; over it: 53200"
+        256 * MIB,
+        1024,
+        2**46,
+        "bytes",
+        "write set of one transaction, at most half of memory_bytes_max; over it: 53200",
     )
     version_memory_bytes: int = _setting(
         256 * MIB,
         1024,
         2**46,
         "bytes",
-        "versions kept for old snapshots; over it the oldest fails: 72000",
+        "versions for old snapshots, at most half of memory_bytes_max; over it 72000 for the oldest",
     )
     vector_results_max: int = _setting(
         32, 1, 10_000, "results", "unfinished vector results (2-3 MB each); the next is 53200"
@@ -89,3 +93,11 @@ class Config:
     @property
     def vector_bytes_max(self) -> int:
         return max(int(self.memory_bytes_max * self.vector_share), 16 * MIB)
+
+    @property
+    def transaction_bytes_max(self) -> int:
+        return min(self.transaction_memory_bytes, self.memory_bytes_max // 2)
+
+    @property
+    def version_bytes_max(self) -> int:
+        return min(self.version_memory_bytes, self.memory_bytes_max // 2)

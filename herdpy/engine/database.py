@@ -223,7 +223,7 @@ class Database:
         if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table
             old_bytes = self.tablespace.version_bytes()
-            if old_bytes > self.config.version_memory_bytes or self._is_checkpoint_due():
+            if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
                 self._bell.ring()
 
     def _is_checkpoint_due(self) -> bool:
@@ -303,7 +303,7 @@ class Database:
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
         self.tablespace.retry_rollbacks()
-        self.tablespace.limit_versions(self.config.version_memory_bytes)
+        self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due():
             self.run_checkpoint()
         if self._compact(is_within_budget=True):

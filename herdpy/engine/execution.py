@@ -242,7 +242,7 @@ class Execution:
             table,
             compute,
             is_insert=is_insert,
-            memory_bytes_max=self._database.config.transaction_memory_bytes,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -333,7 +333,7 @@ class Execution:
             transaction,
             table,
             rows,
-            memory_bytes_max=self._database.config.transaction_memory_bytes,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:

@@ -172,8 +172,8 @@ class Write:
         if transaction.byte_count + size > self._memory_bytes_max:
             raise MemoryLimitError(
                 f"the transaction would hold about {transaction.byte_count + size} bytes of "
-                f"changes, more than transaction_memory_bytes ({self._memory_bytes_max})",
-                hint="Commit in smaller pieces, or raise transaction_memory_bytes.",
+                f"changes, more than a transaction may ({self._memory_bytes_max})",
+                hint="Commit in smaller pieces, or give the database more memory_bytes_max.",
             )
         records: Sequence[Record] = (rows,)
         encoded = parts
