@@ -50,7 +50,7 @@ class Config:
         1024,
         2**46,
         "bytes",
-        "versions for old snapshots, at most half of memory_bytes_max; over it 72000 for the oldest",
+        "for old snapshots, at most half of memory_bytes_max; over it 72000 for the oldest",
     )
     vector_results_max: int = _setting(
         32, 1, 10_000, "results", "unfinished vector results (2-3 MB each); the next is 53200"
