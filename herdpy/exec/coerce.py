@@ -186,6 +186,13 @@ def check_integer(value: int, sql_type: SqlType, what: str) -> int:
     return value
 
 
+def check_row_count(value: Any, word: str) -> None:
+    """Raise 2201W for a negative LIMIT, 2201X for a negative OFFSET; NULL is none of them."""
+    if value is not None and value < 0:
+        sqlstate = "2201W" if word == "LIMIT" else "2201X"
+        raise DataError(f"{word} must not be negative, found {value}", sqlstate=sqlstate)
+
+
 def _double(value: int | Decimal, sql_type: SqlType, what: str) -> float:
     try:
         number = float(value)

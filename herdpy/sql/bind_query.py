@@ -11,6 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
+from herdpy.errors import DataError
 from herdpy.limits import columns_max, join_tables_max
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
 from herdpy.sql import conversions, tree
@@ -626,7 +627,12 @@ def _bind_limits(
         expression = bind_open(value, scope)
         if not (expression.type.is_numeric or expression.type.kind is Kind.UNKNOWN):
             raise context.error("42804", f"{clause.upper()} must be a whole number", value)
-        bound.append(convert(expression, BIGINT, value, scope))
+        count = convert(expression, BIGINT, value, scope)
+        if isinstance(count, tree.Literal) and isinstance(count.value, int) and count.value < 0:
+            sqlstate = "2201W" if clause == "limit" else "2201X"
+            message = f"{clause.upper()} must not be negative, found {count.value}"
+            raise DataError(message, sqlstate=sqlstate, position=context.position(value))
+        bound.append(count)
     return bound[0], bound[1]
 
 

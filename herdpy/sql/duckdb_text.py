@@ -30,6 +30,7 @@ _WINDOWS = _AGGREGATES | {
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
     "first_value", "last_value", "nth_value",
 }  # fmt: skip
+_TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
     "not": "(NOT {0})",
@@ -65,11 +66,15 @@ class DuckTable:
 
 @dataclass(frozen=True, slots=True)
 class DuckText:
-    """DuckDB's text, the relations it reads, and the slots of its parameters $p<slot>."""
+    """DuckDB's text, the relations it reads, and the slots of its parameters $p<slot>.
+
+    The values of `row_counts`, each with the word LIMIT or OFFSET, must not be negative.
+    """
 
     sql: str
     tables: tuple[DuckTable, ...]
     slots: tuple[int, ...]
+    row_counts: tuple[tuple[int, str], ...] = ()
 
 
 def print_query(query: tree.Query) -> DuckText:
@@ -87,7 +92,7 @@ def print_query(query: tree.Query) -> DuckText:
     )
     for ref in printer.refs:
         text = text.replace(_mark(ref), _table_text(ref, printer.used.get(ref.id, set())))
-    return DuckText(text, tables, tuple(sorted(printer.slots)))
+    return DuckText(text, tables, tuple(sorted(printer.slots)), tuple(sorted(printer.row_counts)))
 
 
 def type_text(sql_type: SqlType) -> str:
@@ -115,6 +120,7 @@ class _Printer:
         self.used: dict[int, set[int]] = {}
         self.prune: dict[int, list[tuple[int, str, tree.Expression]]] = {}
         self.slots: set[int] = set()
+        self.row_counts: set[tuple[int, str]] = set()
         self.replaced: dict[tree.Expression, str] = {}
         self.inner_count = 0
 
@@ -144,10 +150,18 @@ class _Printer:
                 texts = [self.sort_key(key) for key in keys]
             parts.append(f"ORDER BY {', '.join(texts)}")
         if query.limit is not None:
-            parts.append(f"LIMIT {self.expression(query.limit)}")
+            parts.append(f"LIMIT {self._row_count(query.limit, 'LIMIT')}")
         if query.offset is not None:
-            parts.append(f"OFFSET {self.expression(query.offset)}")
+            parts.append(f"OFFSET {self._row_count(query.offset, 'OFFSET')}")
         return " ".join(parts)
+
+    def _row_count(self, count: tree.Expression, word: str) -> str:
+        text = self.expression(count)
+        if isinstance(count, tree.Parameter):
+            self.row_counts.add((count.index, word))
+        elif not isinstance(count, tree.Literal):  # the binder looks at those
+            text = _positive(text, 0, "2201W" if word == "LIMIT" else "2201X", word)
+        return text
 
     def _select(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
         parts = (*select.outputs, *keys)
@@ -266,6 +280,15 @@ class _Printer:
             return self.replaced[expression]
         return _PRINTERS[type(expression)](self, expression)
 
+    def operand(self, expression: tree.Expression) -> str:
+        """Print an operand of a test so that DuckDB computes it.
+
+        Its optimizer would bring a constant to the other side, or ask a column for NULL, and so
+        never find out that x * 2147483647 overflows.
+        """
+        text = self.expression(expression)
+        return f"greatest({text})" if _is_computed(expression) else text
+
     def literal(self, literal: tree.Literal) -> str:
         return literal_text(literal)
 
@@ -291,7 +314,8 @@ class _Printer:
 
     def call(self, call: tree.Call) -> str:
         name = call.function
-        arguments = [self.expression(argument) for argument in call.arguments]
+        printed = self.operand if name in _TESTS else self.expression
+        arguments = [printed(argument) for argument in call.arguments]
         if name in ("and", "or"):
             return f"({f' {name.upper()} '.join(arguments)})"
         if name == "/" and call.type.kind is Kind.DECIMAL:
@@ -333,9 +357,9 @@ class _Printer:
         return f"CASE {branches}{otherwise} END"
 
     def in_list(self, node: tree.InList) -> str:
-        items = ", ".join(map(self.expression, node.items))
+        items = ", ".join(map(self.operand, node.items))
         word = "NOT IN" if node.is_negated else "IN"
-        return f"({self.expression(node.operand)} {word} ({items}))"
+        return f"({self.operand(node.operand)} {word} ({items}))"
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
         return f"({self.query(node.query)})"
@@ -375,7 +399,10 @@ class _Printer:
         tail = f"{self._filter(node.filter)} OVER ({' '.join(parts)})"
         if node.function in _AGGREGATES:
             return self._aggregate(node.function, node.arguments, node.type, "", "", tail)
-        return f"{node.function}({', '.join(map(self.expression, node.arguments))}){tail}"
+        texts = [self.expression(argument) for argument in node.arguments]
+        if node.function == "nth_value":
+            texts[1] = _positive(texts[1], 1, "22016", "argument of nth_value")
+        return f"{node.function}({', '.join(texts)}){tail}"
 
     def _filter(self, condition: tree.Expression | None) -> str:
         return "" if condition is None else f" FILTER (WHERE {self.expression(condition)})"
@@ -427,6 +454,21 @@ def _relations(relation: tree.Relation | None) -> set[int]:
 
 def _is_leaf(expression: tree.Expression) -> bool:
     return isinstance(expression, (tree.ColumnRef, tree.Literal, tree.Parameter))
+
+
+def _positive(text: str, least: int, sqlstate: str, what: str) -> str:
+    """Return text that raises where the number is less than `least`."""
+    message = f"herdpy:{sqlstate}:{what} must not be {'negative' if least == 0 else 'less than 1'}"
+    return f"(CASE WHEN {text} < {least} THEN error('{message}') ELSE {text} END)"
+
+
+def _is_computed(expression: tree.Expression) -> bool:
+    """Tell whether it is arithmetic of integers, behind casts or not."""
+    while isinstance(expression, tree.Cast):
+        expression = expression.operand
+    if not isinstance(expression, tree.Call) or not expression.type.is_integer:
+        return False
+    return expression.function in ("+", "-", "*", "neg")
 
 
 def _directed(text: str, key: tree.SortKey) -> str:

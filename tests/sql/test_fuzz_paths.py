@@ -114,3 +114,44 @@ def test_fuzz_row_path_against_vector_path(part: int) -> None:
         ], plans
     finally:
         connection.close()
+
+
+def test_an_overflow_in_a_test_is_found_by_both_paths() -> None:
+    """One test alone, whose operands are computed for every row: 22003 by both paths or by none."""
+    seed = int(os.environ.get("HERDPY_SEED", "0")) or random.SystemRandom().randrange(2**32)
+    chance = random.Random(seed)
+    connection = filled(chance)
+    pick, overflows = chance.choice, 0
+    try:
+        for _ in range(COUNT // 3):
+            column = pick(["i", "l"])
+            limits = ["2147483647", "-2147483648"] if column == "i" else [str(2**63 - 1)]
+            sides = [column, pick(["0", "1", "-1", "2", *limits])]
+            chance.shuffle(sides)
+            computed = f"({sides[0]} {pick('+-*')} {sides[1]})"
+            computed = pick([computed, f"CAST({computed} AS BIGINT)", f"(- {computed})"])
+            test = pick(
+                [
+                    "= 1",
+                    "<> 7",
+                    "< 0",
+                    ">= 2147483647",
+                    "IS NULL",
+                    "IN (1)",
+                    "NOT IN (1, 2)",
+                    "IS DISTINCT FROM 3",
+                    f"= {column}",
+                    "> -2147483648",
+                    "IS NOT NULL",
+                ]
+            )
+            body = f"SELECT id FROM f WHERE {computed} {test}"
+            first = outcome(connection, f"{body} ORDER BY id LIMIT 1000000")
+            for by_vectors in (f"SELECT * FROM ({body}) AS q ORDER BY id",
+                               f"SELECT id FROM f WHERE CASE WHEN {computed} {test} THEN TRUE END"
+                               " ORDER BY id"):  # fmt: skip
+                assert first == outcome(connection, by_vectors), f"HERDPY_SEED={seed}: {by_vectors}"
+            overflows += first == "22003"
+        assert overflows
+    finally:
+        connection.close()

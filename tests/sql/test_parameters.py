@@ -74,3 +74,12 @@ def test_an_integer_anywhere(text: str, expected: list[tuple[object, ...]]) -> N
     connection = herdpy.connect(":memory:", autocommit=True)
     assert connection.execute(text, [1]).fetchall() == expected
     connection.close()
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS a LIMIT ?", "SELECT count(*) LIMIT ?"])
+def test_a_negative_row_count_is_refused_by_both_paths(query: str) -> None:
+    with herdpy.connect(":memory:", autocommit=True) as connection:
+        for text, state in ((query, "2201W"), (query.replace("LIMIT", "OFFSET"), "2201X")):
+            with pytest.raises(herdpy.DataError) as caught:
+                connection.execute(text, (-1,))
+            assert caught.value.sqlstate == state

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from herdpy.errors import DataError, IntegrityError, InvariantViolation, OperationalError
+from herdpy.errors import IntegrityError, InvariantViolation, OperationalError
 from herdpy.exec.coerce import (
     INTEGER_BOUNDS,
     check_decimal,
     check_integer,
+    check_row_count,
     check_text,
     default_sources,
 )
@@ -154,9 +155,7 @@ def _key_source(
 def _row_count(value: Any, word: str, default: int) -> int:
     if value is None:  # LIMIT NULL is no limit
         return default
-    if value < 0:
-        sqlstate = "2201W" if word == "LIMIT" else "2201X"
-        raise DataError(f"{word} must not be negative, found {value}", sqlstate=sqlstate)
+    check_row_count(value, word)
     return value
 
 

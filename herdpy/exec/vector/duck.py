@@ -23,7 +23,7 @@ from herdpy.errors import (
     ProgrammingError,
     QueryCanceledError,
 )
-from herdpy.exec.coerce import output_converter
+from herdpy.exec.coerce import check_row_count, output_converter
 from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
 from herdpy.model.types import Physical, SqlType
 from herdpy.sql.duckdb_text import DuckTable, DuckText
@@ -91,6 +91,8 @@ class VectorEngine:
 
         With `columns` the result has these names, and other types than these are an InternalError.
         """
+        for slot, word in text.row_counts:
+            check_row_count(values[slot], word)
         tables = [
             (table.name, snapshot.source(table.ref.table).arrow(table.ordinals, prune))
             for table, prune in ((table, column_ranges(table, values)) for table in text.tables)
