@@ -3,12 +3,13 @@
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
+from herdpy.errors import ProgrammingError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
     BOOLEAN,
@@ -101,27 +102,53 @@ def function_name(node: Any) -> str | None:
     return _SPECIAL_NAMES.get(type(node)) if not isinstance(node, exp.Mod) else None
 
 
+_KNOWN = frozenset(
+    (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *_SPECIAL_NAMES.values(), "pg_typeof", "var_samp")
+)
+# What has an error of its own: 0A000, not "does not exist".
+_REFUSED_NAMES = frozenset(("row", "grouping"))
+
+
+def unknown_name(functions: Sequence[tuple[str, int]]) -> ProgrammingError | None:
+    """Return the 42883 of the first (name, 1-based position) that is no function, if any."""
+    for name, position in functions:
+        if name not in _KNOWN and name not in _REFUSED_NAMES:
+            return ProgrammingError(
+                f"function {name}() does not exist",
+                sqlstate="42883",
+                position=position,
+                hint=_suggested(name),
+            )
+    return None
+
+
+def _suggested(name: str) -> str | None:
+    close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.75)
+    return f"Did you mean {close[0]}?" if close and close[0] != name else None
+
+
 def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -> Exception:
     """Return the 42883 of a function that there is not, with a suggestion."""
-    known = [*FUNCTIONS, *SPECIAL, *BY_SPELLING, *set(_SPECIAL_NAMES.values())]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {close[0]}?" if close and close[0] != name else None
-    if hint is None and name in FUNCTIONS:
+    hint = None
+    if name in FUNCTIONS:
         forms = (f"{name}({', '.join(item.parameters)})" for item in FUNCTIONS[name])
         hint = f"There is {' and '.join(forms)}."
+    elif name not in _KNOWN:
+        hint = _suggested(name)
     return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
 def written_name(node: exp.Func, scope: Scope) -> str:
     """Return the name of an unknown function as it was written; sqlglot has names of its own."""
-    known = {*FUNCTIONS, *SPECIAL, *BY_SPELLING, *_SPECIAL_NAMES.values()}
-    tokens = scope.context.scanned.tokens
-    for token, following in itertools.pairwise(tokens):
-        word = token.text.lower()
-        is_called = following.token_type is TokenType.L_PAREN and word.isidentifier()
-        if is_called and token.token_type is TokenType.VAR and word not in known:
-            return word
-    return node.sql_name().lower()
+    own = node.sql_name().lower()
+    called = [
+        token.text.lower()
+        for token, following in itertools.pairwise(scope.context.scanned.tokens)
+        if following.token_type is TokenType.L_PAREN and token.text.isidentifier()
+    ]
+    unknown = [name for name in called if name not in _KNOWN]
+    close = difflib.get_close_matches(own, unknown or called, n=1, cutoff=0)
+    return close[0] if close else own
 
 
 def call(

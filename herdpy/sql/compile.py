@@ -1,11 +1,11 @@
 """Text to a bound statement: scan, read our own statements, parse, bind."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from herdpy.errors import ProgrammingError
+from herdpy.errors import Error, InternalError, NotSupportedError, ProgrammingError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
     BIGINT,
@@ -22,11 +22,13 @@ from herdpy.model.types import (
 )
 from herdpy.sql import tree
 from herdpy.sql.bind import bind_statement
+from herdpy.sql.bind_function import unknown_name
+from herdpy.sql.grammar import check
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import parse, too_deep
 from herdpy.sql.plan import Compiled, Parameters, Slot
 from herdpy.sql.scope import StatementContext
-from herdpy.sql.statements import read_statement
+from herdpy.sql.statements import Prefix, read_statement
 from herdpy.sql.tokens import Scanned, scan
 
 __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_types"]
@@ -35,6 +37,8 @@ _TYPES: dict[type, SqlType] = {
     bool: BOOLEAN, float: DOUBLE, str: UNKNOWN, type(None): UNKNOWN, bytes: BYTEA,
     bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
 }  # fmt: skip
+
+_statement_shown_max = 500  # characters, in the message of an internal error
 
 # Classes whose values all have one type, and int, whose size must be looked at; not Decimal.
 _SIMPLE_OR_INT = frozenset({*_TYPES, int})
@@ -46,21 +50,65 @@ def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled
     The result holds for every parameters with equal parameter_types and a catalog of the same
     version. 07001 when parameters do not match the placeholders.
     """
-    scanned = scan(text)
     types = dict(parameter_types(parameters))
-    _check_parameters(scanned, types, isinstance(parameters, Mapping))
-    context = StatementContext(scanned, catalog, types)
-    found = read_statement(scanned)
-    if isinstance(found, tree.Statement):
-        return Compiled(found, ())
-    node = parse(found.rest)
     try:
-        statement = bind_statement(node, context, is_upsert=found.is_upsert)
+        scanned = scan(text)
+        _check_parameters(scanned, types, isinstance(parameters, Mapping))
+        found = read_statement(scanned)
+        if isinstance(found, tree.Statement):
+            return Compiled(found, ())
+        node = parse(found.rest)
+        functions, wrong = check(found.rest)
+    except (Error, MemoryError):
+        raise
     except RecursionError as error:
         raise too_deep() from error
+    except Exception as error:
+        raise ProgrammingError(
+            f"the statement could not be read: {error}", sqlstate="42601"
+        ) from error
+    context = StatementContext(scanned, catalog, types)
+    statement = _bind(node, context, found, functions, wrong)
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
     return Compiled(statement, context.slots)
+
+
+def _bind(
+    node: Any,
+    context: StatementContext,
+    found: Prefix,
+    functions: Sequence[tuple[str, int]],
+    wrong: Error | None,
+) -> tree.Statement:
+    """Bind what sqlglot made of the statement, unless the grammar has found it wrong.
+
+    Binding goes first, as it says better of what we do not have (0A000) that it is missing. A
+    function is known or not by its name as written: sqlglot reads nvl as coalesce.
+    """
+    statement: tree.Statement | None = None
+    try:
+        statement = bind_statement(node, context, is_upsert=found.is_upsert)
+    except (NotSupportedError, MemoryError):
+        raise
+    except RecursionError as error:
+        raise too_deep() from error
+    except Error as error:
+        if wrong is None and error.sqlstate != "42883":
+            raise
+        wrong = wrong or unknown_name(functions) or error
+    except Exception as error:
+        if wrong is None:
+            text = context.scanned.text
+            raise InternalError(
+                f"{type(error).__name__} while binding the statement: {error}. This is a bug in "
+                f"herdpy; please report it with the statement: {text[:_statement_shown_max]}",
+                sqlstate="XX000",
+            ) from error
+    wrong = wrong or unknown_name(functions)
+    if wrong is not None or statement is None:
+        raise wrong or InternalError("nothing was bound", sqlstate="XX000")
+    return statement
 
 
 def parameter_types(parameters: Parameters) -> tuple[tuple[int | str, SqlType], ...]:
@@ -102,7 +150,9 @@ def _type_of(value: Any, source: int | str) -> SqlType:
         scale = -exponent if isinstance(exponent, int) and exponent < 0 else 0
         return decimal_type(decimal_precision_max, min(scale, decimal_precision_max))
     if hasattr(value, "dtype") and hasattr(value, "item"):  # a scalar of numpy
-        return _type_of(value.item(), source)
+        plain = value.item()
+        if type(plain) is not kind:  # numpy.longdouble has no class of Python
+            return _type_of(plain, source)
     for base in (bool, int, float, str, bytes, datetime.datetime, datetime.date):
         if isinstance(value, base):
             return BIGINT if base is int else _TYPES[base]

@@ -1,0 +1,192 @@
+"""What PostgreSQL does not read, herdpy does not read either, and then nothing happens.
+
+sqlglot reads many dialects and passes over what it does not understand; see herdpy/sql/grammar.py.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+
+WRONG = [
+    "DELETE FROM t,",
+    "DELETE FROM t WHERE",
+    "DELETE FROM t WHERE id = 1,",
+    "DELETE FROM t x y",
+    "UPDATE t SET v = 7,",
+    "UPDATE t SET v = 7,, id = 3",
+    "UPDATE t SET v == 7",
+    "UPDATE t SET v = 7 v",
+    "UPDATE t, u SET v = 7",
+    "INSERT INTO t VALUES (9, 9),",
+    "INSERT INTO t VALUES (9, 9),, (10, 10)",
+    "INSERT INTO t VALUES (9, 9,)",
+    "INSERT INTO t VALUES (9,, 9)",
+    "INSERT INTO t VALUES (,9, 9)",
+    "INSERT INTO t VALUES 9, 9",
+    "INSERT INTO t VALUES (9, 9) (10, 10)",
+    "INSERT INTO t (id) VALUES (7) junk",
+    "INSERT INTO t (id) VALUES (7) AS new",
+    "INSERT INTO t (id,) VALUES (7)",
+    "INSERT INTO t SET id = 11",
+    "INSERT t VALUES (9, 9)",
+    "UPSERT INTO t VALUES (9, 9),",
+    "CREATE TABLE x (a INT PRIMARY KEY,, b INT)",
+    "CREATE TABLE x (a INT PRIMARY KEY,)",
+    "CREATE TABLE x (a INT PRIMARY KEY DESC)",
+    "CREATE TABLE x (a INT NOT NULL NULL)",
+    "CREATE TABLE x (a INT NULL PRIMARY KEY)",
+    "CREATE TABLE x (a INT DEFAULT 1 DEFAULT 2)",
+    "CREATE TABLE x (a INT DEFAULT)",
+    "CREATE TABLE x (a INT, PRIMARY KEY (a,))",
+    "CREATE TABLE x (a INT, PRIMARY KEY ())",
+    "DROP TABLE t,",
+    "SELECT 1,,2",
+    "SELECT ,1",
+    "SELECT 1,",
+    "SELECT 1 2",
+    "SELECT 1 'x'",
+    "SELECT v 'x' FROM t",
+    "SELECT 'a' 'b'",
+    "SELECT coalesce(1,,2)",
+    "SELECT coalesce(1,)",
+    "SELECT coalesce(,1)",
+    "SELECT * FROM t,, u",
+    "SELECT * FROM t,",
+    "SELECT * FROM t AS",
+    "SELECT * FROM t x y",
+    "SELECT * FROM t ORDER BY id,",
+    "SELECT * FROM t ORDER BY id DESC ASC",
+    "SELECT * FROM t ORDER BY id NULLS",
+    "SELECT id FROM t GROUP BY id,",
+    "SELECT id FROM t GROUP BY id HAVING",
+    "SELECT 1 LIMIT",
+    "SELECT 1 LIMIT 1 LIMIT 2",
+    "SELECT 1 LIMIT 1, 2",
+    "SELECT 1 OFFSET",
+    "SELECT 1 AS",
+    "SELECT 1 IS",
+    "SELECT 1 IS NOT",
+    "SELECT 1 IN",
+    "SELECT 1 IN ()",
+    "SELECT 1 IN (1,)",
+    "SELECT 1 BETWEEN 1",
+    "SELECT 1 NOT",
+    "SELECT 1 +",
+    "SELECT 1 AND",
+    "SELECT CASE WHEN true THEN 1",
+    "SELECT CASE END",
+    "SELECT CASE WHEN true THEN 1 ELSE END",
+    "SELECT CAST(1 AS)",
+    "SELECT 1::",
+    "SELECT (1,)",
+    "SELECT 1 == 1",
+    "SELECT 1 <=> NULL",
+    "SELECT !true",
+    "SELECT true && false || true XOR false",
+    "SELECT 7 DIV 2",
+    "SELECT 1 < 2 < 3",
+    "SELECT 1 < 2 = true",
+    "SELECT 1e",
+    "SELECT 1x",
+    "SELECT 1e+",
+    "SELECT %s",
+    "SELECT %(a)s",
+    "SELECT * FROM t WHERE id in ()",
+    "UPDATE t SET v = 1 WHERE id IN ()",
+    "SELECT `id` FROM t",
+    "SELECT TOP 1 id FROM t",
+    "SELECT id FROM t USE INDEX (a)",
+    "SELECT 1 UNION",
+    "SELECT 1 UNION ALL ALL SELECT 2",
+    "WITH w AS (SELECT 1), SELECT * FROM w",
+    "VALUES (1),",
+    "VALUES (1), 2",
+    "FROM t",
+    "SELECT sum(v) OVER (ORDER BY) FROM t",
+    "SELECT sum(v) OVER (PARTITION BY id,) FROM t",
+    "SELECT count(*,) FROM t",
+    "SELECT x.* AS y FROM t x",
+    "SELECT * FROM t LEFT ANY JOIN u ON t.id = u.id",
+    "SELECT * FROM t LEFT INNER JOIN u ON t.id = u.id",
+    "SELECT * FROM t OUTER JOIN u ON t.id = u.id",
+    "SELECT * FROM t JOIN u ON t.id = u.id AND",
+    "SELECT * FROM t JOIN u USING (id,)",
+    "SELECT * FROM t JOIN u",
+    "SELECT * FROM t CROSS JOIN u ON t.id = u.id",
+    "SELECT * FROM t NATURAL CROSS JOIN u",
+]
+OTHER_DIALECTS = [
+    "DELETE t",
+    "CREATE TABLE x (a INT, PRIMARY KEY)",
+    "SELECT ()",
+    "SELECT * FROM t a LEFT SEMI JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a LEFT ANTI JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a RIGHT SEMI JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a ANTI JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a ANY JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a ASOF JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a STRAIGHT_JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a LEFT ASOF JOIN u b ON a.id = b.id",
+    "SELECT * FROM t a CROSS JOIN LATERAL (SELECT 1) AS b",
+    "SELECT * FROM t a LEFT JOIN LATERAL u b ON a.id = b.id",
+    "SELECT * FROM t a POSITIONAL JOIN u b",
+    "SELECT * FROM t a CROSS APPLY u b",
+    "SELECT * FROM t a INNER HASH JOIN u b ON a.id = b.id",
+]
+FOREIGN_FUNCTIONS = [
+    "nvl(1, 2)", "ifnull(1, 2)", "len('a')", "iff(true, 1, 2)", "if(true, 1, 2)", "ucase('a')",
+    "lcase('a')", "instr('ab', 'b')", "isnull(1)", "getdate()", "nvl2(1, 2, 3)",
+    "decode(1, 1, 2)", "version()", "to_char(1, '9')", "truncate(1.5, 1)", "approx_distinct(1)",
+    '"LOWER"(\'A\')',
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    connection = herdpy.connect(":memory:", autocommit=True)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER)")
+    connection.execute("CREATE TABLE u (id INTEGER PRIMARY KEY, v INTEGER)")
+    connection.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_syntax_error(connection: Connection, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute(text)
+    assert caught.value.sqlstate == "42601"
+    assert connection.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 1), (2, 2)]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("text", OTHER_DIALECTS)
+def test_other_dialects(connection: Connection, text: str) -> None:
+    with pytest.raises(herdpy.Error) as caught:
+        connection.execute(text)
+    assert caught.value.sqlstate in ("42601", "0A000")
+
+
+@pytest.mark.parametrize("call", FOREIGN_FUNCTIONS)
+def test_functions_of_other_dialects(connection: Connection, call: str) -> None:
+    with pytest.raises(herdpy.Error) as caught:
+        connection.execute(f"SELECT {call}")
+    assert caught.value.sqlstate in ("42883", "42601")
+    name = call.partition("(")[0].strip('"')
+    assert f"function {name}(" in caught.value.message or caught.value.sqlstate == "42601"
+
+
+def test_suggestions_are_close(connection: Connection) -> None:
+    for call, hint in (
+        ("version()", None),
+        ("uper('a')", "Did you mean upper?"),
+        ("lenght('a')", "Did you mean length?"),
+        ("frobnicate(1)", None),
+    ):
+        with pytest.raises(herdpy.ProgrammingError) as caught:
+            connection.execute(f"SELECT {call}")
+        assert caught.value.hint == hint
+        assert caught.value.position == 8
