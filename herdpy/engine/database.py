@@ -86,6 +86,7 @@ class Database:
         self._mutex = new_mutex()
         self._vector: VectorEngine | None = None
         self._sessions: dict[Session, None] = {}
+        self._is_closing = False
         self._is_closed = False
         # Held by whoever checkpoints or compacts.
         self._maintenance = new_mutex()
@@ -180,6 +181,8 @@ class Database:
         session = Session(self, settings, autocommit=autocommit)
         with self._mutex:
             self.check_usable()
+            if self._is_closing:
+                raise self._closed_error()
             self._sessions[session] = None
         return session
 
@@ -195,7 +198,10 @@ class Database:
                 hint="Open it after the fork, in one process only.",
             )
         if self._is_closed:
-            raise InterfaceError(f"the database {self.where} is closed")
+            raise self._closed_error()
+
+    def _closed_error(self) -> InterfaceError:
+        return InterfaceError(f"the database {self.where} is closed")
 
     @property
     def vector(self) -> "VectorEngine":
@@ -332,11 +338,16 @@ class Database:
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.
 
-        In a forked child nothing is touched.
+        Statements of other threads are cancelled. In a forked child nothing is touched.
         """
         if process_generation() != self._generation:
             return
-        for session in list(self._sessions):
+        with self._mutex:
+            self._is_closing = True
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.cancel()  # all at once: one may wait for what another is doing
+        for session in sessions:
             session.close()
         with self._mutex:
             self._is_closed = True
@@ -370,6 +381,7 @@ class Database:
         if (
             log.failure is None
             and manifest.failure is None
+            and not manifest.is_closed  # by a close() that was interrupted
             and sequence > max(manifest.state.durable_sequence, manifest.state.checkpoint_lsn[1])
         ):
             with suppress(DiskFullError):  # a help for the next open, not a promise

@@ -54,7 +54,7 @@ class StatementInterrupt:
         if self.deadline is not None and self._clock.monotonic() >= self.deadline:
             raise self.timeout_error()
         if self._is_cancelled:
-            raise QueryCanceledError("the statement was cancelled by conn.cancel()")
+            raise QueryCanceledError("the statement was cancelled: conn.cancel() or close()")
 
     def timeout_error(self) -> QueryCanceledError:
         return QueryCanceledError(

@@ -76,7 +76,7 @@ class Session:
         self._transaction: Transaction | None = None
         self._statement: Transaction | None = None  # the autocommit statement that runs
         self._is_loss_told = False  # that _transaction was rolled back under the program
-        self._is_closed = False
+        self._is_closed = False  # set without it
         # Read by cancel() without it.
         self._interrupt: StatementInterrupt | None = None
         self._used_s = self._clock.monotonic()
@@ -173,9 +173,10 @@ class Session:
             interrupt.cancel()
 
     def close(self) -> None:
-        """Roll back and end; repeatable."""
+        """Cancel the statement that runs in another thread, roll back and end; repeatable."""
+        self._is_closed = True
+        self.cancel()
         with self._mutex:
-            self._is_closed = True
             try:
                 self._settle()
             except Error:
@@ -206,6 +207,8 @@ class Session:
                     self._interrupt = StatementInterrupt(
                         self._clock, self._settings.statement_timeout_s
                     )
+                    if self._is_closed:  # by a close() that could not cancel this one yet
+                        raise InterfaceError("the session is closed")
                     return body()
                 except BaseException as error:
                     self._recover(error)

@@ -333,6 +333,7 @@ class Manifest:
         self._tail = tail
         self._renaming: _Tail | None = None
         self._is_undecided = False
+        self.is_closed = False
         self.failure: Error | None = None
         self.rewrite_error: OSError | None = None
         """Why the last rewrite was put off; edits go on in the old, longer file."""
@@ -409,6 +410,7 @@ class Manifest:
 
     def close(self) -> None:
         """Release the file; idempotent."""
+        self.is_closed = True
         self._tail.file.close()
 
     def _append_or_fail(self, edit: Edit) -> ManifestState:
