@@ -203,9 +203,17 @@ def _unsupported_type(node: Any, scope: Scope) -> Exception:
 # --- leaves --------------------------------------------------------------------------------------
 
 
+def text_constant(text: str, node: exp.Expr, scope: Scope) -> tree.Expression:
+    """Return an untyped literal; 22021 where it holds the character NUL."""
+    if "\0" in text:
+        message = "text cannot hold the character NUL"
+        raise DataError(message, sqlstate="22021", position=scope.context.position(node))
+    return tree.Literal(UNKNOWN, text)
+
+
 def _bind_literal(node: Any, scope: Scope) -> tree.Expression:
-    if node.is_string or isinstance(node, exp.ByteString):
-        return tree.Literal(UNKNOWN, node.this)
+    if node.is_string:
+        return text_constant(str(node.this), node, scope)
     value, kind = conversions.number_constant(node.this)
     return tree.Literal(kind, value)
 
@@ -621,7 +629,7 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
 
 BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Literal: _bind_literal,
-    exp.ByteString: lambda node, scope: tree.Literal(UNKNOWN, node.this),
+    exp.ByteString: lambda node, scope: text_constant(str(node.this), node, scope),
     exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
     exp.Boolean: lambda node, scope: TRUE if node.this else FALSE,
     exp.Placeholder: lambda node, scope: scope.context.parameter(node),

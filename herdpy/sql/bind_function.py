@@ -17,7 +17,6 @@ from herdpy.model.types import (
     INTEGER,
     TEXT,
     TIMESTAMP,
-    UNKNOWN,
     Kind,
     SqlType,
     decimal_type,
@@ -29,6 +28,7 @@ from herdpy.sql.bind_expression import (
     compare,
     convert,
     make_comparable,
+    text_constant,
     unify,
 )
 from herdpy.sql.functions import (
@@ -237,7 +237,7 @@ def as_text(expression: tree.Expression, node: exp.Expr, scope: Scope) -> tree.E
 def _bind_concat(node: Any, scope: Scope) -> tree.Expression:
     if not node.args.get("safe"):  # 'a' 'b', on two lines in PostgreSQL
         text = "".join(str(item.this) for item in node.expressions)
-        return tree.Literal(UNKNOWN, text)
+        return text_constant(text, node, scope)
     name = _SPECIAL_NAMES[type(node)]
     parts = [as_text(bind_open(item, scope), item, scope) for item in node.expressions]
     if name == "concat_ws" and len(parts) < 2:

@@ -146,8 +146,11 @@ def _type_of(value: Any, source: int | str) -> SqlType:
     if known is not None:
         return known
     if isinstance(value, Decimal):
-        exponent = value.as_tuple().exponent
+        _, digits, exponent = value.as_tuple()
         scale = -exponent if isinstance(exponent, int) and exponent < 0 else 0
+        zeros = len(digits) - len(bytes(digits).rstrip(b"\0"))
+        # Zeros at the end count only while there is room for them.
+        scale -= max(min(zeros, scale, len(digits) - decimal_precision_max), 0)
         return decimal_type(decimal_precision_max, min(scale, decimal_precision_max))
     if hasattr(value, "dtype") and hasattr(value, "item"):  # a scalar of numpy
         plain = value.item()

@@ -124,3 +124,29 @@ def test_explain_prints_an_interval_exactly(connection: Connection) -> None:
     text = "EXPLAIN SELECT t FROM s WHERE t > t + INTERVAL '-1 day -1234567.123456 seconds'"
     lines = connection.execute(text).fetchall()
     assert "-1 days -1234567.123456 seconds" in str(lines)
+
+
+@pytest.mark.parametrize("text", [r"E'\0'", r"E'a\000b'", r"E'\x00'::bytea", r"E'\u0000' || 'a'"])
+def test_a_text_holds_no_nul(connection: Connection, text: str) -> None:
+    with pytest.raises(herdpy.DataError) as caught:
+        connection.execute(f"SELECT {text}")
+    assert caught.value.sqlstate == "22021"
+
+
+def test_a_decimal_parameter_may_end_in_many_zeros(connection: Connection) -> None:
+    connection.execute("INSERT INTO n (d) VALUES (1.5)")
+    value = (Decimal("1.5" + "0" * 40),)
+    for query in ("SELECT d FROM n WHERE d = ?", "SELECT max(d) FROM n WHERE d = ?"):
+        assert connection.execute(query, value).fetchall() == [(Decimal("1.50"),)]
+    (shown,) = connection.execute("SELECT ?", (Decimal("1.50"),)).fetchall()[0]
+    assert str(shown) == "1.50"
+
+
+def test_lists_of_many_parameters(connection: Connection) -> None:
+    connection.execute("INSERT INTO n (i) VALUES (1), (7), (NULL)")
+    query = f"SELECT i FROM n WHERE i IN ({', '.join('?' * 3000)}, 7) LIMIT 9"
+    assert connection.execute(query, range(100, 3100)).fetchall() == [(7,)]
+    assert connection.execute("SELECT i FROM n WHERE i IN (?) LIMIT 9", (1,)).fetchall() == [(1,)]
+    query = "SELECT i FROM n WHERE i NOT IN (?, ?, 5) LIMIT 9"
+    assert connection.execute(query, (1, 2)).fetchall() == [(7,)]
+    assert connection.execute(query, (1, None)).fetchall() == []

@@ -9,6 +9,7 @@ is not a row-path expression (sql/planner.py decides) is an InvariantViolation.
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from herdpy.errors import DataError, InvariantViolation
@@ -201,11 +202,17 @@ class Writer:
             return self.value(_negated_if(node.is_negated, Call(BOOLEAN, "or", tests)))
         for item in node.items:
             _require_alike(node.operand.type, item.type)
+        # No source per item: compiling it takes seconds for lists of many thousands.
+        slots = [item.index for item in node.items if isinstance(item, Parameter)]
+        fixed = tuple(item.value for item in node.items if isinstance(item, Literal))
+        values = self.name(fixed)
+        if slots:
+            several = self.name(itemgetter(*slots, slots[0]))  # a tuple of one slot, too
+            values = f"{several}(p) + {values}"
         members = self.temporary()
-        values = "".join(f"{self.value(item)}, " for item in node.items)
         convert = "to_order" if node.operand.type.kind is Kind.DOUBLE else ""
         self.prelude.append(
-            f"{members} = frozenset({f'map(to_order, ({values}))' if convert else f'({values})'})"
+            f"{members} = frozenset({f'map({convert}, {values})' if convert else values})"
         )
         name, source = self._operand(node.operand)
         found, missed = ("False", "True") if node.is_negated else ("True", "False")

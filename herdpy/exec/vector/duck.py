@@ -7,6 +7,7 @@ by one thread at a time. duckdb and pyarrow are imported on first use.
 """
 
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -334,9 +335,7 @@ def translate_error(text: str, sql: str) -> Error:
         return DataError(message, sqlstate=sqlstate)
     if kind == "Not implemented Error":
         return NotSupportedError(message)
-    message = message.split(" when casting from")[0].split(" You might want")[0]
-    if "ivision by zero" in message:
-        message = "division by zero"
+    message = _in_our_words(message.split(" when casting from")[0].split(" You might want")[0])
     for prefix, words, sqlstate in _SQLSTATES:
         if kind == prefix and words in rest:
             class_ = ProgrammingError if sqlstate == "21000" else DataError
@@ -344,6 +343,32 @@ def translate_error(text: str, sql: str) -> Error:
     return InternalError(
         f"the vector path failed: {text}", hint=f"This is a bug in herdpy. Its query was: {sql}"
     )
+
+
+_TYPE_NAMES = {"INT32": "integer", "INT64": "bigint", "INT128": "numeric", "DOUBLE": "double"}
+_OVERFLOW = re.compile(r"Overflow in \w+ of (\w+)")
+_CASTS = (
+    re.compile(r"Type \w+ with value (?P<value>\S+) can't be cast .* type (?P<type>\S+)$"),
+    re.compile(r"Could not cast value (?P<value>\S+) to (?P<type>\S+)"),
+    re.compile(r'Casting value "(?P<value>[^"]*)" to type (?P<type>\S+) failed'),
+)
+
+
+def _in_our_words(message: str) -> str:
+    """Return what the row path would say; other messages as they are."""
+    if "ivision by zero" in message:
+        return "division by zero"
+    if message.startswith("More than one row returned by a subquery"):
+        return "more than one row returned by a subquery used as an expression"
+    found = _OVERFLOW.match(message)
+    if found:
+        return f"{_TYPE_NAMES.get(found[1], 'numeric')} out of range"
+    for pattern in _CASTS:
+        found = pattern.match(message)
+        if found:
+            name = _TYPE_NAMES.get(found["type"], found["type"])
+            return f"value {found['value']} is out of range for type {name.lower()}"
+    return message
 
 
 def _closed_meanwhile() -> Error:
