@@ -102,6 +102,27 @@ def freeze(tablespace: Tablespace) -> Frozen:
     return Frozen(state, engine, next_table_id)
 
 
+def merge_frozen(tablespace: Tablespace) -> None:
+    """Make one of the memtables that failed checkpoints left; nobody else changes these.
+
+    So no table has more than two, however often a checkpoint fails.
+    """
+    for table_id, table_state in tablespace.state.tables.items():
+        frozen = table_state.frozen
+        if len(frozen) < 2:
+            continue
+        merged = Memtable.merged(frozen)
+        with tablespace.monitor:
+            tablespace.enter()
+            state = tablespace.applier.state
+            current = state.tables.get(table_id)
+            if current is not None:  # else dropped meanwhile
+                tables = {**state.tables, table_id: current._replace(frozen=(merged,))}
+                current.memtable.overlay = None  # else it would keep the retired ones in memory
+                tablespace.applier.state = state._replace(tables=tables)
+                tablespace.retire(frozen)
+
+
 def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, directory: str) -> bool:
     """Write one checkpoint; False when nothing changed since the last. One at a time.
 
@@ -114,6 +135,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     if log_start is not None:  # what lies before it is applied, and so in the checkpoint
         tablespace.log.sync()
         tablespace.on_progress()
+    merge_frozen(tablespace)
     frozen = freeze(tablespace)
     state = frozen.state
     listed = manifest.state

@@ -24,7 +24,7 @@ from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.compaction import Planner, crowded_tables, run_job
-from herdpy.engine.faults import disk_error
+from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
@@ -52,6 +52,8 @@ _DIRECTORY = "default"
 _SEGMENTS = f"{_DIRECTORY}/segments"
 _PARTS = ("log", "segments", "temp")
 _TICK_S = 0.5
+_CHECKPOINT_WAIT_S_MAX = 16.0
+_MEMTABLES_MAX = 2  # times memtable_bytes_max, while checkpoints fail
 _LOOK_BYTES = 256 * 1024
 
 
@@ -103,6 +105,11 @@ class Database:
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
         self.housekeeping_error: Exception | None = None
+        self.checkpoint_error: Error | None = None
+        """Why the last checkpoint failed."""
+        self._checkpoint_wait_s = 0.0
+        self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
+        self._is_full = False  # as far as checkpoint_error lasts
 
     @classmethod
     def open(
@@ -231,14 +238,30 @@ class Database:
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
                 self._bell.ring()
+            self._is_full = (
+                self.checkpoint_error is not None
+                and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
+            )
+
+    def check_memory(self) -> None:
+        """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
+        error = self.checkpoint_error
+        if self._is_full and error is not None:
+            raise no_memory_error(error)
+
+    def _memtable_bytes(self) -> int:
+        return sum(
+            memtable.byte_count
+            for item in self.tablespace.state.tables.values()
+            for memtable in (item.memtable, *item.frozen)
+        )
 
     def _is_checkpoint_due(self) -> bool:
         tablespace = self.tablespace
         appended = tablespace.log.bytes_appended
         if appended - self._checkpoint_bytes > self.config.checkpoint_log_bytes:
             return True
-        held = sum(item.memtable.byte_count for item in tablespace.state.tables.values())
-        return held > self.config.memtable_bytes_max
+        return self._memtable_bytes() > self.config.memtable_bytes_max
 
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
@@ -253,9 +276,20 @@ class Database:
                 appended = self.tablespace.log.bytes_appended
                 done = run_checkpoint(self.tablespace, self.manifest, self.disk, _SEGMENTS)
                 self._checkpoint_bytes = appended
+                self._checkpoint_wait_s = 0.0
+                self.checkpoint_error = None
                 return done
-        except OSError as error:
-            raise disk_error(error) from error
+        except (Error, OSError) as error:
+            self._note_failed_checkpoint(error)
+            if isinstance(error, OSError):
+                raise self.checkpoint_error or error from error
+            raise
+
+    def _note_failed_checkpoint(self, error: Error | OSError) -> None:
+        wait_s = min(max(_TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
+        self._checkpoint_wait_s = wait_s
+        self._checkpoint_again_s = self.clock.monotonic() + wait_s
+        self.checkpoint_error = disk_error(error) if isinstance(error, OSError) else error
 
     def run_compaction(self) -> bool:
         """Do the piece of compaction most worth it now; False when none is. Any thread."""
@@ -310,7 +344,7 @@ class Database:
             session.rollback_if_idle(now_s)
         self.tablespace.retry_rollbacks()
         self.tablespace.limit_versions(self.config.version_bytes_max)
-        if self._is_checkpoint_due():
+        if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
             self.run_checkpoint()
         if self._compact(is_within_budget=True):
             self._bell.ring()  # look again at once: there may be more, within the budget

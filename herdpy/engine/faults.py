@@ -7,6 +7,7 @@ from herdpy.errors import (
     Error,
     IdleInTransactionError,
     LogFailedError,
+    MemoryLimitError,
     OperationalError,
     Retry,
 )
@@ -31,6 +32,16 @@ def disk_error(error: OSError) -> Error:
     return OperationalError(
         f"the disk failed{where}: {error.strerror or error}; the statement had no effect",
         sqlstate="58030",
+    )
+
+
+def no_memory_error(cause: Exception) -> Error:
+    """Return what a write says when nothing leaves the memory because checkpoints fail."""
+    return MemoryLimitError(
+        "too many changes are held in memory, because no checkpoint can be written: "
+        f"{getattr(cause, 'message', cause)}",
+        hint="Look after the disk; writes go on after the next checkpoint, by conn.checkpoint() or "
+        "in a few seconds.",
     )
 
 

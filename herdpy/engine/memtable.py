@@ -8,7 +8,7 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from herdpy.model.types import Key, Row
@@ -239,6 +239,46 @@ class Memtable:
 
     def __len__(self) -> int:
         return len(self.chains)
+
+    @classmethod
+    def merged(cls, memtables: "Sequence[Memtable]") -> "Memtable":
+        """Return one that reads like all of these, the newest first; they are put to no more."""
+        made = Memtable()
+        chains = made.chains
+        for memtable in memtables:
+            for key, older in memtable.chains.copy().items():
+                newer = chains.get(key)
+                chains[key] = older if newer is None else _on_top(newer, older)
+        made._added = list(chains)
+        made.touched = list(chains)
+        made.byte_count = sum(memtable.byte_count for memtable in memtables)
+        count = sum(map(_version_count, chains.values()))
+        made._superseded_count = count - len(chains)
+        made.superseded_bytes = made.byte_count * made._superseded_count // max(count, 1)
+        return made
+
+
+def _version_count(version: Version) -> int:
+    count = 0
+    node: Any = version
+    while node is not None and node is not TRIMMED:
+        count += 1
+        node = node[2]
+    return count
+
+
+def _on_top(newer: Version, older: Version) -> Version:
+    nodes: list[Version] = []
+    node: Any = newer
+    while node is not None:
+        if node is TRIMMED:
+            return newer
+        nodes.append(node)
+        node = node[2]
+    below = older
+    for item in reversed(nodes):
+        below = (item[0], item[1], below)
+    return below
 
 
 def trim(version: Version, horizon: list[int]) -> tuple[Version, int]:

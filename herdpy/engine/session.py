@@ -434,6 +434,7 @@ class Session:
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
+        self._database.check_memory()
         convert = prepared.row_converter
         if convert is not None:
             transaction = self._own_or_statement()
@@ -520,6 +521,7 @@ class Session:
             finally:
                 result.close()
             return Measured(row_count, monotonic() - begun_s, None)
+        self._database.check_memory()
         transaction = self._own_or_statement()
         row_count = self._execution(transaction).write(transaction, inner, [values], prepare_again)
         logged_s = monotonic()
@@ -552,6 +554,7 @@ class Session:
         prepare_again: Callable[[], Prepared],
     ) -> Result:
         """Run a write and, for autocommit, its commit."""
+        self._database.check_memory()
         transaction = self._own_or_statement()
         count = self._execution(transaction).write(transaction, prepared, values, prepare_again)
         return self._written(transaction, count)
