@@ -26,6 +26,10 @@ _NOT_YET = {
     exp.Reference: "REFERENCES",
     exp.ForeignKey: "FOREIGN KEY",
     exp.GeneratedAsIdentityColumnConstraint: "GENERATED AS IDENTITY",
+    exp.PrimaryKeyColumnConstraint: "PRIMARY KEY without its columns in ()",
+    exp.CollateColumnConstraint: "COLLATE",
+    exp.ComputedColumnConstraint: "GENERATED ALWAYS AS",
+    exp.LikeProperty: "LIKE",
 }
 
 
@@ -312,6 +316,8 @@ def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Colum
         if isinstance(what, exp.NotNullColumnConstraint):
             is_not_null = not what.args.get("allow_null")
         elif isinstance(what, exp.PrimaryKeyColumnConstraint):
+            if is_key:
+                raise context.error("42P16", "a table has one primary key, found two", node)
             is_key = True
         elif isinstance(what, exp.DefaultColumnConstraint):
             default, default_sql = _bind_default(what.this, kind, name, scope)
@@ -342,7 +348,8 @@ def _with_not_null(column: Column) -> Column:
 
 
 def _feature(node: Any) -> str:
-    return _NOT_YET.get(type(node), type(node).__name__)
+    """Return the words of a constraint, not sqlglot's name of its class."""
+    return _NOT_YET.get(type(node), "this constraint")
 
 
 def _new_name(node: exp.Expr, context: StatementContext) -> str:

@@ -48,6 +48,19 @@ _NO_FUNCTIONS = (
     exp.Array, exp.JSONExtract, exp.JSONExtractScalar, exp.RegexpLike, exp.RegexpILike,
     exp.Collate, exp.CurrentUser, exp.TryCast, exp.Struct,
 )  # fmt: skip
+# What we do not have, as it is written, where sqlglot's name for it says little.
+_WORDS: dict[type[exp.Expr], str] = {
+    exp.AtTimeZone: "AT TIME ZONE", exp.JSONExtract: "the operator ->",
+    exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
+    exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
+    exp.BitwiseAnd: "the operator &", exp.BitwiseOr: "the operator |",
+    exp.BitwiseXor: "the operator #", exp.BitwiseNot: "the operator ~",
+    exp.BitwiseLeftShift: "the operator <<", exp.BitwiseRightShift: "the operator >>",
+    exp.Tuple: "a row as a value", exp.Array: "ARRAY[] as a value", exp.TryCast: "TRY_CAST",
+    exp.Collate: "COLLATE", exp.CurrentUser: "current_user", exp.BitString: "a B'…' string",
+    exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
+    exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
+}  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 
 
@@ -74,7 +87,8 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     if binder is None:
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
             return BINDERS[exp.Func](node, scope)
-        raise scope.context.error("0A000", f"expression {node.key} is not supported", node)
+        what = _WORDS.get(type(node), "this expression")
+        raise scope.context.error("0A000", f"{what} is not supported", node)
     return binder(node, scope)
 
 

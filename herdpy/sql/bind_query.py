@@ -306,6 +306,9 @@ def _bind_join(left: _Item, node: exp.Join, scope: Scope) -> _Item:
     is_natural = str(node.args.get("method") or "").upper() == "NATURAL"
     if node.args.get("method") and not is_natural:
         raise context.error("0A000", f"{node.args['method']} JOIN is not supported", node)
+    if node.side and node.kind not in ("", "OUTER"):  # of other dialects, as LEFT ANTI
+        words = f"{node.side} {node.kind} JOIN"
+        raise context.error("0A000", f"{words} is not supported", node)
     word = node.side or node.kind or ""
     if word not in ("", "OUTER", *(item.value for item in tree.JoinKind)):
         raise context.error("0A000", f"{word} JOIN is not supported", node)

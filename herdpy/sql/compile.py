@@ -40,6 +40,13 @@ _TYPES: dict[type, SqlType] = {
 
 _statement_shown_max = 500  # characters, in the message of an internal error
 
+_FEATURES = frozenset(
+    (
+        "AS", "CHECK", "COLLATE", "EXCLUDE", "FOREIGN KEY", "FOREIGN", "GENERATED", "LIKE",
+        "REFERENCES", "UNIQUE",
+    )
+)  # fmt: skip
+
 # Classes whose values all have one type, and int, whose size must be looked at; not Decimal.
 _SIMPLE_OR_INT = frozenset({*_TYPES, int})
 
@@ -57,8 +64,10 @@ def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled
         found = read_statement(scanned)
         if isinstance(found, tree.Statement):
             return Compiled(found, ())
-        node = parse(found.rest)
         functions, wrong = check(found.rest)
+        if wrong is not None and found.rest.word(0) == "CREATE" and not _has_features(found.rest):
+            raise wrong  # sqlglot would log a warning of it
+        node = parse(found.rest)
     except (Error, MemoryError):
         raise
     except RecursionError as error:
@@ -72,6 +81,11 @@ def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
     return Compiled(statement, context.slots)
+
+
+def _has_features(scanned: Scanned) -> bool:
+    """Tell whether CREATE TABLE names something that binding refuses with 0A000."""
+    return any(scanned.word(index) in _FEATURES for index in range(len(scanned.tokens)))
 
 
 def _bind(

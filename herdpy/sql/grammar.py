@@ -199,8 +199,10 @@ class _Reader:
     # --- statements ------------------------------------------------------------------------------
 
     def statement(self) -> None:
-        self._with()
+        has_with = self._with()
         word = self.words[self.index]
+        if has_with and word in ("WITH", "CREATE", "DROP"):
+            raise _UnexpectedError
         if word == "INSERT":
             self._insert()
         elif word == "UPDATE":
@@ -318,9 +320,9 @@ class _Reader:
         self._simple_query()
         self.query_tail()
 
-    def _with(self) -> None:
+    def _with(self) -> bool:
         if not self.accept("WITH"):
-            return
+            return False
         self.accept("RECURSIVE")
         while True:
             self.name()
@@ -335,7 +337,7 @@ class _Reader:
             self.query()
             self.expect(")")
             if not self.accept(","):
-                break
+                return True
 
     def query_tail(self) -> None:
         """Read set operations, ORDER BY, LIMIT, OFFSET and FETCH."""
@@ -607,7 +609,10 @@ class _Reader:
             self.index += 1
         elif kind == "o":
             if self.accept("."):  # .5
-                if self.kinds[self.index] != "n":
+                point, digits = self.places[self.index - 1], self.places[self.index]
+                tokens = self.scanned.tokens
+                is_number = self.kinds[self.index] == "n"
+                if not is_number or tokens[point].end + 1 != tokens[digits].start:
                     raise _UnexpectedError
                 self._number()
             else:

@@ -3,12 +3,15 @@
 sqlglot reads many dialects and passes over what it does not understand; see herdpy/sql/grammar.py.
 """
 
+from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 import herdpy
 from herdpy.driver.connection import Connection
+from herdpy.sql.tokens import scan
 
 WRONG = [
     "DELETE FROM t,",
@@ -100,6 +103,12 @@ WRONG = [
     "SELECT TOP 1 id FROM t",
     "SELECT id FROM t USE INDEX (a)",
     "SELECT 1 UNION",
+    "SELECT . 1",
+    "WITH a AS (SELECT 1) WITH b AS (SELECT 2) SELECT * FROM b",
+    "CREATE TABLE IF EXISTS x (z INT)",
+    "CREATE TABLE x y (z INT)",
+    "CREATE TABLE x, z INT PRIMARY KEY (z)",
+    "CREATE TABLE x (a INT, b INT (c DOUBLE PRECISION))",
     "SELECT 1 UNION ALL ALL SELECT 2",
     "WITH w AS (SELECT 1), SELECT * FROM w",
     "VALUES (1),",
@@ -110,7 +119,6 @@ WRONG = [
     "SELECT count(*,) FROM t",
     "SELECT x.* AS y FROM t x",
     "SELECT * FROM t LEFT ANY JOIN u ON t.id = u.id",
-    "SELECT * FROM t LEFT INNER JOIN u ON t.id = u.id",
     "SELECT * FROM t OUTER JOIN u ON t.id = u.id",
     "SELECT * FROM t JOIN u ON t.id = u.id AND",
     "SELECT * FROM t JOIN u USING (id,)",
@@ -119,6 +127,8 @@ WRONG = [
     "SELECT * FROM t NATURAL CROSS JOIN u",
 ]
 OTHER_DIALECTS = [
+    "SELECT * FROM t LEFT INNER JOIN u ON t.id = u.id",
+    "WITH a AS (SELECT 1) CREATE TABLE x (a INT)",
     "DELETE t",
     "CREATE TABLE x (a INT, PRIMARY KEY)",
     "SELECT ()",
@@ -142,6 +152,21 @@ FOREIGN_FUNCTIONS = [
     "decode(1, 1, 2)", "version()", "to_char(1, '9')", "truncate(1.5, 1)", "approx_distinct(1)",
     '"LOWER"(\'A\')',
 ]  # fmt: skip
+
+KNOWN = [
+    "INSERT INTO t (id, v) VALUES (10, 1), (11, DEFAULT)",
+    "INSERT INTO t SELECT id + 100, v FROM u WHERE id > 1",
+    "UPDATE t SET v = v + 1 WHERE id IN (1, 2) AND v IS NOT NULL",
+    "DELETE FROM t WHERE id BETWEEN 5 AND 7 OR v = (SELECT max(v) FROM u)",
+    "SELECT a.id, count(*) AS n FROM t a LEFT JOIN u b ON a.id = b.id GROUP BY a.id ORDER BY 1",
+    "WITH w (a) AS (VALUES (1), (2)) SELECT sum(a) OVER (ORDER BY a) FROM w LIMIT 1 OFFSET 1",
+    "SELECT CASE WHEN v > 1 THEN 'a' ELSE 'b' END, CAST(v AS TEXT), -1.5e3, id::bigint FROM t",
+    "SELECT id FROM t UNION ALL SELECT v FROM u ORDER BY id DESC NULLS LAST",
+    "CREATE TABLE IF NOT EXISTS x (a INT NOT NULL DEFAULT 1, b VARCHAR(3), PRIMARY KEY (a, b))",
+    "SELECT extract(year FROM now()), substring('abc' FROM 2 FOR 1), trim(both 'x' FROM 'xax')",
+    "SELECT * FROM (SELECT 1 AS a) q JOIN (t JOIN u USING (id)) ON true WHERE NOT a = 2",
+    "SELECT interval '1' day + date '2020-01-01', timestamp '2020-01-01' > now(), 'a' LIKE 'b'",
+]
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +215,76 @@ def test_suggestions_are_close(connection: Connection) -> None:
             connection.execute(f"SELECT {call}")
         assert caught.value.hint == hint
         assert caught.value.position == 8
+
+
+def test_two_keys_of_one_column(connection: Connection) -> None:
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute("CREATE TABLE x (a INT PRIMARY KEY PRIMARY KEY)")
+    assert caught.value.sqlstate == "42P16"
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("now() AT TIME ZONE 'UTC'", "AT TIME ZONE is not supported"),
+        ("overlay('abc' PLACING 'x' FROM 1)", "function overlay() does not exist"),
+        ("1 & 2", "the operator & is not supported"),
+        ("'a' ~ 'b'", "the operator ~ is not supported"),
+        ("(1, 2)", "a row as a value is not supported"),
+        ("B'01'", "a B'…' string is not supported"),
+        ("decode(1, 1, 2)", "function decode() does not exist"),
+    ],
+)
+def test_messages_have_the_words_of_the_user(
+    connection: Connection, expression: str, words: str
+) -> None:
+    with pytest.raises(herdpy.Error) as caught:
+        connection.execute(f"SELECT {expression}")
+    assert caught.value.message == words
+    assert caught.value.position is None or caught.value.position >= 8
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[token.start : token.end + 1] for token in scan(text).tokens]
+
+
+def test_mutated_statements_fail_as_errors_of_ours(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tokens are left out, doubled, swapped, put in: herdpy.Error may come of it, no other."""
+    random = Random(20_251)
+    known = [_pieces(text) for text in KNOWN]
+    other = herdpy.connect(":memory:", autocommit=True)
+    for table in ("t", "u"):
+        other.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v INTEGER)")
+        other.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    accepted, refused = 0, Counter[str]()
+    for _ in range(3_000):
+        pieces = list(random.choice(known))
+        place, way = random.randrange(len(pieces)), random.randrange(4)
+        if way == 0:
+            del pieces[place]
+        elif way == 1:
+            pieces.insert(place, pieces[place])
+        elif way == 2:
+            where = random.randrange(len(pieces))
+            pieces[place], pieces[where] = pieces[where], pieces[place]
+        else:
+            pieces.insert(place, random.choice(random.choice(known)))
+        try:
+            other.execute(" ".join(pieces))
+            accepted += 1
+        except herdpy.Error as error:
+            refused[error.sqlstate] += 1
+    other.close()
+    assert accepted > 50
+    assert "XX000" not in refused
+    assert refused["42601"] > 500
+    assert not caplog.records
+
+
+def test_numbers_without_a_class_of_python(connection: Connection) -> None:
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute("SELECT ?", [numpy.longdouble("1.1")])
+    assert caught.value.sqlstate == "42804"
