@@ -595,6 +595,7 @@ def _bind_in(node: Any, scope: Scope) -> tree.Expression:
     items = [bind_open(item, scope) for item in node.expressions]
     pairs = [make_comparable("=", operand, item, node, scope) for item in items]
     if any(left != pairs[0][0] for left, _ in pairs):  # no one type of the operand fits all items
+        require_stable(operand, node, scope)
         tests = tuple(tree.Call(BOOLEAN, "=", pair) for pair in pairs)
         return tree.Call(BOOLEAN, "or", tests)
     return tree.InList(BOOLEAN, pairs[0][0], tuple(right for _, right in pairs), False)
@@ -604,6 +605,7 @@ def _bind_between(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "low", "high", "symmetric"), "BETWEEN")
     operand = bind_open(node.this, scope)
     low, high = bind_open(node.args["low"], scope), bind_open(node.args["high"], scope)
+    require_stable(operand, node, scope)
     result = _between(operand, low, high, node, scope)
     if not node.args.get("symmetric"):
         return result
@@ -624,6 +626,14 @@ def _between(
     return tree.Call(BOOLEAN, "and", tests)
 
 
+def require_stable(expression: tree.Expression, node: exp.Expr, scope: Scope) -> None:
+    """Refuse (0A000) random() where the expression is going to be computed more than once."""
+    parts = tree.walk(expression, is_deep=False)
+    if any(isinstance(part, tree.Call) and part.function == "random" for part in parts):
+        hint = "Give it a name in a subquery: SELECT … FROM (SELECT random() AS r) AS q."
+        raise scope.context.error("0A000", "random() would be drawn twice here", node, hint)
+
+
 def _bind_case(node: Any, scope: Scope) -> tree.Expression:
     conditions: list[tree.Expression] = []
     operand = bind_open(node.this, scope) if node.this is not None else None
@@ -631,6 +641,7 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
         if operand is None:
             conditions.append(bind_condition(branch.this, scope, "CASE/WHEN"))
         else:
+            require_stable(operand, node, scope)
             wanted = bind_open(branch.this, scope)
             conditions.append(compare("=", operand, wanted, branch, scope))
     results = [bind_open(branch.args["true"], scope) for branch in node.args["ifs"]]

@@ -28,6 +28,7 @@ from herdpy.sql.bind_expression import (
     compare,
     convert,
     make_comparable,
+    require_stable,
     text_constant,
     unify,
 )
@@ -218,6 +219,7 @@ def _bind_coalesce(node: Any, scope: Scope) -> tree.Expression:
 
 def _bind_nullif(node: Any, scope: Scope) -> tree.Expression:
     left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+    require_stable(left, node, scope)
     test = compare("=", left, right, node, scope)
     shown, _ = make_comparable("=", left, right, node, scope)
     if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:

@@ -31,6 +31,7 @@ _WINDOWS = _AGGREGATES | {
     "first_value", "last_value", "nth_value",
 }  # fmt: skip
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
+_ONCE = {*_TESTS, "not", "neg", "+", "-", "*", "||"}  # whose text has each argument once
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
     "not": "(NOT {0})",
@@ -123,6 +124,7 @@ class _Printer:
         self.row_counts: set[tuple[int, str]] = set()
         self.replaced: dict[tree.Expression, str] = {}
         self.inner_count = 0
+        self.variable_count = 0
 
     # --- queries ---
 
@@ -303,7 +305,14 @@ class _Printer:
         return f"r{ref.relation}.c{ref.ordinal}"
 
     def cast(self, cast: tree.Cast) -> str:
-        operand, target = self.expression(cast.operand), cast.type
+        operand = self.expression(cast.operand)
+        if _is_volatile(cast.operand):
+            variable = self._variable()
+            return _with_drawn(self._cast(cast, variable), [(variable, operand)])
+        return self._cast(cast, operand)
+
+    def _cast(self, cast: tree.Cast, operand: str) -> str:
+        target = cast.type
         source = cast.operand.type
         if target.kind is Kind.TEXT:
             text = _to_text(operand, source)
@@ -318,6 +327,21 @@ class _Printer:
         arguments = [printed(argument) for argument in call.arguments]
         if name in ("and", "or"):
             return f"({f' {name.upper()} '.join(arguments)})"
+        if name in _ONCE or (name in _VARIADIC and name != "coalesce"):
+            return self._call(call, arguments)
+        drawn: list[tuple[str, str]] = []
+        for place, argument in enumerate(call.arguments):
+            if _is_volatile(argument):
+                drawn.append((self._variable(), arguments[place]))
+                arguments[place] = drawn[-1][0]
+        return _with_drawn(self._call(call, arguments), drawn)
+
+    def _variable(self) -> str:
+        self.variable_count += 1
+        return f"v{self.variable_count}"
+
+    def _call(self, call: tree.Call, arguments: list[str]) -> str:
+        name = call.function
         if name == "/" and call.type.kind is Kind.DECIMAL:
             left, right = (argument.type for argument in call.arguments)
             return _quotient(arguments[0], left, arguments[1], right, call.type)
@@ -460,6 +484,18 @@ def _positive(text: str, least: int, sqlstate: str, what: str) -> str:
     """Return text that raises where the number is less than `least`."""
     message = f"herdpy:{sqlstate}:{what} must not be {'negative' if least == 0 else 'less than 1'}"
     return f"(CASE WHEN {text} < {least} THEN error('{message}') ELSE {text} END)"
+
+
+def _is_volatile(expression: tree.Expression) -> bool:
+    parts = tree.walk(expression, is_deep=False)
+    return any(isinstance(part, tree.Call) and part.function == "random" for part in parts)
+
+
+def _with_drawn(text: str, drawn: list[tuple[str, str]]) -> str:
+    """Return text with its variables bound: what draws random() is computed once for each row."""
+    for variable, value in reversed(drawn):
+        text = f"list_transform([{value}], lambda {variable}: {text})[1]"
+    return text
 
 
 def _is_computed(expression: tree.Expression) -> bool:

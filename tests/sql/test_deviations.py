@@ -85,6 +85,57 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
     "round(x, n) and trunc(x, n) need a constant n.": [
         ("SELECT round(1.25, a) FROM (VALUES (1)) AS v (a)", "0A000"),
     ],
+    "A numeric constant of more than 38 digits is exact where it is converted at once, 22003 "
+    "elsewhere; DECIMALs that are compared or added are brought to the larger scale, 22003 "
+    "beyond 38 digits.": [
+        ("SELECT 1e50::float8", [(1e50,)]),
+        ("SELECT 1e50", "22003"),
+        ("SELECT 1 WHERE 1.5 > 1e37", "22003"),
+    ],
+    "Text too long for varchar(n) is 22001, even if only by blanks at its end.": [
+        ("CREATE TABLE x (a VARCHAR(2))", None),
+        ("INSERT INTO x VALUES ('ab ')", "22001"),
+    ],
+    "There are no $$…$$ and no U&'…' strings.": [
+        ("SELECT $$a$$", "0A000"),
+        ("SELECT U&'a'", "0A000"),
+    ],
+    "A row is no value: (a, b) IN (query) and (a, b) = (query) are 0A000, and a table's name "
+    "is no value (42703).": [
+        ("SELECT 1 WHERE (1, 2) IN (SELECT 1, 2)", "0A000"),
+        ("SELECT 1 WHERE (1, 2) = (SELECT 1, 2)", "0A000"),
+        ("SELECT v FROM (VALUES (1)) AS v (a)", "42703"),
+    ],
+    "An interval is not multiplied (42883), has no fractions of months, weeks and days, and "
+    "no ISO 8601 form (22007).": [
+        ("SELECT DATE '2020-01-01' + INTERVAL '1 day' * 2", "42883"),
+        ("SELECT DATE '2020-01-01' + INTERVAL '1.5 months'", "22007"),
+        ("SELECT DATE '2020-01-01' + INTERVAL 'P1D'", "22007"),
+    ],
+    "The seconds of make_timestamp are below 60 (22008).": [
+        ("SELECT make_timestamp(2020, 1, 1, 0, 0, 60)", "22008"),
+    ],
+    "string_agg(DISTINCT …) without ORDER BY joins in no certain order.": [
+        ("SELECT length(string_agg(DISTINCT a, ',')) FROM (VALUES ('b'), ('a'), ('b')) AS v (a)",
+         [(3,)]),
+    ],
+    "SET in a transaction stays after its ROLLBACK.": [
+        ("BEGIN", None),
+        ("SET statement_timeout = '5s'", None),
+        ("ROLLBACK", None),
+        ("SHOW statement_timeout", [("5s",)]),
+    ],
+    "Refused with 0A000, too: TRUNCATE, DROP TABLE of several tables or with CASCADE, SET "
+    "LOCAL, transactions that are READ ONLY, and random() where it would be drawn twice: in "
+    "BETWEEN, nullif and CASE random() WHEN.": [
+        ("TRUNCATE x", "0A000"),
+        ("CREATE TABLE x (a INTEGER)", None),
+        ("DROP TABLE x, x", "0A000"),
+        ("DROP TABLE x CASCADE", "0A000"),
+        ("SET LOCAL statement_timeout = '1s'", "0A000"),
+        ("BEGIN READ ONLY", "0A000"),
+        ("SELECT random() BETWEEN 0.1 AND 0.2", "0A000"),
+    ],
     "Statements are nested at most 32 deep (54001).": [
         (f"SELECT {'(' * 33}1{')' * 33}", "54001"),
     ],

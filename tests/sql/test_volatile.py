@@ -77,3 +77,30 @@ def test_random_is_drawn_per_row_and_kept(tmp_path: Path) -> None:
     connection = herdpy.connect(str(tmp_path / "db"), autocommit=True)
     assert connection.execute("SELECT id, r FROM t ORDER BY id").fetchall() == rows
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Each is false for every row, but for some with two draws, or raises then.
+        "coalesce(CASE WHEN random() < 0.5 THEN 1 END, 9) IS NULL",
+        "(CASE WHEN random() < 0.5 THEN 1e300::float8 ELSE 1 END)::text NOT IN ('1', '1e+300')",
+    ],
+)
+def test_random_is_drawn_once_inside_a_function(connection: Connection, text: str) -> None:
+    connection.execute("INSERT INTO t (id) SELECT a FROM (VALUES (1), (2), (3), (4)) AS v (a)")
+    query = f"SELECT count(*) FROM t AS a, t AS b, t AS c, t AS d, t AS e WHERE {text}"
+    assert only(connection, query) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["random() BETWEEN 0.2 AND 0.4", "nullif(random(), 0.5) > 0",
+     "CASE random() WHEN 0.1 THEN TRUE WHEN 0.2 THEN TRUE END"],
+)  # fmt: skip
+def test_random_that_would_be_drawn_twice_is_refused(connection: Connection, text: str) -> None:
+    with pytest.raises(herdpy.NotSupportedError) as caught:
+        connection.execute(f"SELECT id FROM t WHERE {text}")
+    assert caught.value.sqlstate == "0A000"
+    inner = f"SELECT id FROM (SELECT id, random() AS r FROM t) AS q WHERE {text}"
+    connection.execute(inner.replace("random()", "r").replace("id, r AS r", "id, random() AS r"))
