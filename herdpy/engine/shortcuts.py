@@ -35,6 +35,8 @@ ReadRow = Callable[
 ]
 """(parameters, state, own writes, statement) → rows; see compile_point_read."""
 
+# Of a generated function: compiling the source of 20,000 takes seconds.
+_parameters_max = 1_000
 # By the natural type of a parameter: which Python values surely have it.
 _CLASS_TESTS = {
     Kind.BIGINT: f"{{0}}.__class__ is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
@@ -77,6 +79,8 @@ class _Source:
 
     def take(self, types: NaturalTypes, slots: Sequence[Slot]) -> list[str] | None:
         """Write the test of the parameters; return source of each slot's value, None: cannot."""
+        if len(types) > _parameters_max:
+            return None
         tests: list[str] = []
         for position, (source, natural) in enumerate(types):
             test = _CLASS_TESTS.get(natural.kind)

@@ -198,3 +198,18 @@ def test_scans_merge_own_writes_memtable_and_pages(
                 rows = [(*key, v) for key, v in model.items() if low <= key[0] < high]
                 rows.sort(reverse=order == "DESC")
                 assert connection.execute(text, (low, high)).fetchall() == rows
+
+
+def test_thousands_of_parameters_have_no_function_of_their_own() -> None:
+    """Its source would take seconds to compile; the general way binds them."""
+    for count, is_made in ((1_000, True), (1_001, False)):
+        types = parameter_types([1] * count)
+        slots = [Slot(position, BIGINT) for position in range(count)]
+        assert (compile_bind(types, slots) is not None) is is_made
+    with herdpy.connect(":memory:", autocommit=True) as connection:
+        connection.execute("CREATE TABLE m (id INTEGER PRIMARY KEY)")
+        connection.execute("INSERT INTO m VALUES (5), (7000)")
+        text = f"SELECT id FROM m WHERE id IN ({', '.join('?' * 3000)})"
+        for _ in range(3):
+            assert connection.execute(text, range(3000)).fetchall() == [(5,)]
+            assert connection.execute(text, list(range(5000, 8000))).fetchall() == [(7000,)]
