@@ -2,7 +2,9 @@
 
 Any thread may call; statements of one session run one after the other. An exception of any kind,
 KeyboardInterrupt included, at any line leaves the session usable: an autocommit statement has
-happened wholly or not at all and holds no lock, a transaction goes on without the statement.
+happened wholly or not at all and holds no lock; a transaction goes on without the statement, but
+for one that an interrupt (KeyboardInterrupt) hit after the log had taken it: that one has happened.
+So a program that catches the interrupt and repeats what is not idempotent rolls back first.
 """
 
 from collections.abc import Callable, Iterable

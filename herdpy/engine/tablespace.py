@@ -5,7 +5,8 @@ the statement has done all its work and checks; under the monitor its Entry beco
 the log takes it, it joins the queue, its in-transaction effects are filled in; outside the monitor
 the log is made durable; whoever enters the monitor next applies what is durable, in order, and
 completes the Tickets. An interrupt at any point leaves an Entry that the next one to enter the
-monitor carries to its end, so a statement happens wholly or not at all.
+monitor carries to its end, or drops if the log has not taken a statement of a transaction, so a
+statement happens wholly or not at all.
 """
 
 import weakref
@@ -214,7 +215,15 @@ class Tablespace:
         self.drain()
 
     def _take(self, entry: Entry) -> None:
-        """Carry on with what an interrupt left, wherever it came; repeatable."""
+        """Carry on with what an interrupt left, wherever it came; repeatable.
+
+        A statement of a transaction that the log has not taken is dropped instead: its program saw
+        the interrupt, and may run it again in the same transaction.
+        """
+        is_statement = not entry.ends and not isinstance(entry.records[-1], Rollback)
+        if is_statement and not self.log.has_taken(entry.append):
+            self._incoming = None
+            return
         try:
             self.log.append(entry.append, is_urgent=True)
         except Exception:  # noqa: BLE001 - the log did not take it, so it never happened

@@ -231,6 +231,10 @@ class FileLog:
                 self._tail.queue.append(placed)  # the moment of effect
             append.lsn = placed.append_lsn
 
+    def has_taken(self, append: Append) -> bool:
+        with self._mutex:
+            return self._tail.newest.append is append
+
     def _place(
         self, before: _Placed, records: Sequence[bytes], append: Append | None, slack: int
     ) -> _Placed:

@@ -94,6 +94,10 @@ class CommitLog(Protocol):
         """
         ...
 
+    def has_taken(self, append: Append) -> bool:
+        """Tell whether append() took these records, with no other append since."""
+        ...
+
     def prepare(self, byte_count: int) -> None:
         """Make room for byte_count bytes of records; does I/O. OSError: nothing changed."""
         ...

@@ -63,6 +63,10 @@ class MemoryLog:
                 self._entries.append((append, lsn))  # the moment of effect
             append.lsn = self._entries[-1][1]
 
+    def has_taken(self, append: Append) -> bool:
+        entries = self._entries
+        return bool(entries) and entries[-1][0] is append
+
     def prepare(self, byte_count: int) -> None:
         """Do nothing: memory needs no room made."""
 

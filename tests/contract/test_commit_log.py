@@ -111,13 +111,16 @@ def test_positions_grow_and_the_last_is_the_logs(log: CommitLog) -> None:
 def test_an_append_repeated_has_one_effect(home: Home, log: CommitLog) -> None:
     first = put(log, b"first")
     append = Append((b"x", b"y"))
+    assert not log.has_taken(append)
     log.append(append)
+    assert log.has_taken(append)
     lsn = append.lsn
     append.lsn = None
     log.append(append)
     assert append.lsn == lsn
     log.sync()
     log.mark()
+    assert log.has_taken(append)
     log.append(append)
     assert append.lsn == lsn
     assert lsn is not None

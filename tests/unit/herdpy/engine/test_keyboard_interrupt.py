@@ -1,6 +1,7 @@
 """Ctrl-C before any line of a call: it happened wholly or not at all, and everything goes on."""
 
 import gc
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.engine.database import Database
 from herdpy.engine.settings import Settings
+from herdpy.engine.tablespace import Tablespace
 from tests.fixtures.interrupts import LineInterrupter
 
 Rows = list[tuple[Any, ...]]
@@ -197,6 +199,35 @@ def test_statement_of_a_transaction_happens_wholly_or_not_at_all(
         world.connection.commit()
         assert world.committed() == found, where
         world.goes_on()
+
+
+def test_statement_of_a_transaction_that_the_log_has_not_taken_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines, first = inspect.getsourcelines(Tablespace.submit)
+    appending = first + next(n for n, line in enumerate(lines) if "self.log.append(" in line)
+    n, where, seen = 0, "first", 0
+    while where:
+        n += 1
+        world = World(monkeypatch, autocommit=False)
+        world.connection.execute("UPDATE t SET v = 11 WHERE id = 1")
+        interrupter = LineInterrupter(n, within="/engine/tablespace.py")
+        try:
+            with interrupter:
+                world.connection.execute("UPDATE t SET v = v + 1 WHERE id = 2")
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        if where and first <= int(where.rpartition(":")[2]) <= appending:
+            seen += 1
+            world.connection.execute("UPDATE t SET v = v + 1 WHERE id = 2")
+            assert world.own() == [(1, 11), (2, 21), (3, 30)], where
+        found = world.own()
+        world.connection.commit()
+        assert world.committed() == found, where
+        world.goes_on()
+        world.connection.close()
+    assert seen >= 3
 
 
 def _change(world: World) -> None:
