@@ -146,7 +146,9 @@ class Connection:
         session = self.live_session()
         if not isinstance(value, bool):
             raise ProgrammingError(f"autocommit: expected True or False, found {value!r}")
-        if session.in_transaction and value != session.autocommit:
+        if value == session.autocommit:
+            return
+        if session.in_transaction:
             raise ProgrammingError(
                 "autocommit cannot change inside a transaction",
                 sqlstate="25001",

@@ -207,8 +207,10 @@ def plan_key(text: str, catalog: Catalog, parameters: Parameters) -> PlanKey:
     return (text, catalog.version, parameter_kinds(parameters) if parameters else None)
 
 
-def prepare(text: str, catalog: Catalog, parameters: Parameters) -> Prepared:
-    compiled = compile_sql(text, catalog, parameters)
+def prepare(
+    text: str, catalog: Catalog, parameters: Parameters, check_interrupt: Callable[[], object]
+) -> Prepared:
+    compiled = compile_sql(text, catalog, parameters, check_interrupt)
     if catalog.version < 0 or isinstance(parameters, Mapping):
         return Prepared(compiled)
     return Prepared(compiled, catalog.version, parameter_types(parameters))

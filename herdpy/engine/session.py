@@ -370,15 +370,20 @@ class Session:
             return catalog.with_changes(transaction.catalog_changes, version=-1)
         return catalog
 
+    def _check_interrupt(self) -> None:
+        interrupt = self._interrupt
+        if interrupt is not None:
+            interrupt.check()
+
     def _prepare(self, text: str, parameters: Parameters) -> Prepared:
         catalog = self._catalog()
         if catalog.version < 0:
-            return prepare(text, catalog, parameters)
+            return prepare(text, catalog, parameters, self._check_interrupt)
         cache = self._database.plans
         key = plan_key(text, catalog, parameters)
         prepared = cache.get(key)
         if prepared is None:
-            prepared = prepare(text, catalog, parameters)
+            prepared = prepare(text, catalog, parameters, self._check_interrupt)
             cache.put(key, prepared)
         return prepared
 

@@ -1,7 +1,7 @@
 """Text to a bound statement: scan, read our own statements, parse, bind."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -51,8 +51,15 @@ _FEATURES = frozenset(
 _SIMPLE_OR_INT = frozenset({*_TYPES, int})
 
 
-def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled:
+def compile_sql(
+    text: str,
+    catalog: Catalog,
+    parameters: Parameters,
+    check_interrupt: Callable[[], object] = lambda: None,
+) -> Compiled:
     """Return the bound statement of text; the values of parameters are looked at for types only.
+
+    check_interrupt is called between the stages, as each takes seconds for huge statements.
 
     The result holds for every parameters with equal parameter_types and a catalog of the same
     version. 07001 when parameters do not match the placeholders.
@@ -64,10 +71,13 @@ def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled
         found = read_statement(scanned)
         if isinstance(found, tree.Statement):
             return Compiled(found, ())
+        check_interrupt()
         functions, wrong = check(found.rest)
         if wrong is not None and found.rest.word(0) == "CREATE" and not _has_features(found.rest):
             raise wrong  # sqlglot would log a warning of it
+        check_interrupt()
         node = parse(found.rest)
+        check_interrupt()
     except (Error, MemoryError):
         raise
     except RecursionError as error:
@@ -78,6 +88,7 @@ def compile_sql(text: str, catalog: Catalog, parameters: Parameters) -> Compiled
         ) from error
     context = StatementContext(scanned, catalog, types)
     statement = _bind(node, context, found, functions, wrong)
+    check_interrupt()
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
     return Compiled(statement, context.slots)

@@ -565,3 +565,14 @@ def test_cancel_from_another_thread(connection) -> None:
 def test_servers_are_refused() -> None:
     with pytest.raises(herdpy.NotSupportedError):
         herdpy.connect("herd://host:7000/ts")
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_autocommit_may_be_set_to_what_it_is_in_a_transaction(autocommit: bool) -> None:
+    with herdpy.connect(":memory:", autocommit=autocommit) as connection:
+        connection.execute("BEGIN")
+        connection.autocommit = connection.autocommit
+        assert connection.in_transaction
+        with pytest.raises(herdpy.ProgrammingError) as caught:
+            connection.autocommit = not autocommit
+        assert caught.value.sqlstate == "25001"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.errors import Error
+from herdpy.errors import Error, QueryCanceledError
 from herdpy.model.types import (
     BIGINT,
     BOOLEAN,
@@ -278,3 +278,17 @@ def test_syntax_errors_are_told_kindly(text: str, message: str, hint: str | None
         compile_sql(text, FixedCatalog(), None)
     assert message in caught.value.message
     assert caught.value.hint is None if hint is None else hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_compiling_stops_between_its_stages(stage: int) -> None:
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) > stage:
+            raise QueryCanceledError("late")
+
+    with pytest.raises(QueryCanceledError):
+        compile_sql("SELECT 1", FixedCatalog(), None, check)
+    assert len(calls) == stage + 1
