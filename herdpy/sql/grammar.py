@@ -504,9 +504,13 @@ class _Reader:
     # --- expressions -----------------------------------------------------------------------------
 
     def _list(self) -> None:
-        self.expression()
-        while self.accept(","):
-            self.expression()
+        while True:
+            if self.kinds[self.index] == "p" and self.words[self.index + 1] in (",", ")"):
+                self.index += 1  # there may be many thousands of them
+            else:
+                self.expression()
+            if not self.accept(","):
+                break
 
     def expression(self, *, is_restricted: bool = False) -> None:
         """Read an expression; a restricted one has no AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL."""

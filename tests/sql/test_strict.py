@@ -5,6 +5,7 @@ sqlglot reads many dialects and passes over what it does not understand; see her
 
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from random import Random
 
 import pytest
@@ -288,3 +289,20 @@ def test_numbers_without_a_class_of_python(connection: Connection) -> None:
     with pytest.raises(herdpy.ProgrammingError) as caught:
         connection.execute("SELECT ?", [numpy.longdouble("1.1")])
     assert caught.value.sqlstate == "42804"
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("SELECT 1 IS NULL IS NULL, 1 IS NULL IS DISTINCT FROM NULL", (False, True)),
+        ("SELECT ((SELECT 1) UNION (SELECT 1)), ((SELECT 1) + 1)", (1, 2)),
+        ("SELECT - - 1, +-1, NOT NOT true", (1, -1, True)),
+        ('SELECT 1 AS when, 2 AS "when", 3 AS date, 4 value', (1, 2, 3, 4)),
+        ("SELECT .5, 1., 1.e1, 'a'\n'b', int '3'", (Decimal("0.5"), 1, 10, "ab", 3)),
+        ("SELECT 1 BETWEEN SYMMETRIC 2 AND 0 AND true, 1 ISNULL OR 1 NOTNULL", (True, True)),
+        ("SELECT count(*) FROM ((VALUES (1), (2))) q", (2,)),
+        ("SELECT 1 IN ((SELECT 1)), 'a' NOT LIKE 'b' || 'c' ESCAPE '#'", (True, True)),
+    ],
+)
+def test_what_postgresql_reads(connection: Connection, text: str, row: tuple[object, ...]) -> None:
+    assert connection.execute(text).fetchall() == [row]
