@@ -39,6 +39,7 @@ from herdpy.errors import (
     NotSupportedError,
     OperationalError,
 )
+from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
 from herdpy.storage.manifest import LogDurable, Manifest
 
@@ -351,12 +352,18 @@ class Database:
         self._mark_if_idle(now_s)
 
     def _mark_if_idle(self, now_s: float) -> None:
-        """Let the log say that it is durable, once nothing was appended for a tick."""
-        appended = self.tablespace.log.bytes_appended
+        """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.
+
+        A commit of durability none is with the operating system about a second later.
+        """
+        log = self.tablespace.log
+        appended = log.bytes_appended
         if appended != self._idle_bytes:
             self._idle_bytes, self._idle_since_s = appended, now_s
         elif now_s - self._idle_since_s >= _TICK_S:
-            self.tablespace.log.mark()
+            if log.written_lsn < log.last_lsn:
+                self._syncer.request(Durability.OS)
+            log.mark()
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Wake the housekeeper to the time-out of a statement that cannot look at the clock."""

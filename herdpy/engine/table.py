@@ -130,7 +130,12 @@ class Applier:
     def finish(self, record: Record) -> None:
         """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""
         if isinstance(record, (Commit, Rollback)):
+            transaction = self.transactions.get(record.tx)
+            if transaction is not None and transaction.catalog_changes:
+                self._forget_dropped(record.tx)
             self.transactions.pop(record.tx, None)
+        elif isinstance(record, DropTable) and record.tx is None:
+            self._forget_dropped(None)
 
     def _apply_autocommit(self, record: Rows, record_bytes: int) -> State:
         state = self.state
@@ -204,6 +209,21 @@ class Applier:
         made = (table for table in transaction.catalog_changes.values() if table is not None)
         known = [item.table for item in self.state.tables.values()]
         return next((t.name for t in (*known, *made) if t.id == table_id), None)
+
+    def _forget_dropped(self, ending: TransactionId | None) -> None:
+        """Let go of the row ids of tables that are no more; ids of tables do not come again.
+
+        Done where the log says so, and not by a checkpoint: equal logs make equal counters.
+        """
+        known = set(self.state.tables)
+        for tx, transaction in self.transactions.items():
+            if tx == ending:
+                continue
+            changed = transaction.catalog_changes.values()
+            known.update(table.id for table in changed if table is not None)
+        for row_ids in (self.reserved, self.next_row_id):
+            for table_id in row_ids.keys() - known:
+                del row_ids[table_id]
 
     def new_transaction_id(self) -> TransactionId:
         self.counter += 1

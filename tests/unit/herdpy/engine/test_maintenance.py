@@ -145,6 +145,50 @@ def test_the_housekeeper_keeps_the_budget_of_compaction() -> None:
         assert done() == 2
 
 
+def test_the_row_ids_of_dropped_tables_are_forgotten(db: Engine) -> None:
+    session, open_one = db.session(autocommit=True), db.session()
+    for _ in range(20):
+        run(session, "CREATE TABLE h (v BIGINT)")
+        run(session, "INSERT INTO h VALUES (1)")
+        run(session, "DROP TABLE h")
+    run(session, "CREATE TABLE kept (v BIGINT)")
+    run(session, "INSERT INTO kept VALUES (1)")
+    run(open_one, "CREATE TABLE made (v BIGINT)")
+    run(open_one, "INSERT INTO made VALUES (1)")
+    applier = db.database.tablespace.applier
+    assert len(applier.reserved) == len(applier.next_row_id) == 2
+    for each, name in ((open_one, "made"), (session, "kept")):
+        run(each, f"INSERT INTO {name} VALUES (2)")
+        assert sorted(rows(each, f"SELECT v FROM {name}")) == [(1,), (2,)]
+    open_one.commit()
+    db.reopen()
+    assert len(db.database.tablespace.applier.reserved) == 2
+    session = db.session(autocommit=True)
+    for name in ("made", "kept"):
+        run(session, f"INSERT INTO {name} VALUES (3)")
+        assert sorted(rows(session, f"SELECT v FROM {name}")) == [(1,), (2,), (3,)]
+
+
+def test_an_idle_log_is_handed_to_the_operating_system() -> None:
+    clock = SimulatedClock()
+    disk = SimulatedDisk(1)
+    db = Engine(clock=clock, disk=disk)
+    session = db.session(autocommit=True)
+    table(session, (1, 1))
+    session.begin("none")
+    run(session, "UPDATE t SET v = 2")
+    session.commit()
+    log = db.database.tablespace.log
+    db.database.keep_house_once()
+    assert log.written_lsn < log.last_lsn
+    clock.advance(1.0)
+    db.database.keep_house_once()
+    assert log.written_lsn == log.last_lsn
+    killed = Engine(disk=disk.crash(is_power_lost=False))
+    assert rows(killed.session(), ALL) == [(1, 2)]
+    killed.database.close()
+
+
 def test_an_idle_log_is_marked_once() -> None:
     clock = SimulatedClock()
     disk = SimulatedDisk(1)
