@@ -87,7 +87,7 @@ STATEMENTS: dict[str, tuple[str, Any, str, str]] = {
     "two statements": ("SELECT 1; SELECT 2", None, "42601", "one by one"),
     "no end": ("SELECT 'abc", None, "42601", "no end"),
     "typing error": ("SELEC 1", None, "42601", "Did you mean SELECT"),
-    "files": ("SELECT * FROM '/etc/passwd'", None, "42P01", "/etc/passwd"),
+    "files": ("SELECT * FROM '/etc/passwd'", None, "42601", "/etc/passwd"),
     "functions of DuckDB": ("SELECT read_text('/etc/passwd')", None, "42883", "read_text"),
     "no such option": ("SET lock_time = 1", None, "42704", "lock_timeout"),
     "no duration": ("SET lock_timeout = 'soon'", None, "22023", "soon"),
