@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
-from herdpy.errors import DataError
+from herdpy.errors import DataError, NotSupportedError
 from herdpy.limits import columns_max, join_tables_max
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
 from herdpy.sql import conversions, tree
@@ -414,15 +414,23 @@ def _expand_star(node: exp.Expr, scope: Scope) -> list[tree.Output]:
     return [tree.Output(visible.name, visible.expression) for visible in scope.visible]
 
 
+def _type_name(node: Any, scope: Scope) -> str:
+    """Return what an unnamed cast to a type is called."""
+    try:
+        kind = bind_type(node, scope)
+    except NotSupportedError:  # numeric without digits, which a cast may have and a column not
+        return "numeric"
+    if kind.kind is not Kind.TEXT:
+        return _TYPE_NAMES.get(kind.kind, "interval")
+    return "text" if kind.length is None else "varchar"
+
+
 def _name_of(node: Any, scope: Scope) -> str:
     """Return the name of an unnamed output, as PostgreSQL does."""
     default = "?column?"
     while isinstance(node, (exp.Paren, exp.Cast, exp.Window, exp.Filter)):
         if isinstance(node, exp.Cast):
-            kind = bind_type(node.to, scope)
-            default = "text" if kind.kind is Kind.TEXT else _TYPE_NAMES.get(kind.kind, "interval")
-            if kind.length is not None:
-                default = "varchar"
+            default = _type_name(node.to, scope)
         node = node.this
     if isinstance(node, exp.Column):
         return fold_name(node.this)

@@ -841,7 +841,7 @@ class _Reader:
         word = self.words[self.index]
         self._type_name()
         if word == "DOUBLE":
-            self.expect("PRECISION")
+            self.accept("PRECISION")  # DOUBLE alone is this database's own name for it
         elif word in ("CHARACTER", "CHAR", "BIT", "NCHAR"):
             self.accept("VARYING")
         self._digits()
