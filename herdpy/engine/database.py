@@ -41,7 +41,7 @@ from herdpy.errors import (
 )
 from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
-from herdpy.storage.manifest import LogDurable, Manifest
+from herdpy.storage.manifest import LogDurable, Manifest, ManifestState
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
@@ -159,6 +159,10 @@ class Database:
         self._lock = disk.lock(_LOCK, describe_process())
         _create_if_new(disk, self.rng)
         self.manifest = manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
+        if _is_empty(manifest.state):
+            # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
+            # data must not be there before FORMAT surely is.
+            disk.sync_directory("")
         self.tablespace = tablespace = recover_tablespace(
             _DIRECTORY, disk, _DIRECTORY, manifest, self.config, self.clock
         )
@@ -508,8 +512,7 @@ def _check_nothing_in(disk: Disk) -> None:
     """
     manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
     try:
-        state = manifest.state
-        if state.log_files or state.tables or state.next_table_id != 1:
+        if not _is_empty(manifest.state):
             raise CorruptionError(
                 f"{_FORMAT} is missing, though there is data under {_DIRECTORY}/",
                 hint="Restore the file from a copy of the directory; "
@@ -517,6 +520,10 @@ def _check_nothing_in(disk: Disk) -> None:
             )
     finally:
         manifest.close()
+
+
+def _is_empty(state: ManifestState) -> bool:
+    return not (state.log_files or state.tables) and state.next_table_id == 1
 
 
 def _ensure_directory(disk: Disk, path: str) -> None:
