@@ -200,5 +200,9 @@ class MemoryDisk:
             file.truncate(0)
             file.write_at(0, owner.encode())
             lock = MemoryDirectoryLock(self._owners, path)
-            self._owners[path] = owner
-            return lock
+            try:
+                self._owners[path] = owner
+                return lock
+            except BaseException:  # an interrupt: the caller has nothing to close
+                lock.close()
+                raise

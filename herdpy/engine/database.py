@@ -143,6 +143,7 @@ class Database:
         )
         try:
             self._open(is_threaded=is_threaded)
+            return self  # in the try: an interrupt at this line would leave it open and lost
         except BaseException as error:
             self._is_closed = True
             _close_all(self._closing_steps())
@@ -151,7 +152,6 @@ class Database:
             if isinstance(error, OSError):
                 raise _cannot_open(where, error) from error
             raise
-        return self
 
     def _open(self, *, is_threaded: bool) -> None:
         disk, driver = self.disk, self.driver
