@@ -111,7 +111,7 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 	    if [ ! $$venv/.stamp -nt pyproject.toml ]; then \
 	        echo "interpreters: $$venv with $$python"; \
 	        rm -rf $$venv && "$$python" -m venv $$venv; \
-	        $$venv/bin/python -m pip install $(PIP_FLAGS) -e '.[dev]'; \
+	        $$venv/bin/python -m pip install $(PIP_FLAGS) -e '.[test]'; \
 	        touch $$venv/.stamp; \
 	    fi; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \

@@ -26,8 +26,8 @@ HERDPY = {
     "errors": 1,
     "limits": 1,
 }
-BOOKIE = {"client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4, "runtime": 3}
-BOOKIE |= {"config": 2, "errors": 1}
+BOOKIE = {"admin": 7, "client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4}
+BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
 # What herdpy may know of bookie.
 BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors"}
@@ -39,7 +39,9 @@ WORLD = {
     "random", "secrets", "select", "shutil", "signal", "socket", "subprocess", "tempfile",
     "threading", "time", "uuid",
 }  # fmt: skip
-WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/")
+WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
+# Loops are the world, but a simulated one can take their place: these run in both unmodified.
+LOOP_USERS = ("bookie/client/", "bookie/server/", "bookie/metadata/")
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
     ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",
@@ -54,11 +56,15 @@ HEAVY = {
     "duckdb": ("herdpy/exec/vector/",),
     "pyarrow": ("herdpy/storage/arrow.py", "herdpy/exec/vector/"),
     "sqlglot": ("herdpy/sql/",),
-    "rich": ("herdpy/driver/box.py", "herdpy/cli/"),
+    "rich": ("herdpy/driver/box.py", "herdpy/cli/", "bookie/admin/"),
     "pandas": (),
     "numpy": (),
     "prompt_toolkit": ("herdpy/cli/",),
-    "click": ("herdpy/cli/",),
+    "click": ("herdpy/cli/", "bookie/admin/"),
+    "kazoo": ("bookie/metadata/zookeeper.py",),
+    "lmdb": ("bookie/server/lmdb_index.py",),
+    "prometheus_client": ("bookie/admin/", "bookie/server/metrics.py"),
+    "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }
 
 
@@ -144,6 +150,8 @@ def _world(path: str, module: str) -> str | None:
     if parts[0] not in WORLD or path.startswith(WORLD_MAKERS):
         return None
     if (parts[0], path) in WORLD_EXCEPTIONS:
+        return None
+    if parts[0] == "asyncio" and path.startswith(LOOP_USERS):
         return None
     return "only bookie/runtime touches time, disks, threads and chance"
 

@@ -1,0 +1,1 @@
+"""Commands of operators; the edge, where worlds are built."""

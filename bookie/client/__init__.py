@@ -1,0 +1,1 @@
+"""The ledger client: carries out the actions of the machines over asyncio."""

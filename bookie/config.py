@@ -1,0 +1,104 @@
+"""Settings of ledgers, clients and bookies: unit, default, range, and when to change each.
+
+Read once at the edge from flags or a file; checked here; never global.
+"""
+
+from dataclasses import dataclass
+
+from bookie.errors import IncorrectParameterError
+
+
+def _check(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise IncorrectParameterError(f"{name}: expected {low} to {high}, found {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """One ledger client."""
+
+    add_timeout_s: float = 5.0
+    """Silence of a bookie before an add counts as failed there."""
+    read_timeout_s: float = 5.0
+    """The same for reads; a long poll adds its own waiting time."""
+    connect_timeout_s: float = 10.0
+    speculative_read_s: float = 2.0
+    """Ask the next replica, too, after this long; 0: at once to all."""
+    add_quorum_timeout_s: float | None = None
+    """Fail an add that has no ack quorum after this long; None: never."""
+    is_ensemble_change_delayed: bool = False
+    """Go on with a failed bookie while each entry can reach the ack quorum."""
+    ensemble_changes_max: int = 2**31 - 1
+    explicit_lac_interval_s: float = 0.0
+    """Write the LAC to the bookies this long after it moved with nothing to carry it; 0: never."""
+    recovery_read_ahead: int = 16
+    """Entries asked for ahead of the one that recovery waits for."""
+    pending_adds_max: int = 10_000
+    """Adds under way on one handle; the next waits."""
+    frame_bytes_max: int = 5 * 1024 * 1024
+    """Largest message, both ways; as on the bookies."""
+    connections_per_bookie: int = 1
+
+    def __post_init__(self) -> None:
+        _check("add_timeout_s", self.add_timeout_s, 0.001, 3600)
+        _check("read_timeout_s", self.read_timeout_s, 0.001, 3600)
+        _check("connect_timeout_s", self.connect_timeout_s, 0.001, 3600)
+        _check("speculative_read_s", self.speculative_read_s, 0, 3600)
+        _check("pending_adds_max", self.pending_adds_max, 1, 1_000_000)
+        _check("recovery_read_ahead", self.recovery_read_ahead, 1, 1000)
+        _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)
+        _check("connections_per_bookie", self.connections_per_bookie, 1, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieConfig:
+    """One bookie. Directories are relative to the root of its Disk."""
+
+    host: str = "127.0.0.1"
+    """Where to listen."""
+    port: int = 3181
+    """0: any free one."""
+    advertised_address: str | None = None
+    """What clients connect to; None: host."""
+    bookie_id: str | None = None
+    """None: advertised address and port."""
+    ledgers_root: str = "/ledgers"
+    """The root of the metadata."""
+    journal_bytes_max: int = 256 * 1024 * 1024
+    """A journal file that is longer is followed by a new one."""
+    journal_preallocation_bytes: int = 16 * 1024 * 1024
+    journal_queue_bytes_max: int = 64 * 1024 * 1024
+    """Waiting for the journal; more is refused with ETOOMANYREQUESTS."""
+    write_cache_bytes_max: int = 64 * 1024 * 1024
+    """Of each of the two write caches."""
+    read_cache_bytes_max: int = 64 * 1024 * 1024
+    entry_log_bytes_max: int = 1024 * 1024 * 1024
+    flush_interval_s: float = 10.0
+    gc_interval_s: float = 600.0
+    minor_compaction_threshold: float = 0.2
+    """Entry logs of which less than this share lives are rewritten hourly."""
+    minor_compaction_interval_s: float = 3600.0
+    major_compaction_threshold: float = 0.8
+    major_compaction_interval_s: float = 86400.0
+    disk_usage_max: float = 0.95
+    """Read-only from here on."""
+    disk_usage_low_water: float = 0.90
+    """Writable again below."""
+    disk_check_interval_s: float = 10.0
+    frame_bytes_max: int = 5 * 1024 * 1024
+    connections_max: int = 4096
+    requests_per_connection_max: int = 10_000
+    """Under way for one connection; more are refused with ETOOMANYREQUESTS."""
+    response_bytes_max: int = 64 * 1024 * 1024
+    """Waiting to be sent on one connection; its requests are not read meanwhile."""
+    is_journal_synced: bool = True
+    """False: acknowledge before fsync. A power failure then loses acknowledged entries."""
+
+    def __post_init__(self) -> None:
+        _check("port", self.port, 0, 65535)
+        _check("journal_bytes_max", self.journal_bytes_max, 1 << 20, 1 << 40)
+        _check("write_cache_bytes_max", self.write_cache_bytes_max, 1 << 16, 1 << 40)
+        _check("entry_log_bytes_max", self.entry_log_bytes_max, 1 << 16, 2**32 - 1)
+        _check("disk_usage_max", self.disk_usage_max, 0.01, 1.0)
+        _check("disk_usage_low_water", self.disk_usage_low_water, 0.0, self.disk_usage_max)
+        _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)

@@ -1,0 +1,122 @@
+"""What a ledger is: ids, digest types, states, metadata.
+
+Metadata is immutable; a change makes a new value and is written by compare-and-set. Source of the
+rules: Apache BookKeeper's LedgerMetadata (docs/formats/ledger_metadata.md).
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from typing import NewType
+
+LedgerId = NewType("LedgerId", int)
+EntryId = NewType("EntryId", int)
+BookieId = NewType("BookieId", str)
+"""What a bookie is called in metadata: "host:port" by default."""
+
+INVALID_ENTRY_ID = EntryId(-1)
+"""Before the first entry; the LAC of an empty ledger."""
+
+
+class DigestType(Enum):
+    """How an entry's bytes are protected; the values are those of the metadata format."""
+
+    CRC32 = 1
+    HMAC = 2
+    CRC32C = 3
+    DUMMY = 4
+
+
+class LedgerState(Enum):
+    """The values are those of the metadata format."""
+
+    OPEN = 1
+    IN_RECOVERY = 2
+    CLOSED = 3
+
+
+class Status(IntEnum):
+    """What a bookie answered, in the numbers of the v3 protocol; or what happened instead.
+
+    The last three never cross the wire: the client makes them of silence.
+    """
+
+    OK = 0
+    NO_LEDGER = 402
+    NO_ENTRY = 403
+    BAD_REQUEST = 404
+    IO_ERROR = 501
+    UNAUTHORIZED = 502
+    BAD_VERSION = 503
+    FENCED = 504
+    READ_ONLY = 505
+    TOO_MANY_REQUESTS = 506
+    UNKNOWN_LEDGER_STATE = 507
+    TIMED_OUT = -23
+    UNAVAILABLE = -8
+    CLIENT_CLOSED = -19
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Entries from first_entry_id up to the next segment's lie on this ensemble."""
+
+    first_entry_id: EntryId
+    ensemble: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerMetadata:
+    """One ledger as the metadata store knows it. `segments` ascends; the first begins at 0."""
+
+    ledger_id: LedgerId
+    ensemble_size: int
+    write_quorum_size: int
+    ack_quorum_size: int
+    segments: tuple[Segment, ...]
+    digest_type: DigestType | None = DigestType.CRC32C
+    """None: the stored metadata is of a version that did not say."""
+    password: bytes | None = b""
+    state: LedgerState = LedgerState.OPEN
+    last_entry_id: EntryId = INVALID_ENTRY_ID
+    """Of a CLOSED ledger; -1 when it is empty or not closed."""
+    length: int = 0
+    """Bytes of payload of a CLOSED ledger."""
+    format_version: int = 3
+    """Of the bytes it was read from; kept when it is written again."""
+    ctime_ms: int | None = None
+    creator_token: int | None = None
+    """Tells our own create from another's when the answer was lost; 0 after the first update."""
+    custom: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def last_segment(self) -> Segment:
+        return self.segments[-1]
+
+    def segment_of(self, entry_id: int) -> Segment:
+        """Return the segment that holds entry_id, which is 0 or more."""
+        for segment in reversed(self.segments):
+            if segment.first_entry_id <= entry_id:
+                return segment
+        raise ValueError(f"ledger {self.ledger_id}: no segment holds entry {entry_id}")
+
+    def with_state(self, state: LedgerState) -> "LedgerMetadata":
+        return replace(self, state=state)
+
+    def closed(self, last_entry_id: EntryId, length: int) -> "LedgerMetadata":
+        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
+
+    def with_ensemble(
+        self, first_entry_id: EntryId, ensemble: tuple[BookieId, ...]
+    ) -> "LedgerMetadata":
+        """Begin a segment, or replace the last one when it begins at the same entry."""
+        last = self.segments[-1].first_entry_id
+        if first_entry_id < last:
+            raise ValueError(
+                f"ledger {self.ledger_id}: a segment at {first_entry_id} before the last, {last}"
+            )
+        kept = self.segments[:-1] if first_entry_id == last else self.segments
+        return replace(self, segments=(*kept, Segment(first_entry_id, ensemble)))

@@ -1,0 +1,1 @@
+"""Ledger metadata, cookies and registrations in a versioned compare-and-set store."""

@@ -1,0 +1,151 @@
+"""VersionedStore: a tree of small versioned nodes with compare-and-set, sessions and watches.
+
+ZooKeeper's model, behind our own interface. Coroutines run on one asyncio loop; callbacks are
+called on that loop, in the order in which the store saw the events. A StoreConnectionError of a
+write means that its answer was lost: applied or not, the caller finds out (CLUSTER.md §2). A read
+may be stale until sync().
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+ANY_VERSION = -1
+
+
+class SessionState(Enum):
+    """SUSPENDED: the connection broke, the session may live. LOST: it expired, for good."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What is known of a node beside its data."""
+
+    version: int
+    ctime_ms: int
+    mtime_ms: int
+    ephemeral_owner: int
+    """The session it lives with; 0 when persistent."""
+    child_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """An operation of multi(); also what create() does."""
+
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+    is_sequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Set the data at a version."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node without children."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Insist on a version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Write | Delete | Check
+
+
+class Watch(Protocol):
+    """A standing interest in a node; close() ends it."""
+
+    def close(self) -> None: ...
+
+
+class VersionedStore(Protocol):
+    """See the module. Paths are absolute ("/ledgers/LAYOUT"). Used from its loop's thread only."""
+
+    @property
+    def session_id(self) -> int:
+        """The id of the present session; changes after LOST."""
+        ...
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        """Call back at each change of state. After LOST comes CONNECTED with a new session."""
+        ...
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create and return the path (with the number, if a sequence).
+
+        Errors: NodeExistsError, NoNodeError (no parent, without make_parents).
+        """
+        ...
+
+    async def read(self, path: str) -> tuple[bytes, Stat]:
+        """Return data and Stat; NoNodeError."""
+        ...
+
+    async def exists(self, path: str) -> Stat | None: ...
+
+    async def write(self, path: str, data: bytes, version: int) -> Stat:
+        """Compare-and-set; returns the new Stat. Errors: BadVersionError, NoNodeError."""
+        ...
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Errors: NoNodeError, BadVersionError, NotEmptyError."""
+        ...
+
+    async def children(self, path: str) -> list[str]:
+        """Return the names of the children, sorted; NoNodeError."""
+        ...
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        """Do all or none; raises the error of the first that cannot be done."""
+        ...
+
+    async def sync(self, path: str) -> None:
+        """Let reads that begin after it see every write that was answered before it."""
+        ...
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back after each change of the node's data or existence; several may count as one.
+
+        Standing (re-armed by the store, over reconnects and new sessions, where it calls back
+        once to be safe). The caller reads.
+        """
+        ...
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back after each change of the set of children; otherwise as watch()."""
+        ...
+
+    async def close(self) -> None:
+        """End the session (its ephemerals go at once) and every callback; idempotent."""
+        ...

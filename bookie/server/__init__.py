@@ -1,0 +1,1 @@
+"""The bookie: journal, write cache, entry logs, index, and the protocol on asyncio."""
