@@ -41,7 +41,8 @@ $(STAMP): pyproject.toml
 	    rm -rf .venv && "$$python" -m venv .venv; \
 	fi
 	@echo "setup: installing herdpy-db with its tools (the first time takes a minute)"
-	@$(PY) -m pip install $(PIP_FLAGS) -e '.[dev]'
+	@extras=dev; java -version >/dev/null 2>&1 || extras=dev,java; \
+	$(PY) -m pip install $(PIP_FLAGS) -e ".[$$extras]"
 	@touch $@
 
 fmt: setup ## format the code, mend what ruff can mend

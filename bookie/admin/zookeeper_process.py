@@ -129,7 +129,8 @@ def start_zookeeper(
         child.kill()
         if "Address already in use" not in printed or not tries_left:
             raise BookieStartError(
-                f"ZooKeeper did not start on port {chosen} with {java} (log: {child.log}):\n{printed}"
+                f"ZooKeeper did not start on port {chosen} with {java} "
+                f"(log: {child.log}):\n{printed}"
             )
 
 
