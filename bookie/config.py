@@ -89,8 +89,26 @@ class BookieConfig:
     connections_max: int = 4096
     requests_per_connection_max: int = 10_000
     """Under way for one connection; more are refused with ETOOMANYREQUESTS."""
+    requests_max: int = 100_000
+    """The same over all connections."""
     response_bytes_max: int = 64 * 1024 * 1024
-    """Waiting to be sent on one connection; its requests are not read meanwhile."""
+    """Waiting to be sent on one connection; reads beyond it answer ETOOMANYREQUESTS."""
+    response_bytes_total_max: int = 512 * 1024 * 1024
+    """The same over all connections."""
+    receive_bytes_total_max: int = 256 * 1024 * 1024
+    """Of messages that have not come whole, over all connections; who adds to it is closed."""
+    frame_timeout_s: float = 60.0
+    """A message that began and does not end, or answers that are not taken: closed."""
+    long_poll_s_max: float = 60.0
+    """A long poll that asks for more is answered after this, without news."""
+    start_tls_timeout_s: float = 10.0
+    """For the handshake after START_TLS."""
+    close_timeout_s: float = 5.0
+    """For answers under way when the server closes; what is left then is cut off."""
+    http_port: int | None = None
+    """Where /metrics, /heartbeat, /health and /ready are served; 0: any free one; None: nowhere."""
+    registration_timeout_s: float = 30.0
+    """How long a start waits for the end of an earlier session that holds this bookie's id."""
     is_journal_synced: bool = True
     """False: acknowledge before fsync. A power failure then loses acknowledged entries."""
 
@@ -102,3 +120,15 @@ class BookieConfig:
         _check("disk_usage_max", self.disk_usage_max, 0.01, 1.0)
         _check("disk_usage_low_water", self.disk_usage_low_water, 0.0, self.disk_usage_max)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)
+        _check("connections_max", self.connections_max, 1, 1_000_000)
+        _check("requests_per_connection_max", self.requests_per_connection_max, 1, 1_000_000)
+        _check("requests_max", self.requests_max, 1, 100_000_000)
+        _check("response_bytes_max", self.response_bytes_max, 1024, 1 << 40)
+        _check("response_bytes_total_max", self.response_bytes_total_max, 1024, 1 << 40)
+        _check("receive_bytes_total_max", self.receive_bytes_total_max, 1024, 1 << 40)
+        _check("frame_timeout_s", self.frame_timeout_s, 0.001, 3600)
+        _check("long_poll_s_max", self.long_poll_s_max, 0.001, 3600)
+        _check("start_tls_timeout_s", self.start_tls_timeout_s, 0.001, 3600)
+        _check("close_timeout_s", self.close_timeout_s, 0.0, 3600)
+        _check("http_port", self.http_port or 0, 0, 65535)
+        _check("registration_timeout_s", self.registration_timeout_s, 0.0, 3600)
