@@ -7,6 +7,8 @@ PYTEST := $(PY) -m pytest -q -n 2
 CODE := herdpy bookie tests examples
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 STAMP := .venv/.stamp
+PROTOS := bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \
+          bookie/proto/wire_v3.proto
 
 N ?=
 SEED ?=
@@ -24,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
         docs reference interpreters test demo bench-embedded big clean
 
 help: ## list the targets
@@ -52,6 +54,9 @@ fmt: setup ## format the code, mend what ruff can mend
 lint: setup ## ruff: format and rules
 	$(PY) -m ruff format --check $(CODE)
 	$(PY) -m ruff check $(CODE)
+
+proto: setup ## protobuf code from the *.proto files, which tests/style compares
+	$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. $(PROTOS)
 
 types: setup ## pyright, strict for the product
 	$(PY) -m pyright

@@ -194,11 +194,28 @@ class LedgerIdOverflowError(BookieError):
     code = -106
 
 
+class MetadataFormatError(BookieError):
+    """The bytes of a ledger's metadata (or of a cookie) are not what their format says."""
+
+    code = -107
+
+
 class UnknownLedgerStateError(BookieError):
     """The bookie cannot say whether it had the entry (limbo)."""
 
     code = -108
     retry = Retry.SAFE
+
+
+# --- bytes from a peer ----------------------------------------------------------------------------
+
+
+class MalformedFrameError(BookieError):
+    """A peer sent what the protocol does not allow; the connection is of no more use."""
+
+
+class FrameTooLargeError(MalformedFrameError):
+    """A peer announced a frame that is longer than allowed; none of it was kept."""
 
 
 # --- the metadata store ---------------------------------------------------------------------------
