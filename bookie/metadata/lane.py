@@ -1,0 +1,57 @@
+"""Lane: functions run on the loop in the order in which they were posted, each when it is due."""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+
+
+class Lane:
+    """One direction of an in-memory connection.
+
+    A function with a short delay waits for an earlier one with a long delay. All run in one
+    context. Used from the loop's thread.
+    """
+
+    def __init__(self, context: contextvars.Context) -> None:
+        self._context = context
+        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
+        self._timer: asyncio.Handle | None = None
+
+    def post(self, delay_s: float, function: Callable[[], None]) -> None:
+        """Run function after delay_s, and after everything posted before."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + delay_s
+        if self._waiting:
+            due = max(due, self._waiting[-1][0])
+        self._waiting.append((due, function))
+        if self._timer is None:
+            self._arm(loop)
+
+    def clear(self) -> None:
+        """Forget what has not run."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = self._waiting[0][0]
+        if due <= loop.time():
+            self._timer = loop.call_soon(self._run_head, context=self._context)
+        else:
+            self._timer = loop.call_at(due, self._run_head, context=self._context)
+
+    def _run_head(self) -> None:
+        # One at a time: what it leads to (a waiter that goes on) comes before the next.
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        due, function = self._waiting[0]
+        # A timer may ring a clock tick early.
+        if due > loop.time():
+            self._arm(loop)
+            return
+        self._waiting.popleft()
+        if self._waiting:
+            self._arm(loop)
+        function()

@@ -1,0 +1,500 @@
+"""MemoryStore: a VersionedStore in memory, for tests, simulations and embedded use.
+
+One MemoryStoreServer holds the tree and the sessions; each MemoryStore is one client with one
+session. Requests, answers and events of a session stay in order, as on a ZooKeeper connection; the
+contract suite (tests/contract/test_versioned_store.py) runs over both. Faults come from outside: a
+Link decides each request's delays and whether its connection breaks before or after it was done;
+disconnect(), reconnect(), expire(), freeze() and thaw() do to a session what a network and a server
+do. Used from one asyncio loop. Timers of the server run in the context in which it was made,
+those of a client in the client's, so that the crash of a simulated node takes only its own.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from bookie.errors import (
+    ClientClosedError,
+    IncorrectParameterError,
+    StoreConnectionError,
+    StoreError,
+)
+from bookie.metadata.interfaces import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Operation,
+    SessionState,
+    Stat,
+    Watch,
+    Write,
+)
+from bookie.metadata.lane import Lane
+from bookie.metadata.memory_tree import Change, MemoryTree
+from bookie.metadata.paths import check_path
+from bookie.metadata.watches import SessionCallbacks, call_safely
+from bookie.runtime.interfaces import Clock
+
+T = TypeVar("T")
+
+
+class Fate(Enum):
+    """What becomes of a request. The last two break the connection."""
+
+    ANSWERED = "answered"
+    LOSE_REQUEST = "lose request"
+    """It never arrives."""
+    LOSE_ANSWER = "lose answer"
+    """It is done; who asked does not hear of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a request travels."""
+
+    request_s: float = 0.0
+    answer_s: float = 0.0
+    fate: Fate = Fate.ANSWERED
+    reconnect_s: float | None = 0.0
+    """When the connection breaks: until it is made again; None: until reconnect()."""
+
+
+DIRECT = Plan()
+
+
+class Link(Protocol):
+    """The way between one client and the server; asked once for each request, in order."""
+
+    def plan(self, session_id: int, path: str, *, is_write: bool) -> Plan: ...
+
+    def event_s(self, session_id: int, path: str) -> float:
+        """Return how long the news of a change at path travels to the client."""
+        ...
+
+
+class DirectLink:
+    """Nothing is delayed, nothing is lost."""
+
+    def plan(self, session_id: int, path: str, *, is_write: bool) -> Plan:
+        return DIRECT
+
+    def event_s(self, session_id: int, path: str) -> float:
+        return 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """What the server knows of one session."""
+
+    session_id: int
+    store: "MemoryStore"
+    is_connected: bool = True
+    is_alive: bool = True
+    view: MemoryTree | None = None
+    """What its reads see while it is frozen."""
+    held: list["MemoryWatch"] | None = None
+    """Watches whose news a frozen session has yet to hear."""
+    expiry: asyncio.TimerHandle | None = None
+
+
+class MemoryStoreServer:
+    """The tree that MemoryStores share, and their sessions."""
+
+    def __init__(self, clock: Clock, *, session_timeout_s: float | None = None) -> None:
+        """Take the wall clock for nodes' times.
+
+        session_timeout_s: a session that stays disconnected this long (of the loop's time) is
+        expired; None: only expire() does.
+        """
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self.context = contextvars.copy_context()
+        self._tree = MemoryTree()
+        self._sessions: dict[int, _Session] = {}
+        self._last_session_id = 0x1000
+        self._watches: dict[tuple[str, bool], dict[MemoryWatch, None]] = {}
+
+    @property
+    def tree(self) -> MemoryTree:
+        """The present truth, for checkers: read it only."""
+        return self._tree
+
+    @property
+    def session_ids(self) -> list[int]:
+        """The living sessions, oldest first."""
+        return list(self._sessions)
+
+    def disconnect(self, session_id: int, *, reconnect_s: float | None = None) -> None:
+        """Break a session's connection: what is under way is lost. The session lives on.
+
+        reconnect_s: the client comes back by itself after so long; None: on reconnect().
+        """
+        session = self._sessions.get(session_id)
+        if session is None or not session.is_connected:
+            return
+        session.is_connected = False
+        self._thaw(session)
+        if self._session_timeout_s is not None:
+            session.expiry = asyncio.get_running_loop().call_later(
+                self._session_timeout_s, self.expire, session_id, context=self.context
+            )
+        session.store.on_disconnected(session, reconnect_s)
+
+    def reconnect(self, session_id: int) -> None:
+        """Let a disconnected client find the server again; does nothing to others."""
+        session = self._sessions.get(session_id)
+        if session is None or session.is_connected:
+            return
+        session.is_connected = True
+        if session.expiry is not None:
+            session.expiry.cancel()
+            session.expiry = None
+        session.store.on_reconnected()
+
+    def expire(self, session_id: int) -> None:
+        """End a session; its ephemerals go.
+
+        The client hears of it when it is connected again: at once if it is connected now.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        was_connected = session.is_connected
+        if was_connected:
+            self.disconnect(session_id)
+        self._end(session)
+        if was_connected:
+            session.store.on_reconnected()
+
+    def freeze(self, session_id: int) -> None:
+        """Let a session read what is there now, and hear of no change, until sync() or a write.
+
+        As a client of a server that lags behind.
+        """
+        session = self._sessions.get(session_id)
+        if session is not None and session.is_connected and session.view is None:
+            session.view, session.held = self._tree.copy(), []
+
+    def thaw(self, session_id: int) -> None:
+        """Undo freeze()."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._thaw(session)
+
+    # --- for MemoryStore ------------------------------------------------------------------------
+
+    def open_session(self, store: "MemoryStore") -> _Session:
+        self._last_session_id += 1
+        session = _Session(self._last_session_id, store)
+        self._sessions[session.session_id] = session
+        return session
+
+    def close_session(self, session: _Session) -> None:
+        """End a session at its client's wish, if that is heard; else it expires."""
+        if session.is_connected:
+            self._end(session)
+
+    def view_of(self, session: _Session) -> MemoryTree:
+        return self._tree if session.view is None else session.view
+
+    def change(
+        self, session: _Session, operations: Sequence[Operation], *, make_parents: bool = False
+    ) -> list[str]:
+        self._thaw(session)
+        now_ms = self._clock.wall_us() // 1000
+        if make_parents:
+            for operation in operations:
+                self._ring(self._tree.make_parents(operation.path, now_ms))
+        paths, changes = self._tree.apply(operations, session.session_id, now_ms)
+        self._ring(changes)
+        return paths
+
+    def catch_up(self, session: _Session) -> None:
+        self._thaw(session)
+
+    def add_watch(self, watch: "MemoryWatch") -> None:
+        self._watches.setdefault((watch.path, watch.is_children), {})[watch] = None
+
+    def drop_watch(self, watch: "MemoryWatch") -> None:
+        watches = self._watches.get((watch.path, watch.is_children), {})
+        watches.pop(watch, None)
+        if not watches:
+            self._watches.pop((watch.path, watch.is_children), None)
+
+    def _end(self, session: _Session) -> None:
+        if session.expiry is not None:
+            session.expiry.cancel()
+        self._sessions.pop(session.session_id, None)
+        session.is_alive = session.is_connected = False
+        gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
+        _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
+        self._ring(changes)
+
+    def _thaw(self, session: _Session) -> None:
+        held, session.view, session.held = session.held, None, None
+        for watch in held or ():
+            watch.ring()
+
+    def _ring(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            for watch in list(self._watches.get((change.path, change.is_children), ())):
+                session = watch.store.session
+                if session.held is not None:
+                    session.held.append(watch)
+                elif session.is_connected:
+                    watch.ring()
+
+
+class MemoryWatch:
+    """A standing watch of one client; made by MemoryStore.watch() and watch_children()."""
+
+    def __init__(
+        self, store: "MemoryStore", path: str, callback: Callable[[], None], *, is_children: bool
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.is_children = is_children
+        self._callback = callback
+        self._is_ringing = False
+        self._is_closed = False
+
+    def ring(self) -> None:
+        """Call back soon; several rings before that are one."""
+        if not self._is_ringing and not self._is_closed:
+            self._is_ringing = True
+            self.store.post_event(self.path, self._call)
+
+    def forget_ring(self) -> None:
+        """Expect nothing that was on the way: the connection broke."""
+        self._is_ringing = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.store.drop_watch(self)
+
+    def _call(self) -> None:
+        self._is_ringing = False
+        if not self._is_closed:
+            call_safely(self._callback)
+
+
+class MemoryStore:
+    """VersionedStore: one client of a MemoryStoreServer. Made on the loop that it is used on."""
+
+    def __init__(self, server: MemoryStoreServer, link: Link | None = None) -> None:
+        self._server = server
+        self._link = link or DirectLink()
+        context = contextvars.copy_context()
+        self._requests = Lane(server.context)
+        self._answers = Lane(context)
+        self._context = context
+        self._pending: dict[asyncio.Future[None], None] = {}
+        self._connection = 0
+        """Counts broken connections: what belongs to an older one is void."""
+        self._watches: dict[MemoryWatch, None] = {}
+        self._callbacks = SessionCallbacks()
+        self._state = SessionState.CONNECTED
+        self._is_closed = False
+        self.session = server.open_session(self)
+        """The server's side of the present session."""
+        self._session_id = self.session.session_id
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._callbacks.add(callback)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        operation = Create(path, data, is_ephemeral, is_sequence)
+
+        def work(session: _Session) -> str:
+            return self._server.change(session, [operation], make_parents=make_parents)[0]
+
+        return await self._ask(path, work, is_write=True)
+
+    async def read(self, path: str) -> tuple[bytes, Stat]:
+        return await self._ask(path, lambda session: self._server.view_of(session).read(path))
+
+    async def exists(self, path: str) -> Stat | None:
+        return await self._ask(path, lambda session: self._server.view_of(session).exists(path))
+
+    async def write(self, path: str, data: bytes, version: int) -> Stat:
+        def work(session: _Session) -> Stat:
+            self._server.change(session, [Write(path, data, version)])
+            return self._server.tree.read(path)[1]
+
+        return await self._ask(path, work, is_write=True)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        def work(session: _Session) -> None:
+            self._server.change(session, [Delete(path, version)])
+
+        await self._ask(path, work, is_write=True)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._ask(path, lambda session: self._server.view_of(session).children(path))
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        def work(session: _Session) -> None:
+            self._server.change(session, operations)
+
+        path = operations[0].path if operations else "/"
+        await self._ask(path, work, is_write=True)
+
+    async def sync(self, path: str) -> None:
+        await self._ask(path, self._server.catch_up)
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._add_watch(MemoryWatch(self, path, callback, is_children=False))
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._add_watch(MemoryWatch(self, path, callback, is_children=True))
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._callbacks.clear()
+        for watch in list(self._watches):
+            watch.close()
+        self._server.close_session(self.session)
+        self._break(ClientClosedError("the metadata store's client was closed"))
+
+    # --- for the server and the watches ---------------------------------------------------------
+
+    def on_disconnected(self, session: _Session, reconnect_s: float | None) -> None:
+        if self._is_closed:
+            return
+        self._break(
+            StoreConnectionError("the connection to the metadata store broke before the answer")
+        )
+        for watch in self._watches:
+            watch.forget_ring()
+        self._tell(SessionState.SUSPENDED)
+        if reconnect_s is not None:
+            asyncio.get_running_loop().call_later(
+                reconnect_s, self._come_back, session, context=self._context
+            )
+
+    def on_reconnected(self) -> None:
+        """Go on with the session, or with a new one after LOST when it is dead."""
+        if self._is_closed:
+            return
+        if self.session.is_alive:
+            self._answers.post(0.0, self._resume)
+        else:
+            self._tell(SessionState.LOST)
+            self._answers.post(0.0, self._begin_session)
+
+    def post_event(self, path: str, function: Callable[[], None]) -> None:
+        self._answers.post(self._link.event_s(self._session_id, path), function)
+
+    def drop_watch(self, watch: MemoryWatch) -> None:
+        self._watches.pop(watch, None)
+        self._server.drop_watch(watch)
+
+    def _come_back(self, session: _Session) -> None:
+        if session is not self.session or self._is_closed:
+            return
+        if session.is_alive:
+            self._server.reconnect(session.session_id)
+        elif self._state is SessionState.SUSPENDED:
+            self.on_reconnected()
+
+    def _begin_session(self) -> None:
+        self.session = self._server.open_session(self)
+        self._session_id = self.session.session_id
+        self._resume()
+
+    def _resume(self) -> None:
+        if self.session.is_connected:
+            self._set_state(SessionState.CONNECTED)
+            for watch in self._watches:
+                watch.ring()  # whatever changed meanwhile
+
+    def _tell(self, state: SessionState) -> None:
+        self._answers.post(0.0, lambda: self._set_state(state))
+
+    def _set_state(self, state: SessionState) -> None:
+        if self._state is not state and not self._is_closed:
+            self._state = state
+            self._callbacks.call(state)
+
+    def _add_watch(self, watch: MemoryWatch) -> MemoryWatch:
+        check_path(watch.path)
+        if self._is_closed:
+            raise ClientClosedError("the metadata store's client was closed: no watch can be set")
+        self._watches[watch] = None
+        self._server.add_watch(watch)
+        return watch
+
+    def _break(self, error: Exception) -> None:
+        """Fail what is under way and forget what is on the wire."""
+        self._connection += 1
+        self._requests.clear()
+        self._answers.clear()
+        pending, self._pending = self._pending, {}
+        for future in pending:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # its waiter may be gone: then nobody misses it
+
+    async def _ask(self, path: str, work: Callable[[_Session], T], *, is_write: bool = False) -> T:
+        check_path(path)
+        if self._is_closed:
+            raise ClientClosedError("the metadata store's client was closed")
+        session, connection = self.session, self._connection
+        if not session.is_connected or self._state is not SessionState.CONNECTED:
+            raise StoreConnectionError(f"{path}: the metadata store is not connected", path)
+        plan = self._link.plan(session.session_id, path, is_write=is_write)
+        answered = asyncio.get_running_loop().create_future()
+        results: list[T] = []
+        self._pending[answered] = None
+
+        def lose() -> None:
+            if connection == self._connection:
+                self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s)
+
+        def answer(error: Exception | None) -> None:
+            if connection == self._connection:
+                self._pending.pop(answered, None)
+                if not answered.done():
+                    if error is None:
+                        answered.set_result(None)
+                    else:
+                        answered.set_exception(error)
+
+        def arrive() -> None:
+            if plan.fate is Fate.LOSE_REQUEST:
+                lose()
+                return
+            error = None
+            try:
+                results.append(work(session))
+            except (StoreError, IncorrectParameterError) as found:
+                error = found
+            if plan.fate is Fate.LOSE_ANSWER:
+                self._answers.post(plan.answer_s, lose)
+            else:
+                self._answers.post(plan.answer_s, lambda: answer(error))
+
+        self._requests.post(plan.request_s, arrive)
+        await answered
+        return results[0]

@@ -1,0 +1,198 @@
+"""MemoryTree: the nodes of a memory store, and what an operation does to them.
+
+ZooKeeper's rules: a node's version counts its writes, an ephemeral has no children, the number of
+a sequence is the count of all children that its parent ever had. Plain data, no clock, no sessions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bookie.errors import (
+    BadVersionError,
+    IncorrectParameterError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    StoreError,
+)
+from bookie.metadata.interfaces import ANY_VERSION, Check, Create, Delete, Operation, Stat, Write
+from bookie.metadata.paths import check_data, check_path, name_of, parent_of
+
+
+class Change(NamedTuple):
+    """What watches hear of: the node's data or existence, or the set of its children."""
+
+    path: str
+    is_children: bool
+
+
+@dataclass(slots=True)
+class _Node:
+    data: bytes
+    ctime_ms: int
+    mtime_ms: int
+    owner: int = 0
+    version: int = 0
+    created_count: int = 0
+    """Children that this node ever had: the next number of a sequence."""
+    children: dict[str, None] = field(default_factory=dict)
+
+    def stat(self) -> Stat:
+        return Stat(self.version, self.ctime_ms, self.mtime_ms, self.owner, len(self.children))
+
+    def copy(self) -> "_Node":
+        return _Node(
+            self.data,
+            self.ctime_ms,
+            self.mtime_ms,
+            self.owner,
+            self.version,
+            self.created_count,
+            dict(self.children),
+        )
+
+
+_Undo = dict[str, _Node | None]
+"""Nodes as they were before a multi; None: there was none."""
+
+
+class MemoryTree:
+    """One tree. Operations that raise have changed nothing."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
+
+    def copy(self) -> "MemoryTree":
+        """Return the tree as it is now; later changes of either are not seen by the other."""
+        twin = MemoryTree()
+        twin._nodes = {path: node.copy() for path, node in self._nodes.items()}
+        return twin
+
+    def read(self, path: str) -> tuple[bytes, Stat]:
+        node = self._node(path)
+        return node.data, node.stat()
+
+    def exists(self, path: str) -> Stat | None:
+        node = self._nodes.get(check_path(path))
+        return None if node is None else node.stat()
+
+    def children(self, path: str) -> list[str]:
+        return sorted(self._node(path).children)
+
+    def ephemerals_of(self, owner: int) -> list[str]:
+        """Return the paths of an owner's ephemerals, sorted."""
+        return sorted(path for path, node in self._nodes.items() if node.owner == owner)
+
+    def apply(
+        self, operations: Sequence[Operation], owner: int, now_ms: int
+    ) -> tuple[list[str], list[Change]]:
+        """Do all or none; return the path that each made or named, and what changed, in order."""
+        # One operation checks everything before it changes anything.
+        undo: _Undo | None = {} if len(operations) > 1 else None
+        paths: list[str] = []
+        changes: list[Change] = []
+        try:
+            for operation in operations:
+                paths.append(self._apply(operation, owner, now_ms, undo, changes))
+        except BaseException:
+            for path, before in (undo or {}).items():
+                if before is None:
+                    self._nodes.pop(path, None)
+                else:
+                    self._nodes[path] = before
+            raise
+        return paths, changes
+
+    def make_parents(self, path: str, now_ms: int) -> list[Change]:
+        """Create what is missing above path, empty and persistent."""
+        parent = parent_of(check_path(path))
+        if parent in self._nodes:
+            return []
+        changes = self.make_parents(parent, now_ms)
+        return changes + self.apply([Create(parent)], 0, now_ms)[1]
+
+    def _node(self, path: str) -> _Node:
+        node = self._nodes.get(check_path(path))
+        if node is None:
+            raise NoNodeError(f"{path}: expected a node, found none", path)
+        return node
+
+    def _versioned(self, path: str, version: int) -> _Node:
+        node = self._node(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersionError(f"{path}: expected version {version}, found {node.version}", path)
+        return node
+
+    def _keep(self, path: str, undo: _Undo | None) -> None:
+        if undo is not None and path not in undo:
+            node = self._nodes.get(path)
+            undo[path] = None if node is None else node.copy()
+
+    def _apply(
+        self,
+        operation: Operation,
+        owner: int,
+        now_ms: int,
+        undo: _Undo | None,
+        changes: list[Change],
+    ) -> str:
+        path = check_path(operation.path)
+        match operation:
+            case Create():
+                return self._create(operation, owner, now_ms, undo, changes)
+            case Write():
+                check_data(path, operation.data)
+                self._versioned(path, operation.version)
+                self._keep(path, undo)
+                node = self._nodes[path]
+                node.data, node.mtime_ms = bytes(operation.data), now_ms
+                node.version += 1
+                changes.append(Change(path, is_children=False))
+            case Delete():
+                if path == "/":
+                    raise IncorrectParameterError("/: the root cannot be deleted")
+                if self._versioned(path, operation.version).children:
+                    raise NotEmptyError(f"{path}: expected no children, found some", path)
+                parent = parent_of(path)
+                self._keep(path, undo)
+                self._keep(parent, undo)
+                del self._nodes[path]
+                del self._nodes[parent].children[name_of(path)]
+                changes += [Change(path, is_children=False), Change(path, is_children=True)]
+                changes.append(Change(parent, is_children=True))
+            case Check():
+                self._versioned(path, operation.version)
+        return path
+
+    def _create(
+        self,
+        operation: Create,
+        owner: int,
+        now_ms: int,
+        undo: _Undo | None,
+        changes: list[Change],
+    ) -> str:
+        path = operation.path
+        check_data(path, operation.data)
+        parent = parent_of(path)
+        if path == "/":
+            raise NodeExistsError("/: the root exists", path)
+        if parent not in self._nodes:
+            raise NoNodeError(f"{path}: expected its parent, found none", path)
+        if operation.is_sequence:
+            path += f"{self._nodes[parent].created_count:010d}"
+        if path in self._nodes:
+            raise NodeExistsError(f"{path}: expected no node, found one", path)
+        if self._nodes[parent].owner:
+            raise StoreError(f"{path}: its parent is ephemeral and has no children", path)
+        self._keep(path, undo)
+        self._keep(parent, undo)
+        above = self._nodes[parent]
+        above.children[name_of(path)] = None
+        above.created_count += 1
+        node_owner = owner if operation.is_ephemeral else 0
+        self._nodes[path] = _Node(bytes(operation.data), now_ms, now_ms, node_owner)
+        changes += [Change(path, is_children=False), Change(path, is_children=True)]
+        changes.append(Change(parent, is_children=True))
+        return path
