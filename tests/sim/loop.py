@@ -495,7 +495,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     async def shutdown_asyncgens(self) -> None:
         """Nothing to do: they end when they are forgotten."""
 
-    async def shutdown_default_executor(self, timeout: Any = None) -> None:  # noqa: ASYNC109
+    async def shutdown_default_executor(self, timeout: Any = None) -> None:  # noqa: ASYNC109 - the interface has it
         """Nothing to do: there are no threads."""
 
     # Errors.

@@ -101,8 +101,11 @@ class SimulatedTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol,
         local: tuple[str, int],
         remote: tuple[str, int],
+        *,
+        is_accepted: bool = False,
     ) -> None:
         super().__init__()
+        self.is_accepted = is_accepted
         self.network = network
         self.node = node
         self.local = local
@@ -181,6 +184,10 @@ class SimulatedTransport(asyncio.Transport):
             return
         self._under_way += data
         self.bytes_sent += len(data)
+        if self.network.on_write is not None:
+            self.network.on_write(self, bytes(data))
+            if self._is_dead:
+                return  # who listened cut the world here
         if not self._is_delivery_planned:
             self._plan()
         if len(self._under_way) > self._high and not self._is_writing_paused:
@@ -329,6 +336,8 @@ class Network:
         """How often what arrives comes in two pieces or more."""
         self.silent_death_chance = 0.1
         """How often a crash is not noticed by the peer (the machine went away, not the process)."""
+        self.on_write: Callable[[SimulatedTransport, bytes], object] | None = None
+        """Hears of everything that is written, before anything of it arrives."""
         self.servers: dict[tuple[str, int], SimulatedServer] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._held_news: list[tuple[SimulatedTransport, Exception | None]] = []
@@ -440,7 +449,7 @@ class Network:
         """Connect as TCP does: there and back, or refused; behind a block it hangs until open."""
         there, back = self.link(node.name, host), self.link(host, node.name)
         await asyncio.sleep(there.delay_s + self.draw() * there.jitter_s)
-        while there.is_blocked or back.is_blocked:  # noqa: ASYNC110  # as TCP does
+        while there.is_blocked or back.is_blocked:  # noqa: ASYNC110 - as TCP does
             await asyncio.sleep(0.050)  # SYN again
         server = self.servers.get((host, port))
         if server is None or there.is_refused:
@@ -470,7 +479,7 @@ class Network:
         self, server: SimulatedServer, local: tuple[str, int], remote: tuple[str, int]
     ) -> SimulatedTransport:
         protocol = server.factory()
-        transport = SimulatedTransport(self, server.node, protocol, local, remote)
+        transport = SimulatedTransport(self, server.node, protocol, local, remote, is_accepted=True)
         self.transports[transport.number] = transport
         protocol.connection_made(transport)
         return transport
