@@ -38,8 +38,23 @@ class ClientConfig:
     frame_bytes_max: int = 5 * 1024 * 1024
     """Largest message, both ways; as on the bookies."""
     connections_per_bookie: int = 1
+    channel_bytes_max: int = 64 * 1024 * 1024
+    """Waiting to be sent on one connection; more is answered TOO_MANY_REQUESTS."""
+    channel_requests_max: int = 50_000
+    """Under way on one connection; more are answered TOO_MANY_REQUESTS."""
+    read_ahead_max: int = 64
+    """Entries asked for ahead of the one that a reader waits for."""
+    read_ahead_bytes_max: int = 16 * 1024 * 1024
+    """Payload held for a reader, or by a recovery; one entry is always let in."""
+    poll_wait_s: float = 10.0
+    """How long a bookie holds a long poll without news before it says so."""
 
     def __post_init__(self) -> None:
+        _check("channel_bytes_max", self.channel_bytes_max, 1 << 16, 1 << 40)
+        _check("channel_requests_max", self.channel_requests_max, 16, 10_000_000)
+        _check("read_ahead_max", self.read_ahead_max, 1, 100_000)
+        _check("read_ahead_bytes_max", self.read_ahead_bytes_max, 1, 1 << 40)
+        _check("poll_wait_s", self.poll_wait_s, 0.001, 3600)
         _check("add_timeout_s", self.add_timeout_s, 0.001, 3600)
         _check("read_timeout_s", self.read_timeout_s, 0.001, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.001, 3600)

@@ -1,0 +1,324 @@
+"""One connection to one bookie: frames out, answers matched to requests, silence noticed.
+
+Contract: every request given to it is answered exactly once, never from within the call that gave
+it: by the bookie, by TIMED_OUT, by UNAVAILABLE when the connection cannot be made or breaks, by
+TOO_MANY_REQUESTS when more waits than may, by CLIENT_CLOSED. Requests are matched by (txnId,
+operation); answers to unknown ones are ignored (a late answer is one of them); a frame that is no
+answer at all closes the connection. It connects by itself when first used, and again, with a
+growing pause, when used after it broke. Everything happens on one asyncio loop.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from bookie.config import ClientConfig
+from bookie.errors import BookieError
+from bookie.ledger.types import BookieId, Status
+from bookie.proto import frames, v3
+
+_BACKOFF_FIRST_S = 0.05
+_BACKOFF_MAX_S = 2.0
+START_TLS_TXN = 0
+"""Of the one request that is not the caller's; their txnIds begin at 1."""
+
+
+class Pending(NamedTuple):
+    """A request under way."""
+
+    deadline: float
+    """On the loop's clock."""
+    sent_at: float
+    operation: v3.Operation
+    on_answer: Callable[[BookieId, Any], None]
+    """Called with the parsed response, or with a Status that came instead of one."""
+
+
+class Owner(Protocol):
+    """What a connection needs of the Channels that it belongs to."""
+
+    def address_of(self, bookie: BookieId) -> tuple[str, int] | None: ...
+
+    def flush_later(self, connection: "BookieConnection") -> None:
+        """Call connection.flush() once, later in this turn of the loop."""
+        ...
+
+
+class BookieConnection(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        owner: Owner,
+        config: ClientConfig,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.bookie = bookie
+        self._owner = owner
+        self._config = config
+        self._loop = loop
+        self._tls = tls
+        # A dict keeps its order: requests of one time-out expire from the front.
+        self.adds: dict[int, Pending] = {}
+        self.reads: dict[int, Pending] = {}
+        self.polls: dict[int, Pending] = {}
+        self.address: tuple[str, int] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_ready = False
+        self._is_paused = False
+        self._is_closed = False
+        self._connecting: asyncio.Task[None] | None = None
+        self._connect_timer: asyncio.TimerHandle | None = None
+        self._out: list[bytes] = []
+        self._out_byte_count = 0
+        self._splitter = frames.FrameSplitter(config.frame_bytes_max)
+        self._heard_at = 0.0
+        self._backoff_s = 0.0
+        self._retry_at = 0.0
+
+    @property
+    def request_count(self) -> int:
+        return len(self.adds) + len(self.reads) + len(self.polls)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._is_ready
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def request(
+        self, table: dict[int, Pending], txn_id: int, pending: Pending, frame: bytes
+    ) -> None:
+        """Send `frame`; the answer, or what came instead, goes to pending.on_answer."""
+        refusal = self._refusal(len(frame))
+        if refusal is not None:
+            self._loop.call_soon(pending.on_answer, self.bookie, refusal)
+            return
+        table[txn_id] = pending
+        out = self._out
+        if not out:
+            self._owner.flush_later(self)
+        out.append(frame)
+        self._out_byte_count += len(frame)
+
+    def _refusal(self, byte_count: int) -> Status | None:
+        if self._is_closed:
+            return Status.CLIENT_CLOSED
+        transport = self._transport
+        waiting_byte_count = self._out_byte_count + byte_count
+        if transport is None:
+            if self._connecting is None and not self._connect():
+                return Status.UNAVAILABLE
+        elif self._is_paused:
+            waiting_byte_count += transport.get_write_buffer_size()
+        config = self._config
+        is_full = (
+            waiting_byte_count > config.channel_bytes_max
+            or len(self.adds) + len(self.reads) >= config.channel_requests_max
+            or len(self.polls) >= config.channel_requests_max
+        )
+        return Status.TOO_MANY_REQUESTS if is_full else None
+
+    def flush(self) -> None:
+        """Hand what was written in this turn of the loop to the transport in one piece."""
+        if not self._is_ready or self._is_paused or not self._out:
+            return
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        out, self._out, self._out_byte_count = self._out, [], 0
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+
+    # --- connecting -------------------------------------------------------------------------------
+
+    def _connect(self) -> bool:
+        """Begin to connect; False when that is known to be in vain now."""
+        address = self._owner.address_of(self.bookie)
+        if address is None:
+            return False
+        if self._loop.time() < self._retry_at and address == self.address:
+            return False
+        self.address = address
+        self._connecting = self._loop.create_task(self._open(address))
+        self._connect_timer = self._loop.call_later(
+            self._config.connect_timeout_s, self._connecting.cancel
+        )
+        self._connecting.add_done_callback(self._on_connecting_done)
+        return True
+
+    async def _open(self, address: tuple[str, int]) -> None:
+        host, port = address
+        await self._loop.create_connection(lambda: self, host, port)
+
+    def _on_connecting_done(self, task: asyncio.Task[None]) -> None:
+        if task is not self._connecting:
+            if not task.cancelled():
+                task.exception()
+            return
+        self._connecting = None
+        self._stop_connect_timer()
+        if task.cancelled() or task.exception() is not None:
+            self._break()
+        elif self._transport is not None and not self._is_ready:
+            self._begin_tls()
+
+    def _stop_connect_timer(self) -> None:
+        if self._connect_timer is not None:
+            self._connect_timer.cancel()
+            self._connect_timer = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._is_closed:
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+            return
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._heard_at = self._loop.time()
+        transport.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)
+        if self._tls is None:
+            self._become_ready()
+
+    def _become_ready(self) -> None:
+        self._is_ready = True
+        self._backoff_s = 0.0
+        self._retry_at = 0.0
+        self.flush()
+
+    def _begin_tls(self) -> None:
+        """Ask for TLS in clear; what the callers wrote waits for the end of the handshake."""
+        if self._tls is None or self._transport is None:
+            return
+        frame = v3.encode_start_tls_request(START_TLS_TXN)
+        now = self._loop.time()
+        deadline = now + self._config.connect_timeout_s
+        self.reads[START_TLS_TXN] = Pending(
+            deadline, now, v3.Operation.START_TLS, self._on_start_tls_answer
+        )
+        self._transport.write(frame)
+
+    def _on_start_tls_answer(self, _: BookieId, answer: Any) -> None:
+        if isinstance(answer, Status) or answer.status != Status.OK or self._transport is None:
+            self._break()
+            return
+        self._connecting = self._loop.create_task(self._shake_hands(self._transport))
+        self._connect_timer = self._loop.call_later(
+            self._config.connect_timeout_s, self._connecting.cancel
+        )
+        self._connecting.add_done_callback(self._on_connecting_done)
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        assert self._tls is not None
+        assert self.address is not None
+        host = self.address[0] if self._tls.check_hostname else None
+        secured = await self._loop.start_tls(transport, self, self._tls, server_hostname=host)
+        if secured is None or self._is_closed:
+            transport.abort()
+            return
+        self._transport = secured
+        secured.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)
+        self._become_ready()
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            parsed = [v3.parse_response(frame) for frame in self._splitter.feed(data)]
+        except BookieError:
+            self._break()
+            return
+        for response in parsed:
+            self._on_response(response)
+
+    def _on_response(self, response: v3.Response) -> None:
+        txn_id = response.txn_id
+        for table in (self.adds, self.reads, self.polls):
+            pending = table.get(txn_id)
+            if pending is not None:
+                if pending.operation == response.operation:
+                    del table[txn_id]
+                    pending.on_answer(self.bookie, response)
+                return
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.flush()
+
+    # --- silence and the end ----------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Answer TIMED_OUT where the time is up; give up a connection that is silent for long."""
+        expired: list[Pending] = []
+        for table in (self.adds, self.reads):
+            while table:
+                txn_id = next(iter(table))
+                if table[txn_id].deadline > now:
+                    break
+                expired.append(table.pop(txn_id))
+        late_ids = [txn_id for txn_id, pending in self.polls.items() if pending.deadline <= now]
+        expired += [self.polls.pop(txn_id) for txn_id in late_ids]
+        if not expired:
+            return
+        # A peer that vanished without a word leaves a connection that only TCP's own patience
+        # would end: one that has been silent for a whole time-out is replaced.
+        patience_s = min(pending.deadline - pending.sent_at for pending in expired)
+        is_dead = self._is_ready and now - self._heard_at >= patience_s
+        for pending in expired:
+            pending.on_answer(self.bookie, Status.TIMED_OUT)
+        if is_dead and self._is_ready:
+            self._break()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_closed and self._transport is not None:
+            self._break()
+
+    def retire(self) -> None:
+        """Break the connection: the bookie has moved."""
+        if self._transport is not None or self._connecting is not None:
+            self._break()
+        self._retry_at = 0.0
+
+    def _break(self) -> None:
+        """Forget the connection and answer everything UNAVAILABLE; the next use connects again."""
+        self._backoff_s = min(max(self._backoff_s * 2, _BACKOFF_FIRST_S), _BACKOFF_MAX_S)
+        self._retry_at = self._loop.time() + self._backoff_s
+        self._drop()
+        self._answer_all(Status.UNAVAILABLE)
+
+    def _drop(self) -> None:
+        transport, self._transport = self._transport, None
+        connecting, self._connecting = self._connecting, None
+        self._is_ready = self._is_paused = False
+        self._out, self._out_byte_count = [], 0
+        self._splitter = frames.FrameSplitter(self._config.frame_bytes_max)
+        self._stop_connect_timer()
+        if connecting is not None:
+            connecting.cancel()
+        if transport is not None:
+            transport.abort()
+
+    def _answer_all(self, status: Status) -> None:
+        tables = (self.adds, self.reads, self.polls)
+        answered = [pending for table in tables for pending in table.values()]
+        for table in tables:
+            table.clear()
+        for pending in answered:
+            pending.on_answer(self.bookie, status)
+
+    def close(self) -> None:
+        """Answer everything CLIENT_CLOSED, now and from here on; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._drop()
+        self._answer_all(Status.CLIENT_CLOSED)
