@@ -20,6 +20,7 @@ from bookie.proto import frames, v3
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
+_SILENT_TIMEOUTS_MAX = 3
 START_TLS_TXN = 0
 """Of the one request that is not the caller's; their txnIds begin at 1."""
 
@@ -270,9 +271,9 @@ class BookieConnection(asyncio.Protocol):
         if not expired:
             return
         # A peer that vanished without a word leaves a connection that only TCP's own patience
-        # would end: one that has been silent for a whole time-out is replaced.
+        # would end: one that stays silent over several requests is replaced.
         patience_s = min(pending.deadline - pending.sent_at for pending in expired)
-        is_dead = self._is_ready and now - self._heard_at >= patience_s
+        is_dead = self._is_ready and now - self._heard_at >= _SILENT_TIMEOUTS_MAX * patience_s
         for pending in expired:
             pending.on_answer(self.bookie, Status.TIMED_OUT)
         if is_dead and self._is_ready:

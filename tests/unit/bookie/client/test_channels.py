@@ -25,6 +25,7 @@ class RawServer:
         self.transports: list[asyncio.Transport] = []
         self.on_request: Callable[[asyncio.Transport, v3.Request], None] | None = None
         self.arrived = asyncio.Event()
+        self.accepted = asyncio.Event()
 
     async def start(self) -> tuple[str, int]:
         server = self
@@ -35,6 +36,7 @@ class RawServer:
                 self.transport = transport
                 self.splitter = FrameSplitter(1 << 26)
                 server.connection_count += 1
+                server.accepted.set()
                 if server.is_closed:
                     transport.abort()
                 server.transports.append(transport)
@@ -240,7 +242,7 @@ def test_a_long_poll_outlives_the_read_timeout_and_a_read_does_not() -> None:
         assert isinstance(poll, v3.ReadRequest)
         assert (poll.previous_lac, poll.wait_ms, poll.is_piggyback) == (3, wait_ms, True)
 
-    # The server heard something else lately, so silence does not break the connection.
+    # One silent request does not break the connection under the long poll.
     with_server(body, ClientConfig(read_timeout_s=0.05))
 
 
@@ -369,8 +371,7 @@ def test_close_while_connecting() -> None:
         await asyncio.sleep(0)
         await channels.close()
         assert [reply.status for reply in done] == [Status.CLIENT_CLOSED]
-        while not server.connection_count:
-            await asyncio.sleep(0)
+        await server.accepted.wait()
 
     with_server(body)
 
