@@ -96,6 +96,8 @@ class LedgerRecord(NamedTuple):
     is_fenced: bool
     explicit_lac: bytes
     """The packet as it came; empty when there is none."""
+    last_add_confirmed: int = -1
+    """The highest LAC seen in entries and explicit LACs when the record was written."""
 
 
 class EntryIndex(Protocol):

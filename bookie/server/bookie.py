@@ -1,0 +1,307 @@
+"""Bookie: the rules of one bookie: keys, fences, LACs, limits; what is stored goes to the storage.
+
+Everything here happens on one asyncio loop; the journal's and the storage's executors do what
+blocks. The order in an add: rules, limits, write cache (readable from here on), journal, fsync,
+answer. A fence is one journal record with the master key and is durable before anyone is told
+(gotcha G6), also for a ledger that was never written to. Entry ids may come twice and in any order;
+the last packet counts. Source of the rules: Apache BookKeeper's bookie (docs/formats/journal.md,
+docs/protocols).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from struct import Struct
+
+from google_crc32c import value
+
+from bookie.config import BookieConfig
+from bookie.ledger.types import Status
+from bookie.runtime.interfaces import Clock, Disk, Rng
+from bookie.server.interfaces import BytesLike, EntryIndex, OnStatus
+from bookie.server.journal import Journal
+from bookie.server.journal_format import Kind, Record, record_of
+from bookie.server.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
+from bookie.server.storage import LedgerStorage
+
+_HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet
+_PACKET_BYTES_MIN = 32
+_LEDGER_ID = Struct(">q")
+_MASTER_KEY_BYTES_MAX = 1024
+_LAC_PACKET_BYTES_MAX = 4096
+
+
+class Bookie:
+    """BookieService over a disk and an index; made by open()."""
+
+    def __init__(
+        self, storage: LedgerStorage, journal: Journal, clock: Clock, config: BookieConfig
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._storage = storage
+        self._journal = journal
+        self._clock = clock
+        self._config = config
+        self._is_set_read_only = False
+        self._is_closed = False
+        self._on_read_only: list[Callable[[], None]] = []
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        index: EntryIndex,
+        clock: Clock,
+        rng: Rng,
+        config: BookieConfig,
+        *,
+        journal_executor: Executor | None = None,
+        storage_executor: Executor | None = None,
+    ) -> "Bookie":
+        """Replay the journal and return a bookie that serves.
+
+        CorruptFileError when something that was fsynced is missing or damaged; OSError. The
+        index belongs to the caller, who closes it after close().
+        """
+        del rng  # nothing here is left to chance
+        storage = LedgerStorage(disk, index, config, storage_executor)
+        journal = await storage.recover(journal_executor)
+        bookie = cls(storage, journal, clock, config)
+        storage.start(bookie._tell_read_only)
+        return bookie
+
+    async def close(self) -> None:
+        """Answer what is under way, flush, and give all files back; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._storage.close()
+
+    # --- read-only -------------------------------------------------------------------------------
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._is_set_read_only or self._storage.is_out_of_space
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the journal stopped: no write is taken any more; None while it works."""
+        return self._journal.failure
+
+    def set_read_only(self, is_read_only: bool) -> None:
+        """Refuse adds from now on, or take them again; high-priority ones pass while they can."""
+        if self._is_set_read_only != is_read_only:
+            self._is_set_read_only = is_read_only
+            self._tell_read_only()
+
+    def on_read_only_change(self, callback: Callable[[], None]) -> None:
+        """Call back when is_read_only or failure may have changed."""
+        self._on_read_only.append(callback)
+
+    def _tell_read_only(self) -> None:
+        for callback in list(self._on_read_only):
+            callback()
+
+    def space(self) -> tuple[int, int]:
+        return self._storage.space()
+
+    # --- writes ----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        packet: BytesLike,
+        master_key: bytes,
+        on_done: OnStatus,
+        *,
+        is_recovery: bool = False,
+        is_deferred_sync: bool = False,
+        is_high_priority: bool = False,
+    ) -> None:
+        storage = self._storage
+        byte_count = len(packet)
+        if byte_count < _PACKET_BYTES_MIN:
+            return on_done(Status.BAD_REQUEST)
+        ledger_id, entry_id, lac = _HEADER.unpack_from(packet)
+        if ledger_id < 0 or entry_id < 0 or byte_count > self._config.frame_bytes_max:
+            return on_done(Status.BAD_REQUEST)
+        if (self._is_set_read_only and not is_high_priority) or storage.is_out_of_space:
+            return on_done(Status.READ_ONLY)
+        journal = self._journal
+        if journal.failure is not None or self._is_closed:
+            return on_done(Status.IO_ERROR)
+        state = storage.state(ledger_id)
+        if state.master_key != master_key and not self._may_bind(state, master_key):
+            return on_done(Status.UNAUTHORIZED)
+        if not is_recovery and (state.is_fenced or storage.was_fenced_and_deleted(ledger_id)):
+            return on_done(Status.FENCED)
+        if not journal.has_room(byte_count) or not storage.make_room(byte_count):
+            return on_done(Status.TOO_MANY_REQUESTS)
+        data = packet if type(packet) is bytes else bytes(packet)
+        crc = value(data)
+        storage.put(state, entry_id, data, crc)
+        if not state.is_key_queued or state.master_key != master_key:
+            self._bind(state, master_key)
+        state.requests += 1
+        journal.append(
+            Record(1, crc, data),
+            partial(self._added, state, on_done),
+            is_synced=not is_deferred_sync and self._config.is_journal_synced,
+        )
+        if lac > state.lac:
+            self._advance_lac(state, lac)
+        return None
+
+    def _added(self, state: LedgerState, on_done: OnStatus, status: Status) -> None:
+        state.requests -= 1
+        on_done(status)
+
+    def _may_bind(self, state: LedgerState, master_key: bytes) -> bool:
+        return len(master_key) <= _MASTER_KEY_BYTES_MAX and state.accepts(master_key)
+
+    def _bind(self, state: LedgerState, master_key: bytes) -> None:
+        """Take the key of the first touch; it is in the journal before what came with it."""
+        state.master_key = master_key
+        state.is_key_queued = True
+        self._storage.mark_dirty(state)
+        self._journal.append(record_of(Kind.MASTER_KEY, state.ledger_id, master_key), None)
+        if self._storage.was_fenced_and_deleted(state.ledger_id) and not state.is_fenced:
+            # A recovery add brings it back; the fence comes back with it (G17).
+            state.is_fenced = True
+            self._journal.append(record_of(Kind.FENCE, state.ledger_id, master_key), None)
+
+    def fence(self, ledger_id: int, master_key: bytes, on_done: OnStatus) -> None:
+        if ledger_id < 0:
+            return on_done(Status.BAD_REQUEST)
+        if self._journal.failure is not None or self._is_closed:
+            return on_done(Status.IO_ERROR)
+        state = self._storage.state(ledger_id)
+        if state.master_key != master_key and not self._may_bind(state, master_key):
+            return on_done(Status.UNAUTHORIZED)
+        if state.is_fence_durable and state.master_key == master_key:
+            return on_done(Status.OK)
+        # A second fencer waits for a record of its own: the first one's may fail.
+        state.master_key = master_key
+        state.is_key_queued = True
+        state.is_fenced = True
+        self._storage.mark_dirty(state)
+        state.requests += 1
+        self._journal.append(
+            record_of(Kind.FENCE, ledger_id, master_key), partial(self._fenced, state, on_done)
+        )
+        self._wake(state.take_watches(1 << 63))
+        return None
+
+    def _fenced(self, state: LedgerState, on_done: OnStatus, status: Status) -> None:
+        state.requests -= 1
+        if status is Status.OK:
+            state.is_fence_durable = True
+        on_done(status)
+
+    def write_lac(
+        self, ledger_id: int, master_key: bytes, packet: BytesLike, on_done: OnStatus
+    ) -> None:
+        if ledger_id < 0 or not LAC_PACKET_BYTES_MIN <= len(packet) <= _LAC_PACKET_BYTES_MAX:
+            return on_done(Status.BAD_REQUEST)
+        if self.is_read_only:
+            return on_done(Status.READ_ONLY)
+        journal = self._journal
+        if journal.failure is not None or self._is_closed:
+            return on_done(Status.IO_ERROR)
+        state = self._storage.state(ledger_id)
+        if not state.exists and self._storage.was_fenced_and_deleted(ledger_id):
+            return on_done(Status.NO_LEDGER)
+        if state.master_key != master_key and not self._may_bind(state, master_key):
+            return on_done(Status.UNAUTHORIZED)
+        if not journal.has_room(len(packet)):
+            return on_done(Status.TOO_MANY_REQUESTS)
+        if not state.is_key_queued or state.master_key != master_key:
+            self._bind(state, master_key)
+        data = bytes(packet)
+        before = state.lac
+        state.set_explicit_lac(data)
+        self._storage.mark_dirty(state)
+        state.requests += 1
+        journal.append(
+            record_of(Kind.EXPLICIT_LAC, ledger_id, data),
+            partial(self._added, state, on_done),
+            is_synced=self._config.is_journal_synced,
+        )
+        if state.lac > before:
+            self._wake(state.take_watches(state.lac))
+        return None
+
+    def force(self, ledger_id: int, on_done: OnStatus) -> None:
+        del ledger_id  # an unknown one is no error, and the journal is one for all
+        if self._is_closed:
+            return on_done(Status.IO_ERROR)
+        return self._journal.append(None, on_done)
+
+    # --- reads -----------------------------------------------------------------------------------
+
+    def read(
+        self, ledger_id: int, entry_id: int, on_done: Callable[[Status, BytesLike], None]
+    ) -> None:
+        if ledger_id < 0 or entry_id < -1:
+            return on_done(Status.BAD_REQUEST, b"")
+        return self._storage.read(ledger_id, entry_id, on_done)
+
+    def read_lac(
+        self, ledger_id: int, on_done: Callable[[Status, BytesLike, BytesLike], None]
+    ) -> None:
+        state = self._storage.known_state(ledger_id)
+        explicit = b"" if state is None else state.explicit_lac
+
+        def on_read(status: Status, packet: BytesLike) -> None:
+            if status is Status.OK:
+                on_done(Status.OK, explicit, packet)
+            elif status in (Status.NO_ENTRY, Status.NO_LEDGER):
+                on_done(Status.OK if explicit else Status.NO_ENTRY, explicit, b"")
+            else:
+                on_done(status, explicit, b"")
+
+        self._storage.read(ledger_id, -1, on_read)
+
+    def list_entries(
+        self, ledger_id: int, on_done: Callable[[Status, Sequence[int]], None]
+    ) -> None:
+        self._storage.list_entries(ledger_id, on_done)
+
+    # --- last add confirmed ----------------------------------------------------------------------
+
+    def last_add_confirmed(self, ledger_id: int) -> int | None:
+        state = self._storage.known_state(ledger_id)
+        return None if state is None else state.lac
+
+    def watch_lac(self, ledger_id: int, previous_lac: int, callback: Callable[[], None]) -> object:
+        watch = LacWatch(ledger_id, previous_lac, callback)
+        state = self._storage.known_state(ledger_id)
+        if state is None or state.lac > previous_lac or state.is_fenced:
+            callback()
+            return watch
+        if state.watches is None:
+            state.watches = []
+        state.watches.append(watch)
+        return watch
+
+    def forget_watch(self, token: object) -> None:
+        if isinstance(token, LacWatch):
+            state = self._storage.state_in_memory(token.ledger_id)
+            if state is not None and state.watches and token in state.watches:
+                state.watches.remove(token)
+
+    def _advance_lac(self, state: LedgerState, lac: int) -> None:
+        state.lac = lac
+        self._storage.mark_dirty(state)
+        if state.watches:
+            self._wake(state.take_watches(lac))
+
+    def _wake(self, watches: Sequence[LacWatch]) -> None:
+        for watch in watches:
+            self._loop.call_soon(watch.callback)
+
+    # --- upkeep ----------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Flush what is in the write cache and move the journal's mark."""
+        await self._storage.checkpoint()

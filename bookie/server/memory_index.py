@@ -1,0 +1,102 @@
+"""MemoryIndex: an EntryIndex in memory that a crash takes back to what was sync()ed.
+
+crash() is harsher than LMDB without its last meta page: of the writes since sync() it keeps the
+first few, each one whole. For the simulator, tests, and bookies that keep nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bookie.runtime.drivers import new_mutex
+from bookie.server.interfaces import LedgerRecord
+
+_Write = tuple[
+    tuple[tuple[int, int, int], ...], tuple[tuple[int, LedgerRecord], ...], int | None
+]  # locations, ledgers, ledger to delete
+
+
+class MemoryIndex:
+    """EntryIndex over dictionaries."""
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._locations: dict[int, dict[int, int]] = {}
+        self._last: dict[int, int] = {}
+        self._ledgers: dict[int, LedgerRecord] = {}
+        self._durable: list[_Write] = []  # what makes the durable content, from nothing
+        self._unsynced: list[_Write] = []
+
+    def get(self, ledger_id: int, entry_id: int) -> int | None:
+        with self._mutex:
+            entries = self._locations.get(ledger_id)
+            return None if entries is None else entries.get(entry_id)
+
+    def last_entry_id(self, ledger_id: int) -> int | None:
+        with self._mutex:
+            return self._last.get(ledger_id)
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        with self._mutex:
+            return iter(sorted(self._locations.get(ledger_id, ())))
+
+    def put(
+        self,
+        locations: Sequence[tuple[int, int, int]],
+        ledgers: Sequence[tuple[int, LedgerRecord]] = (),
+    ) -> None:
+        self._write((tuple(locations), tuple(ledgers), None))
+
+    def ledger(self, ledger_id: int) -> LedgerRecord | None:
+        with self._mutex:
+            return self._ledgers.get(ledger_id)
+
+    def ledger_ids(self) -> Iterator[int]:
+        with self._mutex:
+            return iter(sorted(self._ledgers))
+
+    def delete_ledger(self, ledger_id: int) -> None:
+        self._write(((), (), ledger_id))
+
+    def sync(self) -> None:
+        with self._mutex:
+            self._durable += self._unsynced
+            self._unsynced.clear()
+            if len(self._durable) > 2 * len(self._ledgers) + 64:
+                self._durable = [self._content()]
+
+    def close(self) -> None:
+        """Forget nothing: the next open in this process goes on with it."""
+
+    def crash(self, choose: Callable[[int], int]) -> "MemoryIndex":
+        """Return what the next process finds; choose(n) draws how many of n late writes stay."""
+        with self._mutex:
+            kept = choose(len(self._unsynced))
+            fresh = MemoryIndex()
+            for write in [*self._durable, *self._unsynced[:kept]]:
+                fresh._apply(write)
+            fresh._durable = [fresh._content()]
+            return fresh
+
+    def _content(self) -> _Write:
+        locations = tuple(
+            (ledger_id, entry_id, location)
+            for ledger_id, entries in self._locations.items()
+            for entry_id, location in entries.items()
+        )
+        return locations, tuple(self._ledgers.items()), None
+
+    def _write(self, write: _Write) -> None:
+        with self._mutex:
+            self._apply(write)
+            self._unsynced.append(write)
+
+    def _apply(self, write: _Write) -> None:
+        locations, ledgers, deleted = write
+        for ledger_id, entry_id, location in locations:
+            self._locations.setdefault(ledger_id, {})[entry_id] = location
+            self._last[ledger_id] = max(entry_id, self._last.get(ledger_id, entry_id))
+        for ledger_id, record in ledgers:
+            self._ledgers[ledger_id] = record
+        if deleted is not None:
+            self._locations.pop(deleted, None)
+            self._last.pop(deleted, None)
+            self._ledgers.pop(deleted, None)
