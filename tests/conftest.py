@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ hypothesis.settings.load_profile("herdpy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs us in the background has SIGINT ignored, and with it what tests send.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # CI judges a commit, by the same histories every time; elsewhere every run draws new ones.
     drawn = 1 if "CI" in os.environ else random.SystemRandom().randrange(2**32)
     # Set in the controller before it starts workers, which inherit it.
