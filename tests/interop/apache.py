@@ -1,0 +1,405 @@
+"""Apache BookKeeper as the other side: fetched by Maven, compiled against, started, driven.
+
+Maven puts the jars into build/interop/<version>; nothing fetched is committed. Where Maven, its
+repository or a JDK is not to be had, `require` skips and says which.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from kazoo.client import KazooClient
+
+from bookie.admin.child_process import ChildProcess
+from bookie.admin.zookeeper_process import HOST, find_java, free_port
+from bookie.errors import BookieStartError
+
+ROOT = Path(__file__).parent.parent.parent
+BUILD = ROOT / "build" / "interop"
+SOURCES = Path(__file__).parent / "java"
+# The newest first: the first that the repository has is taken.
+VERSIONS = {
+    "current": ("4.17.5", "4.17.4", "4.17.3", "4.17.2"),
+    "old": ("4.14.8", "4.14.7", "4.14.6"),
+}
+SMALL_JVM = (
+    "-Xmx192m",
+    "-XX:MaxDirectMemorySize=192m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+)
+BENCH_JVM = ("-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+_OPENED = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
+_LOG4J2 = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+_LOG4J1 = """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %-5p %c{1}: %m%n
+"""
+# What the shell prints, it logs.
+_SHELL_LOG4J2 = _LOG4J2.replace("level = warn", "level = info").replace("SYSTEM_ERR", "SYSTEM_OUT")
+_SHELL_LOG4J1 = _LOG4J1.replace("WARN", "INFO").replace("System.err", "System.out")
+
+
+class CannotFetchError(Exception):
+    """Says what this machine lacks."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One version of Apache BookKeeper, ready to run, with our programs compiled against it."""
+
+    version: str
+    classpath: str
+
+    def command(
+        self, main: str, *arguments: str, jvm: tuple[str, ...] = SMALL_JVM, is_shell: bool = False
+    ) -> list[str]:
+        kind = "shell" if is_shell else "quiet"
+        opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
+        return [
+            str(find_java()),
+            *jvm,
+            *opens,
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            f"-Dlog4j2.configurationFile={BUILD / f'{kind}.log4j2.properties'}",
+            f"-Dlog4j.configuration=file:{BUILD / f'{kind}.log4j1.properties'}",
+            "-cp",
+            self.classpath,
+            main,
+            *arguments,
+        ]
+
+
+def require(kind: str) -> Release:
+    """Return the "current" or the "old" release, or skip the test with the reason."""
+    found = _release_or_reason(kind)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@cache
+def _release_or_reason(kind: str) -> Release | str:
+    try:
+        return release(kind)
+    except CannotFetchError as error:
+        return str(error)
+
+
+def release(kind: str) -> Release:
+    """Fetch and compile, once for each checkout; CannotFetchError."""
+    try:
+        find_java()
+    except BookieStartError as error:
+        raise CannotFetchError(str(error)) from error
+    for tool, package in (("mvn", "maven"), ("javac", "default-jdk-headless")):
+        if shutil.which(tool) is None:
+            raise CannotFetchError(
+                f"Apache BookKeeper is fetched and used by {tool}, which is not on PATH: "
+                f"install it (Debian: apt-get install {package})"
+            )
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for name, text in (
+        ("quiet.log4j2", _LOG4J2),
+        ("quiet.log4j1", _LOG4J1),
+        ("shell.log4j2", _SHELL_LOG4J2),
+        ("shell.log4j1", _SHELL_LOG4J1),
+    ):
+        (BUILD / f"{name}.properties").write_text(text)
+    said: list[str] = []
+    # What is there already is taken without asking the repository for a newer one.
+    ready = [version for version in VERSIONS[kind] if (BUILD / version / "complete").exists()]
+    for version in ready or VERSIONS[kind]:
+        reason = _fetch(version)
+        if reason is None:
+            return _compiled(version)
+        said.append(f"{version}: {reason}")
+    raise CannotFetchError(
+        "Apache BookKeeper cannot be fetched with Maven on this machine: " + "; ".join(said)
+    )
+
+
+def _fetch(version: str) -> str | None:
+    """Return why the jars are not in build/interop/<version>, or None."""
+    folder = BUILD / version
+    if (folder / "complete").exists():
+        return None
+    run = subprocess.run(
+        [
+            "mvn", "-q", "-B", "-f", str(Path(__file__).parent / "pom.xml"),
+            f"-Dbookkeeper.version={version}",
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder / 'jars'}",
+        ],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if run.returncode:
+        lines = [line for line in run.stdout.splitlines() if line.startswith("[ERROR]")]
+        return (lines or ["mvn failed"])[0].removeprefix("[ERROR] ")[:200]
+    (folder / "complete").touch()
+    return None
+
+
+def _compiled(version: str) -> Release:
+    jars, classes = BUILD / version / "jars", BUILD / version / "classes"
+    sources = sorted(SOURCES.glob("*.java"))
+    newest = max(path.stat().st_mtime for path in sources)
+    stamp = classes / "stamp"
+    if not stamp.exists() or stamp.stat().st_mtime < newest:
+        classes.mkdir(exist_ok=True)
+        subprocess.run(
+            ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)],
+            check=True,
+        )
+        stamp.touch()
+    return Release(version, f"{classes}{os.pathsep}{jars}/*")
+
+
+class Program:
+    """One of our Java programs under way: its lines of JSON as they come."""
+
+    def __init__(
+        self, release: Release, main: str, *, jvm: tuple[str, ...] = SMALL_JVM, **arguments: object
+    ) -> None:
+        texts = [f"{name}={value}" for name, value in arguments.items()]
+        self._start(release.command(main, *texts, jvm=jvm))
+
+    def _start(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.lines: list[dict[str, Any]] = []
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read_lines), threading.Thread(target=self._read_errors)
+        ]  # fmt: skip
+        for thread in self._readers:
+            thread.start()
+
+    def _read_lines(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._queue.put(line)
+        self._queue.put(None)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.errors.append(line.decode(errors="replace").rstrip())
+            del self.errors[:-200]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def next(self, timeout_s: float = 60) -> dict[str, Any] | None:
+        """Return the next line; None at the end of the output."""
+        try:
+            line = self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(self._complaint(f"silent for {timeout_s} s")) from None
+        if line is None:
+            return None
+        found = json.loads(line)
+        self.lines.append(found)
+        return found
+
+    def until(self, name: str, timeout_s: float = 60, value: object = None) -> Any:
+        """Return the value of the next line that has `name` (with `value`, unless None)."""
+        while (line := self.next(timeout_s)) is not None:
+            if name in line and (value is None or line[name] == value):
+                return line[name]
+        raise AssertionError(self._complaint(f"ended without {name!r}"))
+
+    def tell(self, line: str = "") -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def finish(self, timeout_s: float = 120) -> list[dict[str, Any]]:
+        """Read to the end; return all lines."""
+        while self.next(timeout_s) is not None:
+            pass
+        self.close()
+        return self.lines
+
+    def _complaint(self, what: str) -> str:
+        return "\n".join([f"{what}; so far: {self.lines[-5:]}", *self.errors[-60:]])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for thread in self._readers:
+            thread.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ApacheBookie:
+    """One of Apache's bookies in a directory of its own."""
+
+    def __init__(
+        self,
+        release: Release,
+        zookeeper_hosts: str,
+        directory: Path,
+        *,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        root: str = "/ledgers",
+    ) -> None:
+        self._release = release
+        self._jvm = jvm
+        self.port = free_port()
+        self.bookie_id = f"{HOST}:{self.port}"
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self.conf = directory / "bk_server.conf"
+        self.conf.write_text(server_conf(zookeeper_hosts, directory, self.port, root))
+        self._child: ChildProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start it; wait for its registration, which is the caller's to see."""
+        self._child = ChildProcess(
+            self._release.command(
+                "org.apache.bookkeeper.server.Main", "--conf", str(self.conf), jvm=self._jvm
+            ),
+            self._directory / "bookie.log",
+        )
+
+    def check_alive(self) -> None:
+        assert self._child is not None
+        assert self._child.exit_code() is None, self._child.log_tail()
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.stop(20)
+
+
+def server_conf(zookeeper_hosts: str, directory: Path, port: int, root: str = "/ledgers") -> str:
+    return (
+        f"metadataServiceUri=zk+hierarchical://{zookeeper_hosts}{root}\n"
+        f"bookiePort={port}\n"
+        f"journalDirectories={directory / 'journal'}\n"
+        f"ledgerDirectories={directory / 'ledgers'}\n"
+        "allowLoopback=true\n"
+        f"advertisedAddress={HOST}\n"
+        "ledgerStorageClass=org.apache.bookkeeper.bookie.InterleavedLedgerStorage\n"
+        "statsProviderClass=org.apache.bookkeeper.stats.NullStatsProvider\n"
+        "enableStatistics=false\n"
+        "httpServerEnabled=false\n"
+        "diskUsageThreshold=0.99\n"
+        "diskUsageWarnThreshold=0.98\n"
+        "journalPreAllocSizeMB=16\n"
+        "digestType=CRC32C\n"
+    )
+
+
+def shell(release: Release, conf: Path, *arguments: str, timeout_s: float = 120) -> str:
+    """Run Apache's BookieShell; return what it printed. AssertionError when it fails."""
+    run = subprocess.run(
+        release.command(
+            "org.apache.bookkeeper.bookie.BookieShell",
+            "-conf",
+            str(conf),
+            *arguments,
+            is_shell=True,
+        ),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    printed = run.stdout + run.stderr
+    assert run.returncode == 0, f"{' '.join(arguments)}: exit {run.returncode}\n{printed[-6000:]}"
+    return printed
+
+
+def wait_for_bookies(zookeeper_hosts: str, count: int, root: str = "/ledgers") -> list[str]:
+    """Return the writable bookies once there are `count` of them, whoever made them."""
+    client = KazooClient(zookeeper_hosts)
+    client.start(20)
+    enough = threading.Event()
+    found: list[str] = []
+
+    @client.ChildrenWatch(f"{root}/available")
+    def _(names: list[str]) -> None:
+        found[:] = sorted(name for name in names if name != "readonly")
+        if len(found) >= count:
+            enough.set()
+
+    try:
+        assert enough.wait(60), f"{count} bookies should have registered, there are {found}"
+        return list(found)
+    finally:
+        client.stop()
+        client.close()
+
+
+def run_program(release: Release, main: str, **arguments: object) -> list[dict[str, Any]]:
+    """Run one of our Java programs to its end; return its lines."""
+    with Program(release, main, **arguments) as program:
+        return program.finish()
+
+
+@contextlib.contextmanager
+def apache_bookies(
+    release: Release, zookeeper_hosts: str, directory: Path, count: int, **settings: Any
+) -> Iterator[list[ApacheBookie]]:
+    """Start `count` bookies; the caller waits for their registration."""
+    bookies: list[ApacheBookie] = []
+    try:
+        for number in range(count):
+            bookie = ApacheBookie(
+                release, zookeeper_hosts, directory / f"apache-{number}", **settings
+            )
+            bookies.append(bookie)
+            bookie.start()
+        yield bookies
+    finally:
+        for bookie in bookies:
+            bookie.kill()
