@@ -1,0 +1,193 @@
+"""BookieDirectory: which bookies are registered, writable or read-only, and where they listen.
+
+Follows `available` and `available/readonly` by standing watches. While the store cannot be asked
+the last answer stands; an address stays known after its bookie has gone, because a bookie whose
+session was lost still serves. Lists may be some time behind the truth: who connects finds out.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from bookie.errors import (
+    BookieError,
+    ClientClosedError,
+    CorruptFileError,
+    MetadataStoreError,
+    NoNodeError,
+)
+from bookie.ledger.types import BookieId
+from bookie.metadata.interfaces import VersionedStore, Watch
+from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
+from bookie.metadata.paths import join
+from bookie.metadata.patience import ask
+from bookie.metadata.service_info import ServiceInfo
+from bookie.metadata.watches import call_safely
+
+DEFAULT_LOCATION = "/default-rack"
+_PATIENCE_S = 30.0
+
+
+class _ChangeWatch:
+    def __init__(self, callbacks: "dict[_ChangeWatch, Callable[[], None]]") -> None:
+        self._callbacks = callbacks
+
+    def close(self) -> None:
+        self._callbacks.pop(self, None)
+
+
+class BookieDirectory:
+    """See the module. Used from its loop's thread only; start() before use, close() at the end."""
+
+    def __init__(
+        self,
+        store: VersionedStore,
+        root: str,
+        locations: Mapping[BookieId, str] | None = None,
+    ) -> None:
+        """`locations` are network locations ("/region/rack") for rack-aware placement."""
+        self._store = store
+        self._writable_path = join(root, AVAILABLE)
+        self._read_only_path = join(self._writable_path, READ_ONLY)
+        self._cookies_path = join(root, COOKIES)
+        self._locations = dict(locations or {})
+        self._infos: dict[BookieId, ServiceInfo] = {}
+        self._writable: tuple[BookieId, ...] = ()
+        self._read_only: tuple[BookieId, ...] = ()
+        self._callbacks: dict[_ChangeWatch, Callable[[], None]] = {}
+        self._watches: list[Watch] = []
+        self._refresh_task: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self._is_closed = False
+        self._reading = asyncio.Lock()
+        """One reading at a time: an older answer never replaces a newer one."""
+
+    @property
+    def writable(self) -> tuple[BookieId, ...]:
+        """Bookies that take new ledgers, sorted."""
+        return self._writable
+
+    @property
+    def read_only(self) -> tuple[BookieId, ...]:
+        """Bookies that only answer reads, sorted."""
+        return self._read_only
+
+    def address_of(self, bookie_id: BookieId) -> tuple[str, int] | None:
+        """Return the last known (host, port); None: never seen, or it published no address."""
+        info = self._infos.get(bookie_id)
+        return None if info is None else info.address
+
+    def info_of(self, bookie_id: BookieId) -> ServiceInfo | None:
+        return self._infos.get(bookie_id)
+
+    def location_of(self, bookie_id: BookieId) -> str:
+        """Return the bookie's network location."""
+        return self._locations.get(bookie_id, DEFAULT_LOCATION)
+
+    async def start(self) -> None:
+        """Read the lists; MetadataStoreError when the store does not answer for half a minute."""
+        if self._watches or self._is_closed:
+            raise ClientClosedError("a bookie directory starts once")
+        # Watches first: what changes after the reading is heard of.
+        self._watches = [
+            self._store.watch_children(self._writable_path, self._on_change),
+            self._store.watch_children(self._read_only_path, self._on_change),
+        ]
+        await self._read_lists()
+
+    async def refresh(self) -> None:
+        """Read the lists again, everything that was answered before seen."""
+        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        await self._read_lists()
+
+    async def all_known(self) -> tuple[BookieId, ...]:
+        """Return every bookie that ever registered here and was not removed: those with cookies."""
+        try:
+            names = await ask(
+                self._store, _PATIENCE_S, lambda: self._store.children(self._cookies_path)
+            )
+        except NoNodeError:
+            names = []
+        return tuple(BookieId(name) for name in names)
+
+    def on_change(self, callback: Callable[[], None]) -> Watch:
+        """Call back after each change of a list or an address; the caller reads the properties."""
+        watch = _ChangeWatch(self._callbacks)
+        self._callbacks[watch] = callback
+        return watch
+
+    async def close(self) -> None:
+        """Stop following; no callback comes any more. Idempotent."""
+        self._is_closed = True
+        self._callbacks.clear()
+        for watch in self._watches:
+            watch.close()
+        task, self._refresh_task = self._refresh_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _on_change(self) -> None:
+        self._is_stale = True
+        if self._refresh_task is None and not self._is_closed:
+            self._refresh_task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self._is_stale:
+                self._is_stale = False
+                await self._read_lists()
+        except MetadataStoreError:
+            pass  # the watches call again when the store is back
+        except ClientClosedError:
+            pass  # the store was closed first
+        except BookieError as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "the list of bookies could not be read", "exception": error}
+            )
+        finally:
+            self._refresh_task = None
+            if self._is_stale:
+                self._on_change()
+
+    async def _read_lists(self) -> None:
+        async with self._reading:
+            await self._read_both()
+
+    async def _read_both(self) -> None:
+        # A bookie that changes its mode is in both lists for a moment. The one that is read first
+        # may miss it, the other then has it.
+        writable_infos = await self._read_list(self._writable_path)
+        read_only_infos = await self._read_list(self._read_only_path)
+        before = self._writable, self._read_only, dict(self._infos)
+        self._infos |= writable_infos | read_only_infos
+        self._read_only = tuple(sorted(read_only_infos))
+        self._writable = tuple(sorted(b for b in writable_infos if b not in read_only_infos))
+        if before != (self._writable, self._read_only, self._infos) and not self._is_closed:
+            for watch, callback in list(self._callbacks.items()):
+                if watch in self._callbacks:
+                    call_safely(callback)
+
+    async def _read_list(self, path: str) -> dict[BookieId, ServiceInfo]:
+        try:
+            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(path))
+        except NoNodeError:
+            return {}
+        found: dict[BookieId, ServiceInfo] = {}
+        for name in names:
+            if name == READ_ONLY:
+                continue
+            info = await self._read_info(join(path, name), BookieId(name))
+            if info is not None:
+                found[BookieId(name)] = info
+        return found
+
+    async def _read_info(self, path: str, bookie_id: BookieId) -> ServiceInfo | None:
+        try:
+            data, _ = await ask(self._store, _PATIENCE_S, lambda: self._store.read(path))
+        except NoNodeError:
+            return None  # deregistered since the list was read
+        try:
+            return ServiceInfo.from_bytes(data, bookie_id)
+        except CorruptFileError:
+            # It is registered, and nobody can connect to it: as with Apache's client.
+            return ServiceInfo(())

@@ -1,0 +1,123 @@
+"""What a bookie publishes of itself: BookieServiceInfo, the content of its registration.
+
+protobuf, binary (formats.proto; docs/formats/zookeeper.md has the bytes). Empty content is that of
+old bookies: then host and port are those that the bookie's id spells. Content without an endpoint
+of protocol "bookie-rpc" names no address at all. Source: Apache BookKeeper's BP-41.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from bookie.errors import CorruptFileError, IncorrectParameterError
+from bookie.ledger.types import BookieId
+from bookie.metadata.formats_pb2 import BookieServiceInfoFormat
+
+BOOKIE_ENDPOINT_ID = "bookie"
+BOOKIE_PROTOCOL = "bookie-rpc"
+HTTP_ENDPOINT_ID = "httpserver"
+HTTP_PROTOCOL = "http"
+# Apache's pattern: ":-_" is a range of characters, from ":" to "_".
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
+_FORBIDDEN_ID = "readonly"
+
+
+class Address(NamedTuple):
+    """Where to connect to."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One thing that listens."""
+
+    id: str
+    host: str
+    port: int
+    protocol: str
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """All endpoints of a bookie, and free text beside them."""
+
+    endpoints: tuple[Endpoint, ...]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of_bookie(address: Address, http: Address | None = None) -> "ServiceInfo":
+        """Return what our bookies publish."""
+        endpoints = [Endpoint(BOOKIE_ENDPOINT_ID, address.host, address.port, BOOKIE_PROTOCOL)]
+        if http is not None:
+            endpoints.append(Endpoint(HTTP_ENDPOINT_ID, http.host, http.port, HTTP_PROTOCOL))
+        return ServiceInfo(tuple(endpoints))
+
+    @property
+    def address(self) -> Address | None:
+        """Where ledgers are served; None: nowhere that a client can find."""
+        for endpoint in self.endpoints:
+            if endpoint.protocol == BOOKIE_PROTOCOL:
+                return Address(endpoint.host, endpoint.port)
+        return None
+
+    def to_bytes(self) -> bytes:
+        message = BookieServiceInfoFormat()
+        for endpoint in self.endpoints:
+            message.endpoints.add(
+                id=endpoint.id,
+                host=endpoint.host,
+                port=endpoint.port,
+                protocol=endpoint.protocol,
+                auth=endpoint.auth,
+                extensions=endpoint.extensions,
+            )
+        message.properties.update(self.properties)
+        return message.SerializeToString(deterministic=True)
+
+    @staticmethod
+    def from_bytes(data: bytes, bookie_id: BookieId) -> "ServiceInfo":
+        """Read what a bookie published; CorruptFileError when it is no service info.
+
+        Empty data: what the id says, if it is host:port; else no endpoint.
+        """
+        if not data:
+            address = address_in(bookie_id)
+            return ServiceInfo(()) if address is None else ServiceInfo.of_bookie(address)
+        message = BookieServiceInfoFormat()
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise CorruptFileError(
+                f"bookie {bookie_id}: expected its service info, found {len(data)} bytes that are "
+                f"none ({error})"
+            ) from error
+        endpoints = tuple(
+            Endpoint(e.id, e.host, e.port, e.protocol, tuple(e.auth), tuple(e.extensions))
+            for e in message.endpoints
+        )
+        return ServiceInfo(endpoints, dict(message.properties))
+
+
+def address_in(bookie_id: BookieId) -> Address | None:
+    """Return the host and port that an id spells ("host:port"), or None if it does not."""
+    host, colon, port_text = bookie_id.rpartition(":")
+    if not (colon and host and port_text.isascii() and port_text.isdigit()):
+        return None
+    port = int(port_text)
+    return Address(host, port) if 0 < port <= 65535 else None
+
+
+def check_bookie_id(text: str) -> BookieId:
+    """Return text as an id, or raise IncorrectParameterError: see docs/formats/zookeeper.md."""
+    if not _BOOKIE_ID.fullmatch(text) or text.lower() == _FORBIDDEN_ID:
+        raise IncorrectParameterError(
+            f"bookie id: expected letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - but not "
+            f"{_FORBIDDEN_ID!r}, found {text!r}"
+        )
+    return BookieId(text)
