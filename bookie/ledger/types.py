@@ -4,14 +4,30 @@ Metadata is immutable; a change makes a new value and is written by compare-and-
 rules: Apache BookKeeper's LedgerMetadata (docs/formats/ledger_metadata.md).
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import NewType
+
+from bookie.errors import IncorrectParameterError
 
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
 BookieId = NewType("BookieId", str)
 """What a bookie is called in metadata: "host:port" by default."""
+
+# BookKeeper's own rule; its range ":-_" holds ; < = > ? @, the capitals and [ \\ ] ^ too.
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+", re.ASCII)
+
+
+def parse_bookie_id(text: str) -> BookieId:
+    """Take text for a bookie id; IncorrectParameterError when BookKeeper would refuse it."""
+    if not _BOOKIE_ID.fullmatch(text) or text.lower() == "readonly":
+        raise IncorrectParameterError(
+            f"bookie id {text!r}: expected letters, digits and . - : _ and not 'readonly'"
+        )
+    return BookieId(text)
+
 
 INVALID_ENTRY_ID = EntryId(-1)
 """Before the first entry; the LAC of an empty ledger."""
@@ -84,8 +100,14 @@ class LedgerMetadata:
     format_version: int = 3
     """Of the bytes it was read from; kept when it is written again."""
     ctime_ms: int | None = None
+    """When it was created, as the metadata says or, without that, the store."""
+    is_ctime_stored: bool = False
+    """The metadata says it itself, and goes on to when it is written again."""
     creator_token: int | None = None
-    """Tells our own create from another's when the answer was lost; 0 after the first update."""
+    """Tells our own create from another's when the answer was lost.
+
+    0 after the first update: the methods below see to it. Versions 1 and 2 do not store it.
+    """
     custom: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -104,10 +126,16 @@ class LedgerMetadata:
         raise ValueError(f"ledger {self.ledger_id}: no segment holds entry {entry_id}")
 
     def with_state(self, state: LedgerState) -> "LedgerMetadata":
-        return replace(self, state=state)
+        return replace(self, state=state, creator_token=0)
 
     def closed(self, last_entry_id: EntryId, length: int) -> "LedgerMetadata":
-        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
+        return replace(
+            self,
+            state=LedgerState.CLOSED,
+            last_entry_id=last_entry_id,
+            length=length,
+            creator_token=0,
+        )
 
     def with_ensemble(
         self, first_entry_id: EntryId, ensemble: tuple[BookieId, ...]
@@ -119,4 +147,5 @@ class LedgerMetadata:
                 f"ledger {self.ledger_id}: a segment at {first_entry_id} before the last, {last}"
             )
         kept = self.segments[:-1] if first_entry_id == last else self.segments
-        return replace(self, segments=(*kept, Segment(first_entry_id, ensemble)))
+        segments = (*kept, Segment(first_entry_id, ensemble))
+        return replace(self, segments=segments, creator_token=0)
