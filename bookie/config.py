@@ -35,6 +35,12 @@ class ClientConfig:
     """Entries asked for ahead of the one that recovery waits for."""
     pending_adds_max: int = 10_000
     """Adds under way on one handle; the next waits."""
+    pending_add_bytes_max: int = 256 * 1024 * 1024
+    """Payload under way on one handle; the next entry waits."""
+    bookie_retry_s: float = 5.0
+    """How long a bookie that failed is passed over while there are others, or a gap is borne."""
+    metadata_timeout_s: float = 30.0
+    """How long to ask for the outcome of a metadata write whose answer was lost."""
     frame_bytes_max: int = 5 * 1024 * 1024
     """Largest message, both ways; as on the bookies."""
     connections_per_bookie: int = 1
@@ -59,6 +65,9 @@ class ClientConfig:
         _check("read_timeout_s", self.read_timeout_s, 0.001, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.001, 3600)
         _check("speculative_read_s", self.speculative_read_s, 0, 3600)
+        _check("pending_add_bytes_max", self.pending_add_bytes_max, 1, 1 << 40)
+        _check("bookie_retry_s", self.bookie_retry_s, 0.001, 3600)
+        _check("metadata_timeout_s", self.metadata_timeout_s, 0, 3600)
         _check("pending_adds_max", self.pending_adds_max, 1, 1_000_000)
         _check("recovery_read_ahead", self.recovery_read_ahead, 1, 1000)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)

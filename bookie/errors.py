@@ -70,6 +70,15 @@ class LedgerClosedError(BookieError):
     code = -11
 
 
+class AddInterruptedError(LedgerClosedError):
+    """The ledger was closed while the entry was under way: beyond what was acknowledged.
+
+    It is in the ledger only if another client recovered it; the CLOSED metadata tells.
+    """
+
+    retry = Retry.UNKNOWN
+
+
 class WriteError(BookieError):
     """An entry could not be written to enough bookies; it may be there after a recovery."""
 

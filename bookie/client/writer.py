@@ -1,0 +1,401 @@
+"""LedgerWriter: writes one ledger; runs the machine of bookie/ledger/writer.py on asyncio.
+
+One event loop, the one it was made on; no other thread may call. Callbacks come in the order of the
+entries, never from within the call that began them. Entries are acknowledged once an ack quorum
+has them durably (with deferred sync: has them). The owner awaits close(), or calls abandon().
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from bookie.client.interfaces import BytesLike, Channels
+from bookie.config import ClientConfig
+from bookie.errors import (
+    BadVersionError,
+    BookieError,
+    MetadataVersionError,
+    Retry,
+)
+from bookie.ledger.actions import (
+    Action,
+    Actions,
+    Added,
+    Done,
+    Failed,
+    SendAdd,
+    SendForce,
+    SendLac,
+    StartTimer,
+    Timer,
+    WriteMetadata,
+    WriterOptions,
+)
+from bookie.ledger.codec import master_key
+from bookie.ledger.ensemble_change import Replacer
+from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, Status
+from bookie.ledger.writer import QUORUM_TICKS, Sealer, WriterMachine
+
+OnAdded = Callable[[int, BookieError | None], None]
+"""Called with the entry id, or -1 and the error."""
+
+FRAME_OVERHEAD_BYTES = 256
+"""What an entry's frame has beside the payload, at most: ids, digest, master key, framing."""
+METADATA_PAUSE_S = 0.1
+METADATA_PAUSE_MAX_S = 2.0
+
+
+class LedgerStore(Protocol):
+    """What is needed of a LedgerManager."""
+
+    async def read(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, int]: ...
+
+    async def write(self, metadata: LedgerMetadata, version: int) -> int:
+        """Compare-and-set; MetadataVersionError when the version is another."""
+        ...
+
+
+class Watch(Protocol):
+    """A standing interest; close() ends it."""
+
+    def close(self) -> None: ...
+
+
+class WritableBookies(Protocol):
+    """What is needed of a BookieDirectory."""
+
+    @property
+    def writable(self) -> tuple[BookieId, ...]:
+        """The registered bookies that take writes, sorted."""
+        ...
+
+    def on_change(self, callback: Callable[[], None]) -> Watch: ...
+
+
+class LedgerWriter:
+    """A handle on a ledger that this client created. See the module."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        ledgers: LedgerStore,
+        bookies: WritableBookies,
+        placement: Replacer,
+        metadata: LedgerMetadata,
+        version: int,
+        sealer: Sealer,
+        config: ClientConfig,
+        *,
+        is_deferred_sync: bool = False,
+        are_ids_given: bool = False,
+    ) -> None:
+        self._channels = channels
+        self._ledgers = ledgers
+        self._bookies = bookies
+        self._config = config
+        self._ledger_id = metadata.ledger_id
+        self._master_key = master_key(metadata.password or b"")
+        self._is_deferred_sync = is_deferred_sync
+        self._are_ids_given = are_ids_given
+        self._loop = asyncio.get_running_loop()
+        self._machine = WriterMachine(
+            metadata,
+            version,
+            sealer,
+            placement,
+            bookies.writable,
+            WriterOptions(
+                pending_adds_max=config.pending_adds_max,
+                pending_bytes_max=config.pending_add_bytes_max,
+                payload_bytes_max=config.frame_bytes_max - FRAME_OVERHEAD_BYTES,
+                ensemble_changes_max=config.ensemble_changes_max,
+                is_change_delayed=config.is_ensemble_change_delayed,
+                is_deferred_sync=is_deferred_sync,
+                are_ids_given=are_ids_given,
+                quorum_ticks_max=None if config.add_quorum_timeout_s is None else QUORUM_TICKS,
+                is_lac_explicit=config.explicit_lac_interval_s > 0,
+            ),
+        )
+        self._delays = {
+            Timer.QUORUM: (config.add_quorum_timeout_s or 0.0) / QUORUM_TICKS,
+            Timer.RETRY: config.bookie_retry_s,
+            Timer.EXPLICIT_LAC: config.explicit_lac_interval_s,
+        }
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._queue: deque[Action] = deque()
+        self._is_running = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._metadata_task: asyncio.Task[None] | None = None
+        self._watch: Watch | None = bookies.on_change(self._on_bookies)
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    @property
+    def ledger_id(self) -> LedgerId:
+        return self._ledger_id
+
+    @property
+    def lac(self) -> int:
+        """The last entry that readers may rely on; -1 before the first."""
+        return self._machine.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC."""
+        return self._machine.length
+
+    @property
+    def last_pushed(self) -> int:
+        """The greatest entry id given out so far."""
+        return self._machine.last_pushed
+
+    @property
+    def pending_count(self) -> int:
+        """Entries under way."""
+        return self._machine.pending_count
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._machine.metadata
+
+    @property
+    def missing_bookies(self) -> tuple[BookieId, ...]:
+        """Members of the ensemble that the ledger is written without, until others are found."""
+        return self._machine.missing_bookies
+
+    @property
+    def error(self) -> BookieError | None:
+        """Why nothing can be added any more; None while it can."""
+        return self._machine.error
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    async def add(self, payload: BytesLike, entry_id: int | None = None) -> int:
+        """Add one entry and return its id once it is acknowledged. Waits while too much pends.
+
+        Entries are numbered in the order of the calls. entry_id is for handles of given ids.
+        Cancelled while it waits for room, it has had no effect; afterwards the entry may be there.
+        Errors: LedgerFencedError, LedgerClosedError, WriteError; each says what may be repeated.
+        """
+        if self._waiting or self._machine.is_full:
+            await self._room()
+        done: asyncio.Future[int] = self._loop.create_future()
+        self._run(self._machine.add(payload, partial(_settle, done), entry_id))
+        return await done
+
+    def add_nowait(self, payload: BytesLike, on_done: OnAdded, entry_id: int | None = None) -> None:
+        """Begin one entry; on_done is called once. The payload is copied before the return.
+
+        Raises TooManyRequestsError (SAFE) when too much is under way, and what ended the handle.
+        """
+        self._run(self._machine.add(payload, on_done, entry_id))
+
+    async def _room(self) -> None:
+        """Wait, in the order of the calls, until the window has room."""
+        room: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(room)
+        try:
+            await room
+        except asyncio.CancelledError:
+            if not room.cancelled():
+                self._admit()  # it was our turn: the next one's now
+            raise
+
+    def _admit(self) -> None:
+        """Let one waiter go on; each lets the next one go on when there is room left."""
+        while self._waiting and (self._machine.error is not None or not self._machine.is_full):
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+                return
+
+    # --- the rest of a handle's life --------------------------------------------------------------
+
+    async def force(self) -> None:
+        """Make durable on the whole ensemble what was acknowledged before; moves a deferred LAC.
+
+        WriteError (UNKNOWN) when one of its bookies did not say so.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._run(self._machine.force(done))
+        await done
+
+    async def write_lac(self) -> None:
+        """Tell the bookies the LAC now instead of with the next entry."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._run(self._machine.write_lac(done))
+        await done
+
+    async def close(self) -> None:
+        """Close the ledger at the LAC; adds under way fail. Idempotent; may be tried again.
+
+        MetadataVersionError: another client closed it elsewhere. LedgerFencedError: another client
+        recovers it; open it with recovery to learn where it ends. The handle is over either way.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._run(self._machine.close(done))
+        self._let_go()
+        await done
+        task = self._metadata_task
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def abandon(self) -> None:
+        """End the handle and leave the ledger open, for another client to recover. Idempotent.
+
+        Adds under way fail with ClientClosedError (UNKNOWN).
+        """
+        self._run(self._machine.abandon())
+        self._let_go()
+        task = self._metadata_task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _let_go(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        while self._waiting:
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+
+    # --- actions ----------------------------------------------------------------------------------
+
+    def _run(self, actions: Actions) -> None:
+        """Carry actions out in order; those of calls from within callbacks come after them."""
+        if not actions:
+            return
+        if self._is_running:
+            self._queue.extend(actions)
+            return
+        self._is_running = True
+        try:
+            for action in actions:
+                self._do(action)
+            while self._queue:
+                self._do(self._queue.popleft())
+        finally:
+            self._is_running = False
+        if self._waiting:
+            self._admit()
+
+    def _do(self, action: Action) -> None:
+        if type(action) is SendAdd:
+            self._channels.add(
+                action.bookies,
+                self._ledger_id,
+                action.entry_id,
+                self._master_key,
+                action.packet,
+                partial(self._on_add_reply, action.entry_id),
+                is_deferred_sync=self._is_deferred_sync,
+            )
+        elif type(action) is Added:
+            self._tell(action.context, action.entry_id, None)
+        elif type(action) is Failed:
+            if isinstance(action.context, asyncio.Future):
+                if not action.context.done():
+                    action.context.set_exception(_copy(action.error))
+            else:
+                self._tell(action.context, -1, action.error)
+        elif type(action) is Done:
+            if not action.context.done():
+                action.context.set_result(None)
+        elif type(action) is WriteMetadata:
+            self._metadata_task = self._loop.create_task(
+                self._write_metadata(action.metadata, action.version)
+            )
+        elif type(action) is StartTimer:
+            self._start_timer(action.timer)
+        elif type(action) is SendForce:
+            for bookie in action.bookies:
+                on_done = partial(self._on_force_reply, action.request, bookie)
+                self._channels.force(bookie, self._ledger_id, on_done)
+        elif type(action) is SendLac:
+            for bookie in action.bookies:
+                self._channels.write_lac(
+                    bookie,
+                    self._ledger_id,
+                    self._master_key,
+                    action.lac,
+                    action.packet,
+                    partial(self._on_lac_reply, action.request, bookie),
+                )
+
+    def _tell(self, on_done: OnAdded, entry_id: int, error: BookieError | None) -> None:
+        try:
+            on_done(entry_id, error)
+        except Exception as raised:  # noqa: BLE001 - a caller's callback must not stop the others
+            self._loop.call_exception_handler(
+                {"message": "a callback of LedgerWriter.add_nowait raised", "exception": raised}
+            )
+
+    def _on_add_reply(self, entry_id: int, bookie: BookieId, status: Status) -> None:
+        actions = self._machine.on_add_reply(entry_id, bookie, status)
+        if actions:
+            self._run(actions)
+
+    def _on_force_reply(self, request: int, bookie: BookieId, status: Status) -> None:
+        self._run(self._machine.on_force_reply(request, bookie, status))
+
+    def _on_lac_reply(self, request: int, bookie: BookieId, status: Status) -> None:
+        self._run(self._machine.on_lac_reply(request, bookie, status))
+
+    def _on_bookies(self) -> None:
+        self._run(self._machine.on_bookies(self._bookies.writable))
+
+    def _start_timer(self, timer: Timer) -> None:
+        if self._watch is None:
+            return  # the handle has let go
+        self._timers[timer] = self._loop.call_later(self._delays[timer], self._on_timer, timer)
+
+    def _on_timer(self, timer: Timer) -> None:
+        self._timers.pop(timer, None)
+        self._run(self._machine.on_timer(timer))
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    async def _write_metadata(self, metadata: LedgerMetadata, version: int) -> None:
+        """Compare-and-set, or find out what is there; ask for as long as answers are lost."""
+        give_up = self._loop.time() + self._config.metadata_timeout_s
+        pause = METADATA_PAUSE_S
+        is_written = False
+        while True:
+            try:
+                if not is_written:
+                    is_written = True
+                    written = await self._ledgers.write(metadata, version)
+                    self._run(self._machine.on_metadata_written(written))
+                    return
+                found, found_version = await self._ledgers.read(self._ledger_id)
+                self._run(self._machine.on_metadata_found(found, found_version))
+                return
+            except (MetadataVersionError, BadVersionError):
+                continue
+            except BookieError as error:
+                if error.retry is Retry.NEVER or self._loop.time() >= give_up:
+                    self._run(self._machine.on_metadata_failed(error))
+                    return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, METADATA_PAUSE_MAX_S)
+
+
+def _settle(done: "asyncio.Future[int]", entry_id: int, error: BookieError | None) -> None:
+    if done.done():
+        return  # the caller went away
+    if error is None:
+        done.set_result(entry_id)
+    else:
+        done.set_exception(_copy(error))
+
+
+def _copy(error: BookieError) -> BookieError:
+    """Return an exception of its own for each waiter, so that tracebacks do not pile up."""
+    return type(error)(*error.args)

@@ -1,0 +1,125 @@
+"""Which bookies stand in for those that failed, and what must hold while they are found.
+
+Source of the rules: BookKeeper's ensemble change (docs/protocols/writer.md), and CLUSTER.md §3 for
+going on with fewer bookies. Pure decisions; the writer's machine owns the state.
+
+The metadata is written before anything is applied (G7). From the first failure until the new
+ensemble is applied no entry completes and the LAC stands still (G8), so that LAC + 1, where the new
+segment begins, is beyond every acknowledged entry: metadata never claims for a new bookie what
+only an old one holds (G9).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bookie.errors import NotEnoughBookiesError
+from bookie.ledger.types import BookieId, LedgerMetadata
+
+Ensemble = tuple[BookieId, ...]
+
+
+class Replacer(Protocol):
+    """What is needed of a Placement."""
+
+    def replace(
+        self, failed_indexes: Iterable[int], ensemble: Ensemble, writable: Sequence[BookieId]
+    ) -> Ensemble:
+        """Put other bookies of `writable`, none of `ensemble`, at these indexes.
+
+        NotEnoughBookiesError when there are too few; then nothing is replaced.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class EnsembleChange:
+    """One change under way: rounds of plan and write, until no failure is left over."""
+
+    failed: dict[int, BookieId]
+    """To be replaced by the present round: what stood at which index."""
+    arrived: dict[int, BookieId] = field(default_factory=dict[int, BookieId])
+    """Failures since the round began; the next one's."""
+    rejoining: int = 0
+    """Bits of indexes whose bookie, missing so far, is tried again in its own place."""
+    missing: int = 0
+    """Bits of indexes that no bookie was found for."""
+    wanted: LedgerMetadata | None = None
+    """What is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one look for bookies. The two masks have a bit for each index."""
+
+    ensemble: Ensemble
+    missing: int
+    rejoining: int
+
+
+def plan(
+    ensemble: Ensemble,
+    failed: int,
+    missing: int,
+    suspects: Iterable[BookieId],
+    writable: Sequence[BookieId],
+    replacer: Replacer,
+    *,
+    reachable: Sequence[int],
+    ack_quorum_size: int,
+) -> Plan | None:
+    """Replace what stands at the bits of `failed` and `missing`; None: adds cannot go on.
+
+    Bookies that failed lately (`suspects`) are passed over, but rather than give up they are
+    tried again; those at `failed` itself never. Indexes for which nobody is left stay `missing`,
+    which is borne as long as each of the write sets (`reachable`, one mask for each) keeps an ack
+    quorum. A missing bookie that is writable and no suspect any more rejoins in its own place.
+    """
+    wanting = [i for i in range(len(ensemble)) if (failed | missing) >> i & 1]
+    gone = {ensemble[i] for i in wanting}
+    doubtful = set(suspects)
+    fresh = [b for b in writable if b not in gone and b not in doubtful]
+    result, unplaced = _replace_each(ensemble, wanting, fresh, replacer)
+    rejoining = [
+        i
+        for i in unplaced
+        if missing >> i & 1 and ensemble[i] in writable and ensemble[i] not in doubtful
+    ]
+    unplaced = [i for i in unplaced if i not in rejoining]
+    if not _is_enough(unplaced, reachable, ack_quorum_size):
+        old = [b for b in writable if b not in gone and b in doubtful]
+        result, unplaced = _replace_each(result, unplaced, old, replacer)
+        if not _is_enough(unplaced, reachable, ack_quorum_size):
+            return None
+    return Plan(result, _mask(unplaced), _mask(rejoining))
+
+
+def _replace_each(
+    ensemble: Ensemble, indexes: list[int], candidates: list[BookieId], replacer: Replacer
+) -> tuple[Ensemble, list[int]]:
+    """Replace all at once if that can be done, else as many as there are candidates for."""
+    if not indexes:
+        return ensemble, []
+    try:
+        return replacer.replace(tuple(indexes), ensemble, tuple(candidates)), []
+    except NotEnoughBookiesError:
+        pass
+    unplaced: list[int] = []
+    for index in indexes:
+        try:
+            ensemble = replacer.replace((index,), ensemble, tuple(candidates))
+        except NotEnoughBookiesError:
+            unplaced.append(index)
+    return ensemble, unplaced
+
+
+def _is_enough(unplaced: list[int], reachable: Sequence[int], ack_quorum_size: int) -> bool:
+    lost = _mask(unplaced)
+    return all((mask & ~lost).bit_count() >= ack_quorum_size for mask in reachable)
+
+
+def _mask(indexes: Iterable[int]) -> int:
+    result = 0
+    for index in indexes:
+        result |= 1 << index
+    return result
