@@ -1,4 +1,8 @@
-"""Lane: functions run on the loop in the order in which they were posted, each when it is due."""
+"""Lane: functions run on the loop in the order in which they were posted, each when it is due.
+
+After each function its waiters go on before the next one runs: who awaits an answer has it before
+the event that came after it.
+"""
 
 import asyncio
 import contextvars
@@ -7,16 +11,16 @@ from collections.abc import Callable
 
 
 class Lane:
-    """One direction of an in-memory connection.
+    """One ordered queue into the loop; a function with a short delay waits for earlier ones.
 
-    A function with a short delay waits for an earlier one with a long delay. All run in one
-    context. Used from the loop's thread.
+    All functions run in one context. Used from the loop's thread.
     """
 
     def __init__(self, context: contextvars.Context) -> None:
         self._context = context
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
         self._timer: asyncio.Handle | None = None
+        self._is_running = False
 
     def post(self, delay_s: float, function: Callable[[], None]) -> None:
         """Run function after delay_s, and after everything posted before."""
@@ -25,8 +29,7 @@ class Lane:
         if self._waiting:
             due = max(due, self._waiting[-1][0])
         self._waiting.append((due, function))
-        if self._timer is None:
-            self._arm(loop)
+        self._arm(loop)
 
     def clear(self) -> None:
         """Forget what has not run."""
@@ -36,6 +39,8 @@ class Lane:
             self._timer = None
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None or self._is_running or not self._waiting:
+            return
         due = self._waiting[0][0]
         if due <= loop.time():
             self._timer = loop.call_soon(self._run_head, context=self._context)
@@ -43,15 +48,15 @@ class Lane:
             self._timer = loop.call_at(due, self._run_head, context=self._context)
 
     def _run_head(self) -> None:
-        # One at a time: what it leads to (a waiter that goes on) comes before the next.
         loop = asyncio.get_running_loop()
         self._timer = None
         due, function = self._waiting[0]
         # A timer may ring a clock tick early.
-        if due > loop.time():
-            self._arm(loop)
-            return
-        self._waiting.popleft()
-        if self._waiting:
-            self._arm(loop)
-        function()
+        if due <= loop.time():
+            self._waiting.popleft()
+            self._is_running = True
+            try:
+                function()
+            finally:
+                self._is_running = False
+        self._arm(loop)
