@@ -10,7 +10,6 @@ docs/protocols).
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from struct import Struct
 
@@ -19,6 +18,7 @@ from google_crc32c import value
 from bookie.config import BookieConfig
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Clock, Disk, Rng
+from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BytesLike, EntryIndex, OnStatus
 from bookie.server.journal import Journal
 from bookie.server.journal_format import Kind, Record, record_of

@@ -14,7 +14,6 @@ The loop side is Journal; what runs on the journal's executor, one job at a time
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from errno import EDQUOT, ENOSPC
 from functools import partial
 from struct import Struct
@@ -25,6 +24,7 @@ from google_crc32c import value
 from bookie.errors import CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk, File
+from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import OnStatus
 from bookie.server.journal_format import (
     BLOCK_BYTES,

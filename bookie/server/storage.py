@@ -5,11 +5,11 @@ On the loop, but for what it hands to the storage executor: flushes and reads of
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 
 from bookie.config import BookieConfig
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
+from bookie.runtime.os_executors import Executor
 from bookie.server import journal as journals
 from bookie.server.interfaces import BytesLike, EntryIndex
 from bookie.server.journal import Journal, JournalWriter
