@@ -79,7 +79,8 @@ class LedgerManager:
         token = int.from_bytes(self._rng.randbytes(8), "big") >> 1 or 1
         metadata = replace(metadata, creator_token=token)
         if self._is_ctime_stored:
-            metadata = replace(metadata, ctime_ms=self._clock.wall_us() // 1000)
+            now_ms = self._clock.wall_us() // 1000
+            metadata = replace(metadata, ctime_ms=now_ms, is_ctime_stored=True)
         while True:
             chosen = await self._new_id(layout) if ledger_id is None else ledger_id
             metadata = replace(metadata, ledger_id=LedgerId(chosen))
@@ -98,7 +99,8 @@ class LedgerManager:
             data, stat = await ask(self._store, self._patience_s, lambda: self._store.read(path))
         except NoNodeError:
             raise _missing(ledger_id, path) from None
-        return metadata_codec.decode(ledger_id, data, stat.ctime_ms), stat.version
+        found = metadata_codec.decode(LedgerId(ledger_id), data, stat.ctime_ms)
+        return found, stat.version
 
     async def write(self, metadata: LedgerMetadata, version: int) -> int:
         """Replace the metadata that has this version; return the new version.
