@@ -39,8 +39,8 @@ class ClientConfig:
     """Payload under way on one handle; the next entry waits."""
     bookie_retry_s: float = 5.0
     """How long a bookie that failed is passed over while there are others, or a gap is borne."""
-    metadata_timeout_s: float = 30.0
-    """How long to ask for the outcome of a metadata write whose answer was lost."""
+    record_frame_bytes_max: int = 64 * 1024
+    """What append_many packs into one entry; a larger record has an entry of its own."""
     frame_bytes_max: int = 5 * 1024 * 1024
     """Largest message, both ways; as on the bookies."""
     connections_per_bookie: int = 1
@@ -67,7 +67,7 @@ class ClientConfig:
         _check("speculative_read_s", self.speculative_read_s, 0, 3600)
         _check("pending_add_bytes_max", self.pending_add_bytes_max, 1, 1 << 40)
         _check("bookie_retry_s", self.bookie_retry_s, 0.001, 3600)
-        _check("metadata_timeout_s", self.metadata_timeout_s, 0, 3600)
+        _check("record_frame_bytes_max", self.record_frame_bytes_max, 64, 1 << 28)
         _check("pending_adds_max", self.pending_adds_max, 1, 1_000_000)
         _check("recovery_read_ahead", self.recovery_read_ahead, 1, 1000)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)

@@ -7,15 +7,16 @@ has them durably (with deferred sync: has them). The owner awaits close(), or ca
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from bookie.client.interfaces import BytesLike, Channels
 from bookie.config import ClientConfig
 from bookie.errors import (
-    BadVersionError,
     BookieError,
+    IllegalOperationError,
+    IncorrectParameterError,
     MetadataVersionError,
     Retry,
 )
@@ -35,6 +36,7 @@ from bookie.ledger.actions import (
 )
 from bookie.ledger.codec import master_key
 from bookie.ledger.ensemble_change import Replacer
+from bookie.ledger.record_frame import HEADER_BYTES, LENGTH_BYTES, RecordPositions, frames
 from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, Status
 from bookie.ledger.writer import QUORUM_TICKS, Sealer, WriterMachine
 
@@ -179,8 +181,7 @@ class LedgerWriter:
         Cancelled while it waits for room, it has had no effect; afterwards the entry may be there.
         Errors: LedgerFencedError, LedgerClosedError, WriteError; each says what may be repeated.
         """
-        if self._waiting or self._machine.is_full:
-            await self._room()
+        await self._room(entry_id)
         done: asyncio.Future[int] = self._loop.create_future()
         self._run(self._machine.add(payload, partial(_settle, done), entry_id))
         return await done
@@ -192,24 +193,71 @@ class LedgerWriter:
         """
         self._run(self._machine.add(payload, on_done, entry_id))
 
-    async def _room(self) -> None:
-        """Wait, in the order of the calls, until the window has room."""
-        room: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(room)
+    async def append_many(self, records: Sequence[BytesLike]) -> RecordPositions:
+        """Add records packed into entries, each a record frame, and return their positions.
+
+        In order, though entries of other calls may come between the frames. bookie.ledger's
+        record_frame splits what readers get. After an error a first part of the records may be in
+        the ledger. IncorrectParameterError, with none of them written, if one is too large.
+        """
+        if self._are_ids_given:
+            raise IllegalOperationError(
+                f"ledger {self._ledger_id}: append_many numbers entries, and this handle is given "
+                "their ids"
+            )
+        largest = max(map(len, records), default=0)
+        bound = self._config.frame_bytes_max - FRAME_OVERHEAD_BYTES
+        if largest > bound - HEADER_BYTES - LENGTH_BYTES:
+            raise IncorrectParameterError(
+                f"ledger {self._ledger_id}: expected records of at most "
+                f"{bound - HEADER_BYTES - LENGTH_BYTES} bytes, found {largest}"
+            )
+        batch = _Batch(self._loop.create_future())
         try:
-            await room
-        except asyncio.CancelledError:
-            if not room.cancelled():
-                self._admit()  # it was our turn: the next one's now
-            raise
+            for start, frame in frames(records, min(self._config.record_frame_bytes_max, bound)):
+                await self._room(None)
+                actions = self._machine.add(frame, batch.on_added)
+                batch.starts.append(start)
+                batch.left += 1
+                self._run(actions)
+                if batch.done.done():
+                    break
+            batch.is_whole = True
+            batch.settle(None)
+            await batch.done
+        finally:
+            if not batch.done.cancel() and not batch.done.cancelled():
+                batch.done.exception()  # seen, also when something else is raised
+        return RecordPositions(batch.entry_ids, batch.starts, len(records))
+
+    async def _room(self, entry_id: int | None) -> None:
+        """Wait until the window has room, in the order of the calls unless ids are given."""
+        machine = self._machine
+        if machine.has_room_for(entry_id) and (entry_id is not None or not self._waiting):
+            return
+        while machine.error is None:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(room)
+            try:
+                await room
+            except asyncio.CancelledError:
+                if not room.cancelled():
+                    self._admit()  # it was our turn: the next one's now
+                raise
+            if machine.has_room_for(entry_id):
+                return
 
     def _admit(self) -> None:
-        """Let one waiter go on; each lets the next one go on when there is room left."""
-        while self._waiting and (self._machine.error is not None or not self._machine.is_full):
+        """Let the first waiter go on, whose add lets the next one; all, where ids are given."""
+        while self._waiting:
+            is_over = self._machine.error is not None or self._are_ids_given
+            if not is_over and self._machine.is_full:
+                return
             room = self._waiting.popleft()
             if not room.done():
                 room.set_result(None)
-                return
+                if not is_over:
+                    return
 
     # --- the rest of a handle's life --------------------------------------------------------------
 
@@ -363,28 +411,55 @@ class LedgerWriter:
     # --- metadata ---------------------------------------------------------------------------------
 
     async def _write_metadata(self, metadata: LedgerMetadata, version: int) -> None:
-        """Compare-and-set, or find out what is there; ask for as long as answers are lost."""
-        give_up = self._loop.time() + self._config.metadata_timeout_s
+        """Compare-and-set, or find out what is there when that was refused or its answer lost."""
+        actions: Actions
+        try:
+            written = await self._ledgers.write(metadata, version)
+            actions = self._machine.on_metadata_written(written)
+        except BookieError as error:
+            actions = await self._find_metadata(error, version)
+        self._run(actions)
+
+    async def _find_metadata(self, error: BookieError, version: int) -> Actions:
         pause = METADATA_PAUSE_S
-        is_written = False
-        while True:
-            try:
-                if not is_written:
-                    is_written = True
-                    written = await self._ledgers.write(metadata, version)
-                    self._run(self._machine.on_metadata_written(written))
-                    return
+        try:
+            while isinstance(error, MetadataVersionError) or error.retry is not Retry.NEVER:
                 found, found_version = await self._ledgers.read(self._ledger_id)
-                self._run(self._machine.on_metadata_found(found, found_version))
-                return
-            except (MetadataVersionError, BadVersionError):
-                continue
-            except BookieError as error:
-                if error.retry is Retry.NEVER or self._loop.time() >= give_up:
-                    self._run(self._machine.on_metadata_failed(error))
-                    return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, METADATA_PAUSE_MAX_S)
+                if found_version > version or not isinstance(error, MetadataVersionError):
+                    return self._machine.on_metadata_found(found, found_version)
+                # The store said that there is a newer one, and this reading is older than that.
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, METADATA_PAUSE_MAX_S)
+        except BookieError as read_error:
+            error = read_error
+        return self._machine.on_metadata_failed(error)
+
+
+class _Batch:
+    """Frames of one append_many under way; the future is done with the last, or the first error."""
+
+    __slots__ = ("done", "entry_ids", "is_whole", "left", "starts")
+
+    def __init__(self, done: "asyncio.Future[None]") -> None:
+        self.done = done
+        self.entry_ids: list[int] = []
+        self.starts: list[int] = []
+        self.left = 0
+        self.is_whole = False
+
+    def on_added(self, entry_id: int, error: BookieError | None) -> None:
+        self.left -= 1
+        if error is None:
+            self.entry_ids.append(entry_id)
+        self.settle(error)
+
+    def settle(self, error: BookieError | None) -> None:
+        if self.done.done():
+            return
+        if error is not None:
+            self.done.set_exception(_copy(error))
+        elif self.is_whole and not self.left:
+            self.done.set_result(None)
 
 
 def _settle(done: "asyncio.Future[int]", entry_id: int, error: BookieError | None) -> None:

@@ -165,11 +165,15 @@ class WriterMachine:
 
     @property
     def is_full(self) -> bool:
-        """Whether add() refuses, for there being as much under way as there may be."""
+        """Whether there is as much under way as there may be."""
         return (
             len(self._pending) >= self._options.pending_adds_max
             or self._pending_bytes >= self._options.pending_bytes_max
         )
+
+    def has_room_for(self, entry_id: int | None) -> bool:
+        """Whether add() takes an entry: of given ids also the one that all the others wait for."""
+        return not self.is_full or (entry_id == self._next and entry_id not in self._pending)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -212,7 +216,7 @@ class WriterMachine:
                 f"ledger {self._ledger_id}: expected an entry of at most "
                 f"{options.payload_bytes_max} bytes, found {size}: split it"
             )
-        if self.is_full:
+        if not self.has_room_for(entry_id):
             raise TooManyRequestsError(
                 f"ledger {self._ledger_id}: {len(self._pending)} adds of {self._pending_bytes} "
                 "bytes are under way: wait for some of them, or raise the limits"
