@@ -42,16 +42,21 @@ v3.py, both sides (one light object for each message; its class says the operati
   WriteLacResponse, ForceResponse, InfoResponse, ListEntriesResponse, AuthResponse,
   StartTlsResponse, UnknownResponse; each with `txn_id` and `status`. MalformedFrameError: close.
 
-v2.py, both sides (`is_v2(frame)` tells by the first byte):
+v2.py, both sides (`is_v2(frame)` tells by the first byte, which no v3 request has):
 
 - server: `parse_request(frame)` -> v2.AddRequest, v2.ReadRequest, v2.BatchReadRequest,
-  v2.AuthRequest, or v2.RefusedRequest; MalformedFrameError: close. `encode_add_response(status,
-  ledger_id, entry_id)`, `encode_read_response(status, ledger_id, entry_id, body)`,
+  v2.AuthRequest, or v2.RefusedRequest (another version than 2; answer with
+  `encode_refusal(opcode, status, ledger_id, entry_id, request_id)`); MalformedFrameError: close.
+  `encode_add_response(status, ledger_id, entry_id)`,
+  `encode_read_response(status, ledger_id, entry_id, body)`,
   `encode_batch_read_response(status, ledger_id, entry_id, request_id, packets)`,
-  `batch_bytes_max(request, own_max)` and `BATCH_ENTRY_OVERHEAD` for the size rule,
+  `BatchBudget(request, frame_bytes_max)` with `.take(packet_byte_count) -> bool` for the size rule,
   `encode_auth_response(plugin_name, payload)`.
-- client: `encode_add_request(ledger_id, entry_id, master_key, packet, *, is_recovery)` etc.,
-  `parse_response(frame)`.
+- client: `encode_add_request(master_key, packet, *, is_recovery, is_high_priority)`,
+  `encode_read_request(ledger_id, entry_id, *, fence_key, is_high_priority)`,
+  `encode_batch_read_request(ledger_id, entry_id, request_id, max_count, max_size, *, fence_key)`,
+  `encode_auth_request(plugin_name, payload)`, `parse_response(frame)` -> v2.AddResponse,
+  v2.ReadResponse, v2.BatchReadResponse, v2.AuthResponse.
 
 availability.py: `encode(entry_ids) -> bytes`, `decode(data) -> Availability` (`.count`,
 `in`, `.ranges()`), for GET_LIST_OF_ENTRIES_OF_LEDGER.
