@@ -1,0 +1,172 @@
+"""Runs the machine of bookie/ledger/recovery.py: channels, ticks, and the metadata around it."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from bookie.client.interfaces import ReadReply
+from bookie.client.services import Services, update_metadata
+from bookie.errors import BookieError, ClientClosedError, NotEnoughBookiesError
+from bookie.ledger.codec import EntryDigest
+from bookie.ledger.entry_read import SPECULATION_TICKS
+from bookie.ledger.recovery import (
+    Action,
+    CloseLedger,
+    Damaged,
+    FenceBookie,
+    Progress,
+    ReadEntry,
+    Recovery,
+    RecoveryFailed,
+    WriteEntry,
+    closed_metadata,
+    opening_metadata,
+)
+from bookie.ledger.types import BookieId, LedgerMetadata, Status
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of entries recovered so far and the id of the last one."""
+_TICK_MIN_S = 0.0125
+
+
+class RecoveryRunner:
+    """One recovery of one ledger. run() once."""
+
+    def __init__(
+        self,
+        services: Services,
+        master_key: bytes,
+        digest: EntryDigest,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._services = services
+        self._master_key = master_key
+        self._digest = digest
+        self._on_progress = on_progress
+        self._loop = asyncio.get_running_loop()
+        self._failed: dict[BookieId, None] = {}
+        self._tick_s = max(services.config.speculative_read_s / SPECULATION_TICKS, _TICK_MIN_S)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, found: LedgerMetadata, version: int) -> tuple[LedgerMetadata, int]:
+        """Recover and return the CLOSED metadata that stands, whoever wrote it, and its version.
+
+        Errors: LedgerRecoveryError and NotEnoughBookiesError (SAFE: run it again),
+        UnauthorizedAccessError, NoSuchLedgerMetadataError (deleted), MetadataStoreError.
+        """
+        ledgers = self._services.ledgers
+        found, version = await update_metadata(ledgers, found, version, opening_metadata)
+        if found.is_closed:
+            return found, version
+        close = await self._find_end(found)
+        return await update_metadata(
+            ledgers, found, version, lambda metadata: closed_metadata(metadata, close)
+        )
+
+    async def _find_end(self, metadata: LedgerMetadata) -> CloseLedger:
+        config = self._services.config
+        self._metadata = metadata
+        self._machine = Recovery(
+            metadata,
+            self._digest,
+            self._replace_bookies,
+            read_ahead=config.recovery_read_ahead,
+            bytes_max=config.read_ahead_bytes_max,
+            rank=self._services.health.rank,
+        )
+        self._outcome: asyncio.Future[CloseLedger] = self._loop.create_future()
+        try:
+            self._run(self._machine.start())
+            self._start_timer()
+            return await self._outcome
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._outcome.cancel()
+
+    def _replace_bookies(
+        self, failed_indexes: tuple[int, ...], ensemble: tuple[BookieId, ...]
+    ) -> tuple[BookieId, ...] | None:
+        for index in failed_indexes:
+            self._failed[ensemble[index]] = None
+        services = self._services
+        writable = tuple(b for b in services.bookies.writable if b not in self._failed)
+        try:
+            return services.placement.replace(failed_indexes, ensemble, writable)
+        except NotEnoughBookiesError:
+            return None
+
+    def _run(self, actions: list[Action]) -> None:
+        ledger_id = self._metadata.ledger_id
+        channels = self._services.channels
+        for action in actions:
+            match action:
+                case ReadEntry(bookie, entry_id, is_fencing):
+                    channels.read(
+                        bookie,
+                        ledger_id,
+                        entry_id,
+                        partial(self._on_read, bookie, entry_id),
+                        fence_key=self._master_key if is_fencing else None,
+                        is_high_priority=True,
+                    )
+                case WriteEntry(bookies, entry_id, packet):
+                    channels.add(
+                        bookies,
+                        ledger_id,
+                        entry_id,
+                        self._master_key,
+                        packet,
+                        partial(self._on_write, entry_id),
+                        is_recovery=True,
+                    )
+                case FenceBookie(bookie_index, bookie):
+                    channels.read(
+                        bookie,
+                        ledger_id,
+                        -1,
+                        partial(self._on_fence, bookie_index),
+                        fence_key=self._master_key,
+                        is_high_priority=True,
+                    )
+                case Progress(count, last_entry_id):
+                    if self._on_progress is not None:
+                        self._on_progress(count, last_entry_id)
+                case Damaged(bookie, entry_id):
+                    self._services.report_damage(ledger_id, entry_id, bookie)
+                case CloseLedger():
+                    self._outcome.set_result(action)
+                case RecoveryFailed(error):
+                    self._outcome.set_exception(error)
+
+    def _on_fence(self, bookie_index: int, reply: ReadReply) -> None:
+        if not self._is_ended(reply.status):
+            self._run(self._machine.on_fence_reply(bookie_index, reply.status, reply.body))
+
+    def _on_read(self, bookie: BookieId, entry_id: int, reply: ReadReply) -> None:
+        if not self._is_ended(reply.status):
+            self._run(self._machine.on_read_reply(bookie, entry_id, reply.status, reply.body))
+
+    def _on_write(self, entry_id: int, bookie: BookieId, status: Status) -> None:
+        if not self._is_ended(status):
+            self._run(self._machine.on_write_reply(entry_id, bookie, status))
+
+    def _is_ended(self, status: Status) -> bool:
+        """Pass over replies that nobody waits for any more."""
+        if self._outcome.done():
+            return True
+        if status is Status.CLIENT_CLOSED:
+            error: BookieError = ClientClosedError(
+                f"ledger {self._metadata.ledger_id}: the client was closed during recovery"
+            )
+            self._outcome.set_exception(error)
+            return True
+        return False
+
+    def _start_timer(self) -> None:
+        self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        if not self._outcome.done():
+            self._run(self._machine.on_tick())
+            self._start_timer()
