@@ -1,0 +1,198 @@
+"""Counters and latencies of the bookie, under the names and with the meaning of Apache BookKeeper.
+
+The hot path only adds to plain integers; prometheus_client turns them into text when somebody asks
+(a collector of its own registry, imported then). Latencies are in milliseconds, as BookKeeper's
+are. Everything happens on the server's loop.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from bookie.ledger.types import Status
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+_BOUNDS_S = (
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+
+
+class OpStats:
+    """How often one operation succeeded and failed, and how long it took."""
+
+    __slots__ = ("failed", "failed_s", "name", "succeeded", "succeeded_s")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.succeeded = [0] * (len(_BOUNDS_S) + 1)
+        self.succeeded_s = 0.0
+        self.failed = [0] * (len(_BOUNDS_S) + 1)
+        self.failed_s = 0.0
+
+    def observe(self, status: Status, seconds: float) -> None:
+        if status is Status.OK:
+            self.succeeded[bisect_left(_BOUNDS_S, seconds)] += 1
+            self.succeeded_s += seconds
+        else:
+            self.failed[bisect_left(_BOUNDS_S, seconds)] += 1
+            self.failed_s += seconds
+
+    @property
+    def success_count(self) -> int:
+        return sum(self.succeeded)
+
+    @property
+    def failure_count(self) -> int:
+        return sum(self.failed)
+
+
+class ServerMetrics:
+    """What one bookie counts. Gauges are read when asked, from functions that their owners add."""
+
+    __slots__ = (
+        "add",
+        "auth",
+        "connections_refused",
+        "fence",
+        "force",
+        "frames_malformed",
+        "gauges",
+        "info",
+        "list_entries",
+        "long_poll",
+        "long_poll_wait",
+        "peers_too_slow",
+        "read",
+        "read_bytes",
+        "read_lac",
+        "requests_refused",
+        "write_bytes",
+        "write_lac",
+    )
+
+    def __init__(self) -> None:
+        self.add = OpStats("bookkeeper_server_ADD_ENTRY")
+        self.read = OpStats("bookkeeper_server_READ_ENTRY")
+        self.fence = OpStats("bookkeeper_server_READ_ENTRY_FENCE_READ")
+        self.long_poll = OpStats("bookkeeper_server_READ_ENTRY_LONG_POLL_READ")
+        self.long_poll_wait = OpStats("bookkeeper_server_READ_ENTRY_LONG_POLL_WAIT")
+        self.read_lac = OpStats("bookkeeper_server_READ_LAC")
+        self.write_lac = OpStats("bookkeeper_server_WRITE_LAC")
+        self.force = OpStats("bookkeeper_server_FORCE_LEDGER")
+        self.info = OpStats("bookkeeper_server_GET_BOOKIE_INFO")
+        self.list_entries = OpStats("bookkeeper_server_GET_LIST_OF_ENTRIES_OF_LEDGER")
+        self.auth = OpStats("bookkeeper_server_AUTH")
+        self.write_bytes = 0
+        """Of entry packets that came with an ADD that succeeded."""
+        self.read_bytes = 0
+        """Of entry packets handed out."""
+        self.requests_refused = 0
+        """With ETOOMANYREQUESTS, by the limits of connection and server."""
+        self.connections_refused = 0
+        self.frames_malformed = 0
+        """Each closed its connection."""
+        self.peers_too_slow = 0
+        """Closed because a message, or the taking of answers, made no progress."""
+        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        """Name -> (what it says, how to read it)."""
+
+    def operations(self) -> tuple[OpStats, ...]:
+        return (
+            self.add,
+            self.read,
+            self.fence,
+            self.long_poll,
+            self.long_poll_wait,
+            self.read_lac,
+            self.write_lac,
+            self.force,
+            self.info,
+            self.list_entries,
+            self.auth,
+        )
+
+    def counters(self) -> tuple[tuple[str, str, int], ...]:
+        """Return (name, meaning, value)."""
+        return (
+            ("bookie_WRITE_BYTES", "bytes of entries added", self.write_bytes),
+            ("bookie_READ_BYTES", "bytes of entries read", self.read_bytes),
+            (
+                "bookkeeper_server_REQUESTS_REFUSED",
+                "requests answered with ETOOMANYREQUESTS by a limit of the server",
+                self.requests_refused,
+            ),
+            (
+                "bookkeeper_server_CONNECTIONS_REFUSED",
+                "connections closed at once because connections_max was reached",
+                self.connections_refused,
+            ),
+            (
+                "bookkeeper_server_FRAMES_MALFORMED",
+                "messages that could not be read; each closed its connection",
+                self.frames_malformed,
+            ),
+            (
+                "bookkeeper_server_PEERS_TOO_SLOW",
+                "connections closed because the peer sent or took too slowly",
+                self.peers_too_slow,
+            ),
+        )
+
+    def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """Show a value that is read when somebody asks; a name that is there is replaced."""
+        self.gauges[name] = (meaning, read)
+
+
+class _Collector:
+    """Turns ServerMetrics into prometheus_client's families at each scrape."""
+
+    def __init__(self, metrics: ServerMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> "Iterator[Metric]":
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        for stats in self._metrics.operations():
+            family = HistogramMetricFamily(
+                stats.name, "Latency in milliseconds, by success.", labels=["success"]
+            )
+            family.add_metric(["true"], *_buckets(stats.succeeded, stats.succeeded_s))
+            family.add_metric(["false"], *_buckets(stats.failed, stats.failed_s))
+            yield family
+        for name, meaning, value in self._metrics.counters():
+            yield CounterMetricFamily(name, meaning, value=value)
+        for name, (meaning, read) in self._metrics.gauges.items():
+            yield GaugeMetricFamily(name, meaning, value=read())
+
+
+def _buckets(counts: list[int], seconds: float) -> tuple[list[tuple[str, float]], float]:
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip(_BOUNDS_S, counts, strict=False):
+        total += count
+        buckets.append((f"{bound * 1000:g}", total))
+    buckets.append(("+Inf", total + counts[-1]))
+    return buckets, seconds * 1000
+
+
+def registry(metrics: ServerMetrics) -> "CollectorRegistry":
+    """Return a registry of its own that shows these metrics (needs prometheus_client)."""
+    from prometheus_client import CollectorRegistry
+
+    made = CollectorRegistry(auto_describe=False)
+    made.register(_Collector(metrics))  # pyright: ignore[reportArgumentType] - a duck collector
+    return made
+
+
+def exposition(metrics: ServerMetrics) -> bytes:
+    """Return the metrics as Prometheus' text format (needs prometheus_client)."""
+    from prometheus_client import generate_latest
+
+    return generate_latest(registry(metrics))
