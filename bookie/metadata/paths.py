@@ -14,7 +14,11 @@ def check_path(path: str) -> str:
     if path == "/":
         return path
     parts = path.split("/")
-    if parts[0] or any(part in ("", ".", "..") or "\0" in part for part in parts[1:]):
+    if (
+        len(parts) < 2
+        or parts[0]
+        or any(part in ("", ".", "..") or "\0" in part for part in parts[1:])
+    ):
         raise IncorrectParameterError(
             f"node path: expected /name/name without an empty part, found {path!r}"
         )

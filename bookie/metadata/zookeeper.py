@@ -1,0 +1,562 @@
+"""ZooKeeperStore: the VersionedStore over a real ZooKeeper, by kazoo; the only user of kazoo.
+
+kazoo has one thread here, its connection's. Answers, watch events and session states are handed
+over by it in the order in which it met them, and end in one ordered queue (a Lane) on the asyncio
+loop; nothing else of kazoo is touched by another thread. Nothing is retried: a request whose answer
+was lost is a StoreConnectionError, and none is kept for the next connection, where it would be
+done after its caller had given up on it. ADR 0009 has the reasons.
+"""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import EventType, KazooState, KeeperState, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from bookie import errors
+from bookie.errors import (
+    BookieError,
+    ClientClosedError,
+    NodeExistsError,
+    NoNodeError,
+    StoreConnectionError,
+    StoreError,
+)
+from bookie.metadata.interfaces import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SessionState,
+    Stat,
+    Watch,
+    Write,
+)
+from bookie.metadata.lane import Lane
+from bookie.metadata.paths import check_data, check_path, parent_of
+from bookie.metadata.watches import SessionCallbacks, call_safely
+from bookie.runtime.drivers import new_mutex
+
+Start = Callable[[], Any]
+"""Hands a request to kazoo and returns its AsyncResult."""
+Done = Callable[[Any, Exception | None], None]
+"""Takes a value, or an error of kazoo; on the loop."""
+
+_UNDER_WAY_MAX = 64
+"""Requests handed to kazoo and not answered. Each leaves a byte in a socket pair, which blocks its
+writer when it is full (some 270 of them)."""
+_RECONNECT_FIRST_S = 0.02
+_RECONNECT_MAX_S = 1.0
+_PARENT_TRIES_MAX = 20
+
+_MAPPED: tuple[tuple[type[Exception], type[BookieError]], ...] = (
+    (kazoo_errors.NoNodeError, errors.NoNodeError),
+    (kazoo_errors.NodeExistsError, errors.NodeExistsError),
+    (kazoo_errors.BadVersionError, errors.BadVersionError),
+    (kazoo_errors.NotEmptyError, errors.NotEmptyError),
+    # A subclass of SessionExpiredError: the connection, not the session, is at its end.
+    (kazoo_errors.ConnectionClosedError, errors.StoreConnectionError),
+    (kazoo_errors.SessionExpiredError, errors.SessionExpiredError),
+    (kazoo_errors.UnknownSessionError, errors.SessionExpiredError),
+    (kazoo_errors.ConnectionLoss, errors.StoreConnectionError),
+    (kazoo_errors.ConnectionDropped, errors.StoreConnectionError),
+    (kazoo_errors.OperationTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.RequestTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.SessionMovedError, errors.StoreConnectionError),
+    (kazoo_errors.ThrottledOpError, errors.StoreConnectionError),
+    (KazooTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.NoAuthError, errors.SecurityError),
+    (kazoo_errors.AuthFailedError, errors.SecurityError),
+    (kazoo_errors.InvalidACLError, errors.SecurityError),
+    (kazoo_errors.SessionClosedRequireSaslError, errors.SecurityError),
+)
+_NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+"""What the other operations of a failed transaction get."""
+
+
+def store_error(error: Exception, path: str) -> BookieError:
+    """Return our error for one of kazoo's; what we do not know is a StoreError that names it."""
+    for theirs, ours in _MAPPED:
+        if isinstance(error, theirs):
+            text = f"{path}: {_TEXTS.get(ours, 'refused by ZooKeeper')}"
+            if ours is not errors.StoreConnectionError and str(error):
+                text += f" ({error})"
+            return ours(text, path) if issubclass(ours, StoreError) else ours(text)
+    return StoreError(f"{path}: ZooKeeper answered {type(error).__name__} {error}".rstrip(), path)
+
+
+_TEXTS: dict[type[BookieError], str] = {
+    errors.NoNodeError: "expected a node, found none",
+    errors.NodeExistsError: "expected no node, found one",
+    errors.BadVersionError: "its version is not the expected one",
+    errors.NotEmptyError: "expected no children, found some",
+    errors.SessionExpiredError: "the session with ZooKeeper expired before the answer",
+    errors.StoreConnectionError: "the connection to ZooKeeper broke before the answer",
+}
+
+
+class _Inline:
+    """Stands for kazoo's queue of completions: runs them at once, on the connection's thread."""
+
+    def put(self, function: Callable[[], None]) -> None:
+        function()
+
+
+class _InlineHandler(SequentialThreadingHandler):
+    """kazoo's handler without its two worker threads, which would lose the order of events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.completion_queue = _Inline()
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+
+class _Client(KazooClient):
+    """KazooClient that takes requests only while it is connected.
+
+    The original queues what comes while it reconnects and sends it on the next connection.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._gate = new_mutex()
+        super().__init__(**settings)
+
+    def _session_callback(self, state: str) -> None:
+        with self._gate:
+            super()._session_callback(state)
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        with self._gate:
+            if self._state == KeeperState.CONNECTED:
+                return super()._call(request, async_object)
+        async_object.set_exception(kazoo_errors.ConnectionLoss())
+        return None
+
+    def forget_watcher(self, path: str, watcher: Callable[..., None], *, is_children: bool) -> None:
+        """Drop a watcher that nobody wants any more. The server's watch stays till it fires."""
+        watchers = (self._child_watchers if is_children else self._data_watchers).get(path)
+        if watchers is not None:
+            watchers.discard(watcher)
+
+
+class ZooKeeperStore:
+    """VersionedStore: one session with a ZooKeeper ensemble, and the next when it expires.
+
+    Made by connect(). Used from the thread of the loop that it was made on.
+    """
+
+    def __init__(self, hosts: str, session_timeout_s: float) -> None:
+        """Use connect()."""
+        self._loop = asyncio.get_running_loop()
+        self._lane = Lane(contextvars.copy_context())
+        self._callbacks = SessionCallbacks()
+        self._watches: dict[_ZooKeeperWatch, None] = {}
+        self._waiting: deque[tuple[Start, Done]] = deque()
+        """Requests that kazoo has not been given yet."""
+        self._under_way_count = 0
+        self._pending: dict[asyncio.Future[Any], None] = {}
+        self._state = SessionState.SUSPENDED
+        self._session_id = 0
+        self._is_closed = False
+        self._closing: asyncio.Future[None] | None = None
+        self._client = _Client(
+            hosts=hosts,
+            timeout=session_timeout_s,
+            handler=_InlineHandler(),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
+            ),
+        )
+        self._client.add_listener(self._on_kazoo_state)
+
+    @classmethod
+    async def connect(
+        cls, hosts: str, session_timeout_s: float = 10.0, *, connect_timeout_s: float = 15.0
+    ) -> "ZooKeeperStore":
+        """Open a session with one of hosts ("host:port,host:port").
+
+        The ensemble may shorten or lengthen session_timeout_s to its own bounds. Errors:
+        StoreConnectionError after connect_timeout_s.
+        """
+        store = cls(hosts, session_timeout_s)
+        connected = store._loop.create_future()
+
+        def note(state: SessionState) -> None:
+            if state is SessionState.CONNECTED and not connected.done():
+                connected.set_result(None)
+
+        watch = store.on_session(note)
+        store._client.start_async()
+        try:
+            async with asyncio.timeout(connect_timeout_s):
+                await connected
+        except TimeoutError:
+            await store.close()
+            raise StoreConnectionError(
+                f"expected a ZooKeeper at {hosts}, found none in {connect_timeout_s:g} s; check "
+                "the address and that it runs"
+            ) from None
+        except BaseException:
+            await store.close()
+            raise
+        watch.close()
+        return store
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._callbacks.add(callback)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        check_data(path, data)
+        start = partial(
+            self._client.create_async,
+            path,
+            data,
+            ephemeral=is_ephemeral,
+            sequence=is_sequence,
+        )
+        for _ in range(_PARENT_TRIES_MAX):
+            try:
+                return await self._ask(path, start)
+            except NoNodeError:
+                if not make_parents:
+                    raise
+            # Again and again: others remove empty parents meanwhile.
+            await self._make(parent_of(path))
+        return await self._ask(path, start)
+
+    async def read(self, path: str) -> tuple[bytes, Stat]:
+        data, stat = await self._ask(path, partial(self._client.get_async, path))
+        return data, _to_stat(stat)
+
+    async def exists(self, path: str) -> Stat | None:
+        stat = await self._ask(path, partial(self._client.exists_async, path))
+        return None if stat is None else _to_stat(stat)
+
+    async def write(self, path: str, data: bytes, version: int) -> Stat:
+        check_data(path, data)
+        stat = await self._ask(path, partial(self._client.set_async, path, data, version))
+        return _to_stat(stat)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._ask(path, partial(self._client.delete_async, path, version))
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._ask(path, partial(self._client.get_children_async, path)))
+
+    async def multi(self, operations: Sequence[Operation]) -> None:
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = check_path(operation.path)
+            match operation:
+                case Create():
+                    check_data(path, operation.data)
+                    transaction.create(
+                        path,
+                        operation.data,
+                        ephemeral=operation.is_ephemeral,
+                        sequence=operation.is_sequence,
+                    )
+                case Write():
+                    check_data(path, operation.data)
+                    transaction.set_data(path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(path, operation.version)
+                case Check():
+                    transaction.check(path, operation.version)
+        first = operations[0].path if operations else "/"
+        results: list[Any] = await self._ask(first, transaction.commit_async)
+        failed = [
+            (operation, result)
+            for operation, result in zip(operations, results, strict=False)
+            if isinstance(result, Exception)
+        ]
+        for operation, error in failed:
+            if not isinstance(error, _NOT_THE_CAUSE):
+                raise store_error(error, operation.path)
+        if failed:
+            raise store_error(failed[0][1], failed[0][0].path)
+
+    async def sync(self, path: str) -> None:
+        await self._ask(path, partial(self._client.sync_async, path))
+
+    def watch(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._add_watch(_ZooKeeperWatch(self, path, callback, is_children=False))
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._add_watch(_ZooKeeperWatch(self, path, callback, is_children=True))
+
+    async def close(self) -> None:
+        """End the session and kazoo's thread.
+
+        Without an answer of the ensemble this takes up to the session's time-out; the ephemerals
+        then go when the session expires.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_future()
+            self._end_of_requests()
+            # stop() waits for the answer to the farewell, and for kazoo's thread.
+            stopper = self._client.handler.spawn(self._stop)
+            try:
+                await asyncio.shield(self._closing)
+            finally:
+                if self._closing.done():
+                    stopper.join()
+        else:
+            await asyncio.shield(self._closing)
+
+    # --- for the watches ------------------------------------------------------------------------
+
+    def submit(self, start: Start, done: Done) -> None:
+        """Send a request after all earlier ones; done is called on the loop, once."""
+        self._waiting.append((start, done))
+        self._pump()
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Queue function on the loop, behind everything that kazoo told before; any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._lane.post, 0.0, function)
+        except RuntimeError:
+            pass  # the loop was closed without close(): nobody is left to be told
+
+    def drop_watch(self, watch: "_ZooKeeperWatch") -> None:
+        self._watches.pop(watch, None)
+        self.forget_watcher(watch)
+
+    def forget_watcher(self, watch: "_ZooKeeperWatch") -> None:
+        self._client.forget_watcher(watch.path, watch.on_event, is_children=watch.is_children)
+        if watch.is_children:  # it waits for the node, too
+            self._client.forget_watcher(watch.path, watch.on_event, is_children=False)
+
+    @property
+    def client(self) -> Any:
+        return self._client
+
+    # --- on the loop ----------------------------------------------------------------------------
+
+    async def _ask(self, path: str, start: Start) -> Any:
+        check_path(path)
+        if self._is_closed:
+            raise ClientClosedError("the metadata store's client was closed")
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[answered] = None
+
+        def done(value: Any, error: Exception | None) -> None:
+            self._pending.pop(answered, None)
+            if answered.done():
+                return  # its waiter was cancelled, or the store closed
+            if error is None:
+                answered.set_result(value)
+            else:
+                answered.set_exception(error)
+
+        self.submit(start, done)
+        try:
+            return await answered
+        except kazoo_errors.KazooException as error:
+            raise store_error(error, path) from error
+        except KazooTimeoutError as error:
+            raise store_error(error, path) from error
+
+    def _pump(self) -> None:
+        while self._waiting and self._under_way_count < _UNDER_WAY_MAX:
+            start, done = self._waiting.popleft()
+            self._under_way_count += 1
+            try:
+                result = start()
+            except Exception as error:  # noqa: BLE001 - kazoo refused it: that is its answer
+                self.post(partial(self._finish, done, None, error))
+                continue
+            result.rawlink(partial(self._on_answer, done))
+
+    def _finish(self, done: Done, value: Any, error: Exception | None) -> None:
+        self._under_way_count -= 1
+        try:
+            done(value, error)
+        finally:
+            self._pump()
+
+    def _on_session(self, state: SessionState, session_id: int) -> None:
+        if self._is_closed or state is self._state:
+            return
+        self._state = state
+        if state is SessionState.CONNECTED:
+            self._session_id = session_id
+        self._callbacks.call(state)
+        if state is SessionState.CONNECTED:
+            for watch in list(self._watches):
+                watch.arm()
+                watch.call()  # whatever changed meanwhile
+
+    async def _make(self, path: str) -> None:
+        """Create a node and what is missing above it; it may be gone again at once."""
+        try:
+            await self._ask(path, partial(self._client.create_async, path))
+        except NodeExistsError:
+            pass
+        except NoNodeError:
+            await self._make(parent_of(path))
+            try:
+                await self._ask(path, partial(self._client.create_async, path))
+            except (NodeExistsError, NoNodeError):
+                pass
+
+    def _add_watch(self, watch: "_ZooKeeperWatch") -> "_ZooKeeperWatch":
+        check_path(watch.path)
+        if self._is_closed:
+            raise ClientClosedError("the metadata store's client was closed: no watch can be set")
+        self._watches[watch] = None
+        watch.arm()
+        return watch
+
+    def _end_of_requests(self) -> None:
+        self._is_closed = True
+        self._callbacks.clear()
+        self._lane.clear()
+        self._waiting.clear()
+        for watch in list(self._watches):
+            watch.close()
+        pending, self._pending = self._pending, {}
+        for answered in pending:
+            if not answered.done():
+                answered.set_exception(ClientClosedError("the metadata store's client was closed"))
+
+    def _stopped(self, error: Exception | None) -> None:
+        if error is not None:
+            self._loop.call_exception_handler(
+                {"message": "kazoo's thread did not end in time", "exception": error}
+            )
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
+
+    # --- on kazoo's threads ---------------------------------------------------------------------
+
+    def _on_answer(self, done: Done, result: Any) -> None:
+        error = result.exception
+        self.post(partial(self._finish, done, None if error else result.value, error))
+
+    def _on_kazoo_state(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            identity: Any = self._client.client_id
+            session_id: int = 0 if identity is None else identity[0]
+            self.post(partial(self._on_session, SessionState.CONNECTED, session_id))
+        elif state == KazooState.SUSPENDED:
+            self.post(partial(self._on_session, SessionState.SUSPENDED, 0))
+        else:
+            self.post(partial(self._on_session, SessionState.LOST, 0))
+
+    def _stop(self) -> None:
+        error: Exception | None = None
+        try:
+            self._client.stop()
+            self._client.close()
+        except kazoo_errors.WriterNotClosedException as found:
+            error = found  # name resolution hangs, or the like: kazoo's thread ends by itself
+        finally:
+            self.post(partial(self._stopped, error))
+
+
+class _ZooKeeperWatch:
+    """A standing watch: re-armed when it fired, and on each new connection.
+
+    Whoever is called back reads after the new watch was sent, so nothing falls between the two.
+    """
+
+    def __init__(
+        self,
+        store: ZooKeeperStore,
+        path: str,
+        callback: Callable[[], None],
+        *,
+        is_children: bool,
+    ) -> None:
+        self.path = path
+        self.is_children = is_children
+        self._store = store
+        self._callback = callback
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._store.drop_watch(self)
+
+    def arm(self) -> None:
+        """Ask for the next change. When the connection is down: CONNECTED asks again."""
+        client = self._store.client
+        ask = client.get_children_async if self.is_children else client.exists_async
+        self._store.submit(partial(ask, self.path, watch=self.on_event), self._on_armed)
+
+    def call(self) -> None:
+        if not self._is_closed:
+            call_safely(self._callback)
+
+    def on_event(self, event: Any) -> None:
+        """Take the news on kazoo's thread."""
+        if event.type != EventType.NONE:  # NONE: the connection broke
+            self._store.post(self._on_change)
+
+    def _on_change(self) -> None:
+        if not self._is_closed:
+            self.arm()
+            self.call()
+
+    def _on_armed(self, _: Any, error: Exception | None) -> None:
+        if self._is_closed:
+            self._store.forget_watcher(self)
+        elif isinstance(error, kazoo_errors.NoNodeError) and self.is_children:
+            # Only data watches can wait for a node that does not exist.
+            start = partial(self._store.client.exists_async, self.path, watch=self.on_event)
+            self._store.submit(start, self._on_waiting)
+        elif error is not None:
+            self._report(error)
+
+    def _on_waiting(self, stat: Any, error: Exception | None) -> None:
+        if self._is_closed:
+            self._store.forget_watcher(self)
+        elif error is not None:
+            self._report(error)
+        elif stat is not None:
+            self._on_change()  # it was created meanwhile
+
+    def _report(self, error: Exception) -> None:
+        found = store_error(error, self.path)
+        if isinstance(found, StoreConnectionError | errors.SessionExpiredError):
+            return  # armed again when it is connected
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a watch could not be set", "exception": found}
+        )
+
+
+def _to_stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner, stat.numChildren)
