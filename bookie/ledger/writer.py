@@ -604,7 +604,8 @@ class WriterMachine:
             )
         self._closers.append(context)
         if self._writing is None:
-            actions.append(self._write_closed())
+            # What was read meanwhile may be another's end: it is never written over.
+            actions += self._decide_close()
         return actions
 
     def abandon(self) -> Actions:

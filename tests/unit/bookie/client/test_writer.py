@@ -3,9 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
+from bookie.errors import BookieError, MetadataVersionError
 from bookie.ledger.codec import header_of
+from bookie.ledger.types import EntryId
 from tests.fixtures.ledger_bookies import (
     FirstPlacement,
     LedgerShelf,
@@ -81,5 +85,22 @@ def test_a_failed_bookie_is_replaced_and_every_entry_still_has_its_quorum() -> N
         assert list(ids) == list(range(1, 11))
         await world.writer.close()
         assert [s.ensemble for s in world.shelf[7].segments][-1] == ("b1", "b4", "b3")
+
+    asyncio.run(main())
+
+
+def test_close_never_writes_over_an_end_that_another_wrote() -> None:
+    async def main() -> None:
+        world = World(bookies=5)
+        await world.writer.add(b"a")
+        await world.writer.add(b"b")
+        recovered = world.shelf[7].closed(EntryId(0), 1)
+        world.shelf.put(recovered)
+        world.bookies[2].is_down = world.bookies[3].is_down = True
+        with pytest.raises(BookieError):
+            await world.writer.add(b"c")  # the change of ensemble meets CLOSED
+        with pytest.raises(MetadataVersionError):
+            await world.writer.close()
+        assert world.shelf[7] == recovered
 
     asyncio.run(main())
