@@ -102,6 +102,8 @@ class LedgerReader:
         """Watch the metadata until it is CLOSED."""
         if self._watch is None and not self._metadata.is_closed:
             self._watch = self._services.ledgers.watch(self.ledger_id, self._on_metadata_event)
+            # It may have been CLOSED after we read it and before we watched.
+            self._on_metadata_event()
 
     # --- reading ----------------------------------------------------------------------------------
 
