@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from bookie.client.health import BookieHealth
 from bookie.client.interfaces import Channels
 from bookie.config import ClientConfig
 from bookie.errors import MetadataVersionError
+from bookie.ledger.placement import Placement
 from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.ledgers import LedgerManager
@@ -20,21 +20,6 @@ _CONFLICT_PAUSE_MAX_S = 1.0
 
 OnDamage = Callable[[int, int, BookieId], None]
 """Called with ledger id, entry id (-1: the last one of the bookie) and bookie."""
-
-
-class Placement(Protocol):
-    """What is needed of the placement of ensembles."""
-
-    def choose(
-        self, count: int, writable: Sequence[BookieId], exclude: Iterable[BookieId] = ()
-    ) -> tuple[BookieId, ...]: ...
-
-    def replace(
-        self,
-        failed_indexes: Iterable[int],
-        ensemble: tuple[BookieId, ...],
-        writable: Sequence[BookieId],
-    ) -> tuple[BookieId, ...]: ...
 
 
 @dataclass(slots=True)

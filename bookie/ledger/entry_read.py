@@ -13,7 +13,7 @@ from bookie.ledger.codec import BytesLike, Entry, EntryDigest
 from bookie.ledger.statuses import NEGATIVES, read_error
 from bookie.ledger.types import BookieId, Status
 
-SPECULATION_TICKS = 4
+SPECULATION_TICKS = 20
 """Ticks of silence before the next replica is asked, too; the runner ticks accordingly."""
 
 

@@ -35,6 +35,8 @@ class LacQuery:
         self.is_done = False
         self.error: BookieError | None = None
         self.damaged: list[BookieId] = []
+        self.last_entry_ids: dict[BookieId, int] = {}
+        """Of those that gave an intact last entry."""
         self._is_valid_heard = False
 
     @property
@@ -55,10 +57,13 @@ class LacQuery:
     def on_reply(
         self, index: int, status: Status, last_entry: BytesLike = b"", lac_packet: BytesLike = b""
     ) -> bool:
-        """Take the answer of the bookie at index; True when it decides. Late ones are ignored."""
-        if self.is_decided:
+        """Take the answer of the bookie at index; True when it decides.
+
+        One that comes after a good decision may still raise `lac`, and changes nothing else.
+        """
+        if self.error is not None:
             return False
-        if status is Status.UNAUTHORIZED:
+        if status is Status.UNAUTHORIZED and not self.is_done:
             self.error = read_error(status, self._text("the bookie has another master key", index))
             return True
         is_valid = status in KNOWN_ANSWERS
@@ -67,6 +72,8 @@ class LacQuery:
         if not is_intact and not self.is_fencing:
             status = Status.IO_ERROR
         self._coverage.record(index, status)
+        if self.is_done:
+            return False
         if self._is_valid_heard and self._coverage.is_covered:
             self.is_done = True
         elif self._coverage.is_complete:
@@ -80,6 +87,7 @@ class LacQuery:
         try:
             if last_entry:
                 entry = self.digest.open(last_entry, ledger_id, None)
+                self.last_entry_ids[self.bookies[index]] = entry.entry_id
                 if entry.lac > self.lac or self.last_entry is None:
                     self.last_entry = entry
                 self.lac = max(self.lac, entry.lac)

@@ -39,6 +39,8 @@ Ensemble = tuple[BookieId, ...]
 
 WRITES_MAX = 1024
 """Entries re-added at once."""
+GRACE_TICKS = 2
+"""For bookies that are slower to answer the fence than the others; at least one whole tick."""
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -159,6 +161,9 @@ class Recovery:
         self._quorums = (metadata.ensemble_size, metadata.write_quorum_size)
         # Fencing.
         self._lac_query = LacQuery(metadata, digest, is_fencing=True)
+        self._patience = GRACE_TICKS
+        self._has_begun = False
+        """Reading; before, fencing."""
         self._suspects: dict[BookieId, None] = {}
         """Silent for long, or failing: asked last."""
         # Reading, in the ensemble that the metadata names.
@@ -206,21 +211,32 @@ class Recovery:
         actions: list[Action] = [Damaged(b, -1) for b in query.damaged[damaged_count:]]
         if status in (Status.TIMED_OUT, Status.UNAVAILABLE):
             self._suspects[bookie] = None
-        if not is_deciding:
-            return actions
         if query.error is not None:
-            return [*actions, self._fail(query.error)]
+            return [*actions, self._fail(query.error)] if is_deciding else actions
+        return actions + self._begin() if self._can_begin else actions
+
+    @property
+    def _can_begin(self) -> bool:
+        """Enough have answered; the others are given a moment, for what they have is worth it.
+
+        An entry that was never acknowledged is kept if a bookie that has it is asked before
+        enough that have not; so it pays to know who has what.
+        """
+        query = self._lac_query
+        is_enough = query.is_done and (not query.silent or self._patience <= 0)
+        return is_enough and not self._has_begun
+
+    def _begin(self) -> list[Action]:
+        query = self._lac_query
+        self._has_begun = True
         for silent in query.silent:
             self._suspects[silent] = None
         last_segment_first = self._metadata.last_segment.first_entry_id
         self._confirmed = max(query.lac, last_segment_first - 1)
         self._first = self._next_read = self._confirmed + 1
-        entry = query.last_entry
         if self._confirmed == -1:
             self._length = 0
-        elif entry is not None and entry.entry_id == self._confirmed:
-            self._length = entry.length
-        return actions + self._advance()
+        return self._advance()
 
     # --- reading
 
@@ -257,6 +273,9 @@ class Recovery:
         """Let time pass: replicas that were silent for long are passed over (G4)."""
         if self._is_over:
             return []
+        if not self._has_begun:
+            self._patience -= self._lac_query.is_done
+            return self._begin() if self._can_begin else []
         actions: list[Action] = []
         reads = list(self._reads.values())
         if self._length_read is not None:
@@ -273,7 +292,13 @@ class Recovery:
         # Of a segment that the metadata names: bookies of new ones have nothing but what we add.
         ensemble = self._metadata.segment_of(entry_id).ensemble
         replicas = [ensemble[index] for index in write_set(entry_id, *self._quorums)]
-        replicas.sort(key=lambda bookie: (bookie in self._suspects, self._rank(bookie)))
+        last_entry_ids = self._lac_query.last_entry_ids
+
+        def order(bookie: BookieId) -> tuple[bool, bool, int]:
+            has_it = last_entry_ids.get(bookie, -1) >= entry_id
+            return bookie in self._suspects, not has_it, self._rank(bookie)
+
+        replicas.sort(key=order)
         needed = absent_threshold(self._metadata.write_quorum_size, self._metadata.ack_quorum_size)
         return EntryRead(entry_id, tuple(replicas), needed)
 
