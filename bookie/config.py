@@ -104,6 +104,8 @@ class BookieConfig:
     minor_compaction_interval_s: float = 3600.0
     major_compaction_threshold: float = 0.8
     major_compaction_interval_s: float = 86400.0
+    compaction_bytes_per_s: int = 32 * 1024 * 1024
+    """Entry logs are read for compaction at most this fast."""
     disk_usage_max: float = 0.95
     """Read-only from here on."""
     disk_usage_low_water: float = 0.90
@@ -141,6 +143,7 @@ class BookieConfig:
         _check("journal_bytes_max", self.journal_bytes_max, 1 << 20, 1 << 40)
         _check("write_cache_bytes_max", self.write_cache_bytes_max, 1 << 16, 1 << 40)
         _check("entry_log_bytes_max", self.entry_log_bytes_max, 1 << 16, 2**32 - 1)
+        _check("compaction_bytes_per_s", self.compaction_bytes_per_s, 1 << 16, 1 << 40)
         _check("disk_usage_max", self.disk_usage_max, 0.01, 1.0)
         _check("disk_usage_low_water", self.disk_usage_low_water, 0.0, self.disk_usage_max)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)

@@ -147,6 +147,10 @@ class Disk(Protocol):
         """Make creations, renames and removals in the directory durable ("" is the root)."""
         ...
 
+    def space(self) -> tuple[int, int]:
+        """Return (total, free) bytes of the device that holds the root; free for this process."""
+        ...
+
     def lock(self, path: str, owner: str) -> DirectoryLock:
         """Lock the file (made if missing) and write owner into it; DiskLockedError if held."""
         ...

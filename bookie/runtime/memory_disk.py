@@ -10,6 +10,8 @@ from bookie.runtime.interfaces import BytesLike, DiskLockedError
 from bookie.runtime.mapping import ViewMapping
 from bookie.runtime.paths import check_path, os_error, parent_of
 
+_CAPACITY_BYTES = 1 << 40  # what space() says; nothing enforces it
+
 
 class _Node:
     """The content of one file: a bytearray, or bytes while it is mapped (copied on write)."""
@@ -191,6 +193,11 @@ class MemoryDisk:
     def sync_directory(self, path: str) -> None:
         if check_path(path) not in self._directories:
             raise os_error(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
+
+    def space(self) -> tuple[int, int]:
+        with self._mutex:
+            used = sum(len(node.content) for node in self._files.values())
+        return _CAPACITY_BYTES, max(0, _CAPACITY_BYTES - used)
 
     def lock(self, path: str, owner: str) -> MemoryDirectoryLock:
         file = self.open(path, create=True)

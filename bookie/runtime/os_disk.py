@@ -210,6 +210,10 @@ class OsDisk:
         finally:
             os.close(descriptor)
 
+    def space(self) -> tuple[int, int]:
+        found = os.statvfs(self._root)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def lock(self, path: str, owner: str) -> OsDirectoryLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         file = io.FileIO(os.open(self._at(path), flags, 0o644), "r+")

@@ -19,10 +19,12 @@ from bookie.config import BookieConfig
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Clock, Disk, Rng
 from bookie.runtime.os_executors import Executor
+from bookie.server.collector import Collector, LedgerList
 from bookie.server.interfaces import BytesLike, EntryIndex, OnStatus
 from bookie.server.journal import Journal
 from bookie.server.journal_format import Kind, Record, record_of
 from bookie.server.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
+from bookie.server.recovery import recover
 from bookie.server.storage import LedgerStorage
 
 _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet
@@ -65,10 +67,17 @@ class Bookie:
         index belongs to the caller, who closes it after close().
         """
         del rng  # nothing here is left to chance
-        storage = LedgerStorage(disk, index, config, storage_executor)
-        journal = await storage.recover(journal_executor)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(storage_executor, partial(recover, disk, index, config))
+        storage = LedgerStorage(disk, index, found.logs, config, storage_executor)
+        journal = Journal(
+            found.writer,
+            journal_executor,
+            queue_bytes_max=config.journal_queue_bytes_max,
+            on_failure=storage.journal_failed,
+        )
         bookie = cls(storage, journal, clock, config)
-        storage.start(bookie._tell_read_only)
+        storage.start(journal, bookie._tell_read_only)
         return bookie
 
     async def close(self) -> None:
@@ -130,13 +139,13 @@ class Bookie:
         journal = self._journal
         if journal.failure is not None or self._is_closed:
             return on_done(Status.IO_ERROR)
+        if not journal.has_room(byte_count) or not storage.make_room(byte_count):
+            return on_done(Status.TOO_MANY_REQUESTS)
         state = storage.state(ledger_id)
         if state.master_key != master_key and not self._may_bind(state, master_key):
             return on_done(Status.UNAUTHORIZED)
         if not is_recovery and (state.is_fenced or storage.was_fenced_and_deleted(ledger_id)):
             return on_done(Status.FENCED)
-        if not journal.has_room(byte_count) or not storage.make_room(byte_count):
-            return on_done(Status.TOO_MANY_REQUESTS)
         data = packet if type(packet) is bytes else bytes(packet)
         crc = value(data)
         storage.put(state, entry_id, data, crc)
@@ -303,5 +312,13 @@ class Bookie:
     # --- upkeep ----------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """Flush what is in the write cache and move the journal's mark."""
+        """Flush what is in the write cache and move the journal's mark; OSError."""
         await self._storage.checkpoint()
+
+    def collector(self, ledgers: LedgerList) -> Collector:
+        """Return a collector of this bookie's deleted ledgers, not started; close it first."""
+        return Collector(self._storage, ledgers, self._config)
+
+    async def collect(self, ledgers: LedgerList) -> list[int]:
+        """Remove what `ledgers` no longer knows, once; return the ids."""
+        return await self.collector(ledgers).collect()

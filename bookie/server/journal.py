@@ -42,10 +42,10 @@ _BATCH_BYTES_MAX = 4 * 1024 * 1024
 _BATCH_RECORDS_MAX = 16 * 1024
 _RECORD_OVERHEAD_BYTES = 200
 _ZEROS = bytes(1024 * 1024)
-_MARK = Struct(">8sIQQ")
+_MARK = Struct(">8sIQQIQ")
 _MARK_MAGIC = b"bookieM1"
 _CRC = Struct(">I")
-_MARK_PATH = f"{DIRECTORY}/MARK"
+MARK_PATH = f"{DIRECTORY}/MARK"
 _END = (Record(Kind.END, 0, b""),)
 
 
@@ -169,27 +169,36 @@ def _fill(file: File, start: int, end: int) -> None:
         start += count
 
 
-def read_mark(disk: Disk) -> Position | None:
-    """Return where replay starts; None: at the first file."""
+class Mark(NamedTuple):
+    """Where replay starts, and up to where the open entry log is durable and pointed to."""
+
+    position: Position
+    log_number: int
+    log_bytes: int
+
+
+def read_mark(disk: Disk) -> Mark | None:
+    """Return the mark; None: replay starts at the first file."""
     try:
-        data = disk.read(_MARK_PATH)
+        data = disk.read(MARK_PATH)
     except FileNotFoundError:
         return None
     if len(data) == _MARK.size + _CRC.size:
-        magic, version, number, offset = _MARK.unpack_from(data)
+        magic, version, file_number, offset, log_number, log_bytes = _MARK.unpack_from(data)
         (crc,) = _CRC.unpack_from(data, _MARK.size)
         if magic == _MARK_MAGIC and version == 1 and crc == value(data[: _MARK.size]):
-            return Position(number, offset)
+            return Mark(Position(file_number, offset), log_number, log_bytes)
     raise CorruptFileError(
-        f"{_MARK_PATH}: expected a mark of version 1, found {data[:64].hex()}; delete the file if "
-        f"all journal files since the first are there, else format this bookie"
+        f"{MARK_PATH}: expected a mark of version 1, found {data[:64].hex()}; format this bookie "
+        f"and let its ledgers be replicated again"
     )
 
 
-def write_mark(disk: Disk, mark: Position) -> None:
+def write_mark(disk: Disk, mark: Mark) -> None:
     """Make the mark durable, in place of the old one."""
-    data = _MARK.pack(_MARK_MAGIC, 1, *mark)
-    temporary = f"{_MARK_PATH}.new"
+    (file_number, offset), log_number, log_bytes = mark
+    data = _MARK.pack(_MARK_MAGIC, 1, file_number, offset, log_number, log_bytes)
+    temporary = f"{MARK_PATH}.new"
     file = disk.open(temporary, create=True)
     try:
         file.truncate(0)
@@ -197,7 +206,7 @@ def write_mark(disk: Disk, mark: Position) -> None:
         file.sync()
     finally:
         file.close()
-    disk.rename(temporary, _MARK_PATH)
+    disk.rename(temporary, MARK_PATH)
     disk.sync_directory(DIRECTORY)
 
 
@@ -209,10 +218,10 @@ def drop_before(disk: Disk, mark: Position) -> None:
             disk.unlink(f"{DIRECTORY}/{name}")
 
 
-def next_number(disk: Disk) -> int:
+def next_number(disk: Disk, mark: Mark | None) -> int:
+    """Return a number that no journal file has had."""
     numbers = [n for n in map(number_of, disk.list(DIRECTORY)) if n is not None]
-    mark = read_mark(disk)
-    return max([*numbers, mark.file_number if mark else 0]) + 1
+    return max([*numbers, mark.position.file_number if mark else 0]) + 1
 
 
 class _Waiting(NamedTuple):

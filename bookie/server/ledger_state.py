@@ -29,7 +29,6 @@ class LedgerState:
 
     __slots__ = (
         "explicit_lac",
-        "fence_position",
         "is_dirty",
         "is_fence_durable",
         "is_fenced",
@@ -39,7 +38,6 @@ class LedgerState:
         "ledger_id",
         "master_key",
         "requests",
-        "rewrite_count",
         "watches",
     )
 
@@ -59,8 +57,6 @@ class LedgerState:
         """The index does not have all of the record."""
         self.requests = 0
         """Journal records under way; the state stays in memory."""
-        self.rewrite_count = 0
-        """Grows with every add of an entry id that was there, or could have been."""
         self.watches: list[LacWatch] | None = None
 
     @property

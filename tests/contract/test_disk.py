@@ -298,6 +298,27 @@ class TestLock:
         second.close()
 
 
+class TestSpace:
+    def test_free_is_part_of_total_and_files_take_of_it(self, disk: Disk) -> None:
+        write_file(disk, "f", bytes(100))
+        total, free = disk.space()
+        assert 0 <= free <= total
+
+    def test_the_simulated_one_knows_its_capacity(self) -> None:
+        disk = SimulatedDisk(7, capacity_bytes=1000)
+        assert disk.space() == (1000, 1000)
+        write_file(disk, "f", bytes(400))
+        assert disk.space() == (1000, 600)
+        disk.unlink("f")
+        assert disk.space() == (1000, 1000)
+
+    def test_memory_counts_what_is_there(self) -> None:
+        disk = MemoryDisk()
+        _, before = disk.space()
+        write_file(disk, "f", bytes(400))
+        assert disk.space()[1] == before - 400
+
+
 class TestOsDisk:
     def test_makes_its_own_root(self, tmp_path: Path) -> None:
         disk = OsDisk(tmp_path / "db")

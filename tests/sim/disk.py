@@ -601,6 +601,14 @@ class SimulatedDisk:
 
         self._step("sync_directory", check_path(path), effect, half=half)
 
+    def space(self) -> tuple[int, int]:
+        def effect() -> tuple[int, int]:
+            total = 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
+            used = sum(node.cached.size for node in self._names.values())
+            return total, max(0, total - used)
+
+        return self._look("space", "", effect)
+
     def lock(self, path: str, owner: str) -> SimulatedLock:
         with self._mutex:
             self._check_alive(path)

@@ -9,7 +9,7 @@ from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server.bookie import Bookie
 from bookie.server.memory_index import MemoryIndex
-from tests.fixtures.bookies import (
+from tests.fixtures.storages import (
     KEY,
     OTHER_KEY,
     ZERO_KEY,
@@ -82,16 +82,16 @@ class TestAddAndRead:
     @both_ends
     def test_what_was_added_is_there_after_a_restart(self, *, is_closed: bool) -> None:
         async def before(bookie: Bookie) -> None:
-            for entry_id in range(200):
+            for entry_id in range(600):
                 assert await add(bookie, packet_of(7, entry_id, bytes(900))) is Status.OK
 
         async def after(bookie: Bookie) -> None:
-            for entry_id in range(200):
+            for entry_id in range(600):
                 assert await read(bookie, 7, entry_id) == (
                     Status.OK,
                     packet_of(7, entry_id, bytes(900)),
                 )
-            assert bookie.last_add_confirmed(7) == 198
+            assert bookie.last_add_confirmed(7) == 598
 
         run_over_restart(before, after, is_closed=is_closed)
 
