@@ -26,6 +26,7 @@ from bookie.ledger.actions import (
     Added,
     Done,
     Failed,
+    ReadMetadata,
     SendAdd,
     SendForce,
     SendLac,
@@ -360,6 +361,8 @@ class LedgerWriter:
             self._metadata_task = self._loop.create_task(
                 self._write_metadata(action.metadata, action.version)
             )
+        elif type(action) is ReadMetadata:
+            self._metadata_task = self._loop.create_task(self._read_metadata())
         elif type(action) is StartTimer:
             self._start_timer(action.timer)
         elif type(action) is SendForce:
@@ -418,6 +421,14 @@ class LedgerWriter:
             actions = self._machine.on_metadata_written(written)
         except BookieError as error:
             actions = await self._find_metadata(error, version)
+        self._run(actions)
+
+    async def _read_metadata(self) -> None:
+        actions: Actions
+        try:
+            actions = self._machine.on_metadata_found(*await self._ledgers.read(self._ledger_id))
+        except BookieError as error:
+            actions = self._machine.on_metadata_failed(error)
         self._run(actions)
 
     async def _find_metadata(self, error: BookieError, version: int) -> Actions:

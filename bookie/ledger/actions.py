@@ -66,6 +66,11 @@ class WriteMetadata:
 
 
 @dataclass(slots=True)
+class ReadMetadata:
+    """Read what is there now; answer by on_metadata_found() or _failed()."""
+
+
+@dataclass(slots=True)
 class SendForce:
     """Force the ledger on each of the bookies; answer by on_force_reply(request, …)."""
 
@@ -90,7 +95,17 @@ class StartTimer:
     timer: Timer
 
 
-Action = SendAdd | Added | Done | Failed | WriteMetadata | SendForce | SendLac | StartTimer
+Action = (
+    SendAdd
+    | Added
+    | Done
+    | Failed
+    | WriteMetadata
+    | ReadMetadata
+    | SendForce
+    | SendLac
+    | StartTimer
+)
 Actions = Sequence[Action]
 NOTHING: Actions = ()
 

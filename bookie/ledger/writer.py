@@ -32,6 +32,7 @@ from bookie.ledger.actions import (
     Added,
     Done,
     Failed,
+    ReadMetadata,
     SendAdd,
     SendForce,
     SendLac,
@@ -131,6 +132,7 @@ class WriterMachine:
         self._late_failures: dict[int, BookieId] = {}
         self._change: EnsembleChange | None = None
         self._change_count = 0
+        self._is_store_asked = False  # one question at a time
         self._writing: LedgerMetadata | None = None
         self._closers: list[Any] = []
         self._is_closed = False
@@ -520,6 +522,7 @@ class WriterMachine:
     # --- metadata answers -------------------------------------------------------------------------
 
     def _write(self, metadata: LedgerMetadata) -> WriteMetadata:
+        self._is_store_asked = True
         self._writing = metadata
         return WriteMetadata(metadata, self._version)
 
@@ -527,12 +530,13 @@ class WriterMachine:
         """Go on: the metadata of the last WriteMetadata is in the store, at this version."""
         if self._writing is None:
             raise AssertionError("no metadata was being written")
+        self._is_store_asked = False
         self._metadata, self._writing = self._writing, None
         self._version = version
         if self._closers:
             if self._metadata.is_closed:
                 return self._end_close(None)
-            return [self._write_closed()]
+            return self._write_closed()
         if self._change is not None:
             return self._on_ensemble_stored(self._change)
         return NOTHING
@@ -543,6 +547,7 @@ class WriterMachine:
         What was wanted and is still needed is written again, so that a lost answer ends alike
         whether it was applied or not.
         """
+        self._is_store_asked = False
         wanted, self._writing = self._writing, None
         self._metadata = metadata
         self._version = version
@@ -575,6 +580,7 @@ class WriterMachine:
 
     def on_metadata_failed(self, error: BookieError) -> Actions:
         """Give up: whether the write was applied could not be found out, or the ledger is gone."""
+        self._is_store_asked = False
         self._writing = None
         if self._closers:
             return self._end_close(error)
@@ -603,9 +609,8 @@ class WriterMachine:
                 LedgerClosedError(where), AddInterruptedError(f"{where} by its own handle")
             )
         self._closers.append(context)
-        if self._writing is None:
-            # What was read meanwhile may be another's end: it is never written over.
-            actions += self._decide_close()
+        if not self._is_store_asked:
+            actions += self._begin_close()
         return actions
 
     def abandon(self) -> Actions:
@@ -619,14 +624,22 @@ class WriterMachine:
         self._is_closed = True
         return actions
 
-    def _write_closed(self) -> WriteMetadata:
+    def _begin_close(self) -> Actions:
+        if self._metadata.state is LedgerState.IN_RECOVERY:
+            # The recoverer decides; it may have done so since this was read.
+            self._is_store_asked = True
+            return [ReadMetadata()]
+        return self._decide_close()
+
+    def _write_closed(self) -> Actions:
         # The length is that of the entries up to the LAC: what was pending does not count (G12).
-        return self._write(self._metadata.closed(EntryId(self._lac), self._lac_length))
+        return [self._write(self._metadata.closed(EntryId(self._lac), self._lac_length))]
 
     def _decide_close(self) -> Actions:
+        """Close what is open; what another decided is never written over."""
         found = self._metadata
         if found.state is LedgerState.OPEN:
-            return [self._write_closed()]
+            return self._write_closed()
         if found.state is LedgerState.IN_RECOVERY:
             return self._end_close(
                 LedgerFencedError(

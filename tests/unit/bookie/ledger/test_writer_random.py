@@ -20,6 +20,7 @@ from bookie.ledger.actions import (
     Added,
     Done,
     Failed,
+    ReadMetadata,
     SendAdd,
     SendForce,
     SendLac,
@@ -30,12 +31,28 @@ from bookie.ledger.actions import (
 )
 from bookie.ledger.codec import header_of
 from bookie.ledger.distribution import write_set
-from bookie.ledger.types import BookieId, LedgerState, Segment, Status
+from bookie.ledger.types import BookieId, EntryId, LedgerState, Segment, Status
 from bookie.ledger.writer import WriterMachine
 from tests.fixtures.ledger_bookies import FirstPlacement, digest_of, ledger, names
 
 SCHEDULES = 3000
 FAILURES = (Status.TIMED_OUT, Status.UNAVAILABLE, Status.IO_ERROR, Status.TOO_MANY_REQUESTS)
+
+
+class AnyPlacement(FirstPlacement):
+    """Chooses by chance, so that bookies come back at other indexes."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def choose(
+        self,
+        count: int,
+        writable: tuple[BookieId, ...],
+        exclude: tuple[BookieId, ...] = (),
+    ) -> tuple[BookieId, ...]:
+        shuffled = self._chance.sample(writable, len(writable))
+        return super().choose(count, tuple(shuffled), exclude)
 
 
 class Schedule:
@@ -60,7 +77,7 @@ class Schedule:
             self.metadata,
             self.version,
             digest_of(self.metadata),
-            FirstPlacement(),
+            AnyPlacement(chance),
             self.names,
             WriterOptions(
                 pending_adds_max=chance.choice((3, 20)),
@@ -76,6 +93,7 @@ class Schedule:
         self.is_healed = False
         self.lac = -1
         self.added: list[int] = []
+        self.sizes: dict[int, int] = {}
         self.open_calls: set[int] = set()
         self.call_count = 0
         self.forced = -1
@@ -100,6 +118,8 @@ class Schedule:
                 case WriteMetadata():
                     written, version = action.metadata, action.version
                     self.events.append(lambda w=written, v=version: self.write(w, v))
+                case ReadMetadata():
+                    self.read_back()
                 case StartTimer():
                     assert action.timer not in self.timers, "started twice"
                     self.timers.append(action.timer)
@@ -127,6 +147,13 @@ class Schedule:
             return
         self.run(actions)
 
+    def check_length(self) -> None:
+        """The length counts what lies up to the LAC and nothing else (G12)."""
+        expected = sum(self.sizes[entry_id] for entry_id in range(self.lac + 1))
+        assert self.machine.length == expected
+        if self.metadata.is_closed:
+            assert self.metadata.length == expected
+
     def on_added(self, entry_id: int) -> None:
         assert entry_id == len(self.added), "completed out of order"
         assert self.machine.error is None
@@ -143,7 +170,9 @@ class Schedule:
         )
 
     def send_add(self, bookie: BookieId, entry_id: int, packet: bytes) -> None:
-        assert header_of(packet).lac <= self.lac
+        header = header_of(packet)
+        assert header.lac <= self.lac
+        self.sizes[entry_id] = len(packet) - 36  # header and CRC-32C
 
         def arrive() -> None:
             if not self.is_up[bookie]:
@@ -177,14 +206,14 @@ class Schedule:
         if chance < 0.1:
             self.statistics["lost answers"] += 1
             if chance < 0.05 and version == self.version:
-                self.apply(metadata)
+                self.apply_own(metadata)
             if chance < 0.01:
                 error = MetadataStoreError("gone")
                 self.events.append(lambda: self.run(machine.on_metadata_failed(error)))
                 return
             self.read_back()
         elif version == self.version:
-            self.apply(metadata)
+            self.apply_own(metadata)
             written = self.version
             self.events.append(lambda: self.run(machine.on_metadata_written(written)))
         else:
@@ -194,6 +223,10 @@ class Schedule:
         found, version = self.metadata, self.version
         machine = self.machine
         self.events.append(lambda: self.run(machine.on_metadata_found(found, version)))
+
+    def apply_own(self, metadata: Any) -> None:
+        assert self.metadata.state is LedgerState.OPEN, "wrote over what another decided"
+        self.apply(metadata)
 
     def apply(self, metadata: Any) -> None:
         if metadata.segments != self.metadata.segments:
@@ -241,13 +274,18 @@ class Schedule:
 
     def other_client(self) -> None:
         """Re-replication of an older segment, or a recovery that fences, maybe to its end."""
-        if self.metadata.state is not LedgerState.OPEN:
+        if self.metadata.is_closed:
+            return
+        if self.metadata.state is LedgerState.IN_RECOVERY:
+            # At the LAC or beyond, as a recovery does.
+            end = EntryId(self.lac + self.random.randint(0, 1))
+            self.apply(self.metadata.closed(end, self.machine.length + end - self.lac))
             return
         if len(self.metadata.segments) > 1 and self.random.random() < 0.5:
             first = self.metadata.segments[0]
             segments = (Segment(first.first_entry_id, first.ensemble), *self.metadata.segments[1:])
             self.apply(replace(self.metadata, segments=segments))
-        elif self.random.random() < 0.3:
+        elif self.random.random() < 0.5:
             self.apply(self.metadata.with_state(LedgerState.IN_RECOVERY))
             self.is_fenced = True
 
@@ -274,6 +312,7 @@ class Schedule:
             self.check_held(entry_id)
         if self.metadata.is_closed and not self.is_fenced:
             assert self.metadata.last_entry_id == self.lac
+            self.check_length()
             if not self.is_deferred:
                 assert self.lac == len(self.added) - 1
         firsts = [segment.first_entry_id for segment in self.metadata.segments]
