@@ -231,12 +231,15 @@ class Recovery:
         self._has_begun = True
         for silent in query.silent:
             self._suspects[silent] = None
-        last_segment_first = self._metadata.last_segment.first_entry_id
-        self._confirmed = max(query.lac, last_segment_first - 1)
+        self._confirmed = self._confirmed_at_least(query.lac)
         self._first = self._next_read = self._confirmed + 1
         if self._confirmed == -1:
             self._length = 0
         return self._advance()
+
+    def _confirmed_at_least(self, lac: int) -> int:
+        """Return the last entry that is sure: a segment begins after acknowledged ones (G2)."""
+        return max(lac, self._metadata.last_segment.first_entry_id - 1)
 
     # --- reading
 
