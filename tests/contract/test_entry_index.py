@@ -1,0 +1,148 @@
+"""The EntryIndex contract, over LMDB and memory."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bookie.server.interfaces import EntryIndex, LedgerRecord
+from bookie.server.lmdb_index import LmdbIndex
+from bookie.server.memory_index import MemoryIndex
+
+MAKERS: dict[str, Callable[[Path], EntryIndex]] = {
+    "memory": lambda _: MemoryIndex(),
+    "lmdb": lambda path: LmdbIndex(str(path / "index.lmdb")),
+    "lmdb that has to grow": lambda path: LmdbIndex(str(path / "index.lmdb"), map_bytes=1 << 16),
+}
+RECORD = LedgerRecord(b"k" * 20, is_fenced=False, explicit_lac=b"", last_add_confirmed=-1)
+FENCED = LedgerRecord(b"o" * 20, is_fenced=True, explicit_lac=b"e" * 40, last_add_confirmed=8)
+
+
+@pytest.fixture(params=MAKERS)
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EntryIndex]:
+    index = MAKERS[request.param](tmp_path)
+    yield index
+    index.close()
+
+
+def test_nothing(index: EntryIndex) -> None:
+    assert index.get(7, 0) is None
+    assert index.last_entry_id(7) is None
+    assert index.ledger(7) is None
+    assert list(index.entry_ids(7)) == []
+    assert list(index.ledger_ids()) == []
+    index.delete_ledger(7)
+    index.sync()
+
+
+def test_what_was_put_is_there(index: EntryIndex) -> None:
+    index.put([(7, 0, 100), (7, 1, 1 << 62), (8, 5, 300)], [(7, RECORD), (8, FENCED)])
+    assert index.get(7, 0) == 100
+    assert index.get(7, 1) == 1 << 62
+    assert index.get(8, 5) == 300
+    assert index.get(8, 0) is None
+    assert index.ledger(7) == RECORD
+    assert index.ledger(8) == FENCED
+    assert index.ledger(9) is None
+    assert list(index.ledger_ids()) == [7, 8]
+
+
+def test_the_last_put_counts(index: EntryIndex) -> None:
+    index.put([(7, 0, 100)], [(7, RECORD)])
+    index.put([(7, 0, 200)], [(7, FENCED)])
+    assert index.get(7, 0) == 200
+    assert index.ledger(7) == FENCED
+    assert list(index.entry_ids(7)) == [0]
+
+
+def test_last_entry_ids_of_neighbours(index: EntryIndex) -> None:
+    top = 2**63 - 1
+    index.put([(6, 3, 1), (7, 9, 2), (7, 300, 3), (9, 1, 4), (top, top, 5)])
+    assert [index.last_entry_id(n) for n in (5, 6, 7, 8, 9, 10, top)] == [
+        None, 3, 300, None, 1, None, top
+    ]  # fmt: skip
+    assert list(index.entry_ids(7)) == [9, 300]
+    assert list(index.entry_ids(top)) == [top]
+
+
+def test_deleting_a_ledger_leaves_the_others(index: EntryIndex) -> None:
+    index.put([(n, e, n * e) for n in (6, 7, 8) for e in range(100)])
+    index.put([], [(n, RECORD) for n in (6, 7, 8)])
+    index.delete_ledger(7)
+    index.delete_ledger(7)
+    assert index.last_entry_id(7) is None
+    assert index.ledger(7) is None
+    assert index.get(7, 50) is None
+    assert list(index.ledger_ids()) == [6, 8]
+    assert list(index.entry_ids(6)) == list(range(100))
+    assert list(index.entry_ids(8)) == list(range(100))
+
+
+def test_many(index: EntryIndex) -> None:
+    count = 20_000
+    for start in range(0, count, 5000):
+        index.put([(7, e, e + 1) for e in range(start, start + 5000)])
+    index.put((), [(n, RECORD) for n in range(10_000)])
+    index.sync()
+    assert list(index.entry_ids(7)) == list(range(count))
+    assert list(index.ledger_ids()) == list(range(10_000))
+    assert all(index.get(7, e) == e + 1 for e in range(0, count, 97))
+    index.delete_ledger(7)
+    assert list(index.entry_ids(7)) == []
+
+
+def test_changes_beside_an_iteration(index: EntryIndex) -> None:
+    index.put([(7, e, e) for e in range(10_000)])
+    iterator = index.entry_ids(7)
+    assert next(iterator) == 0
+    index.put([(7, 20_000, 1)])
+    rest = list(iterator)
+    assert rest[:9999] == list(range(1, 10_000))
+
+
+class TestMemory:
+    """What only the crash-aware one can show."""
+
+    def test_a_crash_takes_what_was_not_synced(self) -> None:
+        index = MemoryIndex()
+        index.put([(7, 0, 100)], [(7, RECORD)])
+        index.sync()
+        index.put([(7, 1, 200)])
+        index.put([(7, 2, 300)], [(7, FENCED)])
+        index.delete_ledger(7)
+        for kept, expected in enumerate(
+            [([0], RECORD), ([0, 1], RECORD), ([0, 1, 2], FENCED), ([], None)]
+        ):
+            after = index.crash(lambda count, kept=kept: min(kept, count))
+            assert (list(after.entry_ids(7)), after.ledger(7)) == expected
+
+
+class TestLmdb:
+    """What only the one with a file can show."""
+
+    def test_it_is_there_when_it_is_opened_again(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "index.lmdb")
+        index = LmdbIndex(path, map_bytes=1 << 16)
+        index.put([(7, e, e) for e in range(5000)], [(7, FENCED)])
+        index.sync()
+        index.close()
+        index.close()
+        index = LmdbIndex(path, map_bytes=1 << 16)
+        assert index.last_entry_id(7) == 4999
+        assert index.ledger(7) == FENCED
+        index.put([(8, e, e) for e in range(5000)])
+        index.close()
+
+    def test_a_file_that_is_no_index(self, tmp_path: Path) -> None:
+        path = tmp_path / "index.lmdb"
+        path.write_bytes(b"x" * 8192)
+        with pytest.raises(Exception, match="rebuild the index") as caught:
+            LmdbIndex(str(path))
+        assert str(path) in str(caught.value)
+
+    def test_a_change_that_fails_is_undone(self, tmp_path: Path) -> None:
+        index = LmdbIndex(str(tmp_path / "index.lmdb"))
+        with pytest.raises(Exception, match="too large"):
+            index.put([(7, 0, 1), (7, 1, -1)])
+        assert index.get(7, 0) is None
+        index.close()
