@@ -9,6 +9,7 @@ from collections.abc import Callable
 from bookie.errors import IncorrectParameterError
 from bookie.ledger.types import Status
 from bookie.proto import wire_v3_pb2 as wire
+from bookie.proto.v3_add import add_request_frame, parse_add_request
 from bookie.proto.v3_messages import (
     ADD_FLAG_RECOVERY,
     INFO_FREE,
@@ -37,6 +38,9 @@ from bookie.proto.v3_wire import checked_key, frame_of, parse
 
 def parse_request(frame: BytesLike) -> Request:
     """Take a frame (without its length) for a request; MalformedFrameError when it is none."""
+    add = parse_add_request(frame)
+    if add is not None:
+        return add
     message = parse(wire.Request, frame)
     header = message.header
     operation = header.operation
@@ -149,6 +153,8 @@ def encode_add_request(
     priority: int = 0,
 ) -> bytes:
     """Return the frame of an add. The same bytes may go to every bookie of the write set."""
+    if not (is_recovery or is_deferred_sync or priority):
+        return add_request_frame(txn_id, ledger_id, entry_id, checked_key(master_key), packet)
     message = _request(txn_id, Operation.ADD_ENTRY, priority)
     m = message.addRequest
     m.ledgerId = ledger_id

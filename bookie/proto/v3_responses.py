@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bookie.ledger.types import Status
 from bookie.proto import wire_v3_pb2 as wire
+from bookie.proto.v3_add import add_response_frame, parse_add_response
 from bookie.proto.v3_messages import (
     AUTH_DISABLED_PLUGIN,
     VERSION,
@@ -35,6 +36,9 @@ def parse_response(frame: BytesLike) -> Response:
     answer without that message is taken by the outer status (bookies refuse so before they
     authenticated the client), and as BAD_REQUEST when that says OK but something had to come.
     """
+    add = parse_add_response(frame)
+    if add is not None:
+        return add
     message = parse(wire.Response, frame)
     header = message.header
     txn_id = header.txnId
@@ -140,12 +144,7 @@ def _response(txn_id: int, operation: int, status: int) -> wire.Response:
 
 
 def encode_add_response(txn_id: int, status: Status, ledger_id: int, entry_id: int) -> bytes:
-    message = _response(txn_id, Operation.ADD_ENTRY, status)
-    m = message.addResponse
-    m.status = status
-    m.ledgerId = ledger_id
-    m.entryId = entry_id
-    return frame_of(message)
+    return add_response_frame(txn_id, status, ledger_id, entry_id)
 
 
 def encode_read_response(
@@ -174,23 +173,26 @@ def encode_read_response_parts(
     lac_update_ms: int | None = None,
 ) -> tuple[bytes, BytesLike, bytes]:
     """Return the same frame as (head, body, tail), the body not copied; for writelines()."""
-    tail = wire.ReadResponse()
-    if max_lac is not None:
-        tail.maxLAC = max_lac
+    # By hand: protobuf would copy the body twice, and cannot leave it out.
+    code, txn = varint(status), varint(txn_id)
+    inner = b"\x08%b\x10%b\x18%b" % (code, varint(ledger_id), varint(entry_id))
+    tail = b"" if max_lac is None else b"\x28" + varint(max_lac)
     if lac_update_ms is not None:
-        tail.lacUpdateTimestamp = lac_update_ms
-    tail_bytes = tail.SerializePartialToString()
-    answer = wire.ReadResponse(status=status, ledgerId=ledger_id, entryId=entry_id)
-    inner = answer.SerializeToString()
+        tail += b"\x30" + varint(lac_update_ms)
     if body is None:
         body = b""
     else:
         inner += b"\x22" + varint(len(body))
-    inner_count = len(inner) + len(body) + len(tail_bytes)
-    outer = _response(txn_id, Operation.READ_ENTRY, status).SerializeToString()
-    outer += b"\xa2\x06" + varint(inner_count)
-    length = len(outer) + inner_count
-    return length.to_bytes(4, "big") + outer + inner, body, tail_bytes
+    inner_byte_count = len(inner) + len(body) + len(tail)
+    outer = b"\x0a%c\x08\x03\x10\x01\x18%b\x10%b\xa2\x06%b%b" % (
+        5 + len(txn),
+        txn,
+        code,
+        varint(inner_byte_count),
+        inner,
+    )
+    frame_byte_count = len(outer) + len(body) + len(tail)
+    return frame_byte_count.to_bytes(4, "big") + outer, body, tail
 
 
 def encode_read_lac_response(

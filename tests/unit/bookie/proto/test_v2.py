@@ -208,7 +208,7 @@ def test_mutated_frames_raise_only_our_error(frame: bytes, data: st.DataObject) 
     try_to_parse(bytes(mutated))
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.hex()[:40])
 def test_every_shorter_frame_is_refused_or_shorter(frame: bytes) -> None:
     for end in range(len(frame) - 4):
         try_to_parse(frame[4 : 4 + end])
