@@ -11,7 +11,7 @@ growing pause, when used after it broke. Everything happens on one asyncio loop.
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from bookie.config import ClientConfig
 from bookie.errors import BookieError
@@ -176,10 +176,10 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self._is_closed:
-            if isinstance(transport, asyncio.Transport):
-                transport.abort()
+            cast(asyncio.Transport, transport).abort()
             return
-        assert isinstance(transport, asyncio.Transport)
+        # Not asserted: uvloop's transports are no instances of asyncio's class.
+        transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._heard_at = self._loop.time()
         transport.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)

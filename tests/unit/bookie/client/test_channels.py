@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
 
 from bookie.client.channels import AsyncioChannels
 from bookie.client.interfaces import BookieInfo, LacReply
@@ -32,7 +35,7 @@ class RawServer:
 
         class Accepted(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                assert isinstance(transport, asyncio.Transport)
+                transport = cast(asyncio.Transport, transport)
                 self.transport = transport
                 self.splitter = FrameSplitter(1 << 26)
                 server.connection_count += 1
@@ -97,7 +100,11 @@ class Collected(list):
 Body = Callable[[RawServer, AsyncioChannels], Awaitable[None]]
 
 
-def with_server(body: Body, config: ClientConfig | None = None) -> None:
+def with_server(
+    body: Body,
+    config: ClientConfig | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
     async def main() -> None:
         server = RawServer()
         address = await server.start()
@@ -108,13 +115,27 @@ def with_server(body: Body, config: ClientConfig | None = None) -> None:
             await channels.close()
             await server.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
 
 
 def answer_add(transport: asyncio.Transport, request: v3.Request) -> None:
     assert isinstance(request, v3.AddRequest)
     frame = v3.encode_add_response(request.txn_id, Status.OK, request.ledger_id, request.entry_id)
     transport.write(frame)
+
+
+def test_a_loop_of_uvloop_serves_as_well() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def body(server: RawServer, channels: AsyncioChannels) -> None:
+        server.on_request = answer_add
+        done = Collected()
+        channels.add((B1, B2), 7, 0, KEY, b"packet", done)
+        await done.wait_for(2)
+        assert sorted(done) == [(B1, Status.OK), (B2, Status.OK)]
+
+    with_server(body, loop_factory=uvloop.new_event_loop)
 
 
 def test_an_entry_for_two_bookies_has_one_txn_id_and_two_answers() -> None:
