@@ -1,0 +1,377 @@
+"""Cookies: proof that a bookie still has the directories and the cluster it had before.
+
+A cookie names the bookie, its directories and the cluster. The store keeps one for each bookie,
+every directory one in its file VERSION; check_cookies() lets a bookie start only when all of them
+agree. A bookie whose disk was wiped has none: it would deny entries that it acknowledged, so it
+must not start (G5). Text format and rules are those of Apache BookKeeper (Cookie,
+LegacyCookieValidation; docs/formats/zookeeper.md).
+"""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf import text_format
+
+from bookie.errors import (
+    BadVersionError,
+    BookieStartError,
+    CorruptFileError,
+    MetadataVersionError,
+    NodeExistsError,
+    NoNodeError,
+)
+from bookie.ledger.types import BookieId
+from bookie.metadata.cluster import read_instance_id
+from bookie.metadata.formats_pb2 import CookieFormat
+from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
+from bookie.metadata.ledger_paths import COOKIES
+from bookie.metadata.paths import join
+from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.runtime.interfaces import Disk
+
+LAYOUT_VERSION = 5
+OLDEST_LAYOUT_VERSION = 3
+VERSION_FILE = "VERSION"
+_PATIENCE_S = 30.0
+_COOKIE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """One cookie. Directories are absolute paths, in the order of the configuration."""
+
+    bookie_id: BookieId
+    journal_directories: tuple[str, ...]
+    ledger_directories: tuple[str, ...]
+    instance_id: str | None = None
+    """Of the cluster; None: it has none."""
+    index_directories: tuple[str, ...] = ()
+    """Empty: the ledger directories."""
+
+    def to_bytes(self) -> bytes:
+        """Return the text, layout 5."""
+        message = CookieFormat(
+            bookieHost=self.bookie_id,
+            journalDir=",".join(self.journal_directories),
+            ledgerDirs=_joined(self.ledger_directories),
+        )
+        if self.instance_id is not None:
+            message.instanceId = self.instance_id
+        if self.index_directories:
+            message.indexDirs = _joined(self.index_directories)
+        text = text_format.MessageToString(message, as_utf8=False)
+        return f"{LAYOUT_VERSION}\n{text}".encode("ascii")
+
+    @staticmethod
+    def from_bytes(data: bytes, where: str) -> "Cookie":
+        """Read layouts 3 (plain lines), 4 and 5; CorruptFileError names `where`."""
+        if len(data) > _COOKIE_BYTES_MAX:
+            raise CorruptFileError(
+                f"{where}: expected a cookie, at most {_COOKIE_BYTES_MAX} bytes, found {len(data)}"
+            )
+        try:
+            version_text, _, rest = data.decode("utf-8").partition("\n")
+            version = int(version_text.strip())
+        except ValueError:
+            raise CorruptFileError(f"{where}: expected a cookie, found {data[:40]!r}") from None
+        if version < OLDEST_LAYOUT_VERSION:
+            raise CorruptFileError(
+                f"{where}: expected a cookie of layout {OLDEST_LAYOUT_VERSION} or newer, found "
+                f"{version}"
+            )
+        if version == OLDEST_LAYOUT_VERSION:
+            return _from_lines(rest, where)
+        message = CookieFormat()
+        try:
+            text_format.Parse(rest, message)
+        except text_format.ParseError as error:
+            raise CorruptFileError(f"{where}: expected a cookie, found {error}") from error
+        if not message.IsInitialized():
+            raise CorruptFileError(f"{where}: expected bookieHost, journalDir and ledgerDirs")
+        return Cookie(
+            BookieId(message.bookieHost),
+            tuple(message.journalDir.split(",")),
+            _split(message.ledgerDirs),
+            message.instanceId or None,
+            _split(message.indexDirs) if message.indexDirs else (),
+        )
+
+    def difference(self, found: "Cookie", *, allow_expansion: bool = False) -> str | None:
+        """Say in what `found` contradicts this cookie, the configuration's; None: in nothing.
+
+        allow_expansion: this one may name more ledger and index directories.
+        """
+        pairs: list[tuple[str, object, object]] = [
+            ("bookie id", self.bookie_id, found.bookie_id),
+            ("journal directories", self.journal_directories, found.journal_directories),
+        ]
+        ledger = ("ledger directories", self.ledger_directories, found.ledger_directories)
+        index = (
+            "index directories",
+            self.index_directories or self.ledger_directories,
+            found.index_directories or found.ledger_directories,
+        )
+        for name, ours, theirs in (ledger, index):
+            if not (allow_expansion and set(theirs) <= set(ours)):
+                pairs.append((name, ours, theirs))
+        pairs.append(("cluster instance", self.instance_id, found.instance_id))
+        for name, ours, theirs in pairs:
+            if ours != theirs:
+                return f"{name}: expected {ours}, found {theirs}"
+        return None
+
+
+class CookieStore:
+    """The cookies of one cluster in the metadata store."""
+
+    def __init__(self, store: VersionedStore, root: str) -> None:
+        self._store = store
+        self._root = root
+        self._parent = join(root, COOKIES)
+
+    async def instance_id(self) -> str | None:
+        return await read_instance_id(self._store, self._root)
+
+    async def read(self, bookie_id: BookieId) -> tuple[Cookie, int] | None:
+        """Return cookie and version, or None; CorruptFileError."""
+        path = join(self._parent, bookie_id)
+
+        async def question() -> tuple[bytes, int]:
+            await self._store.sync(path)
+            data, stat = await self._store.read(path)
+            return data, stat.version
+
+        try:
+            data, version = await ask(self._store, _PATIENCE_S, question)
+        except NoNodeError:
+            return None
+        return Cookie.from_bytes(data, path), version
+
+    async def write(self, bookie_id: BookieId, cookie: Cookie, version: int | None) -> int:
+        """Store a cookie; version None makes it, else that version is replaced.
+
+        Returns the new version. MetadataVersionError: somebody else wrote it meanwhile.
+        """
+        path = join(self._parent, bookie_id)
+        data = cookie.to_bytes()
+        patience = Patience(self._store, _PATIENCE_S)
+        is_lost = False
+        while True:
+            try:
+                if is_lost:
+                    await self._store.sync(path)
+                if version is not None:
+                    return (await self._store.write(path, data, version)).version
+                await self._store.create(path, data, make_parents=True)
+                return 0
+            except (NodeExistsError, BadVersionError, NoNodeError) as error:
+                expected = 0 if version is None else version + 1
+                if is_lost and await self._holds(path, data, expected):
+                    return expected
+                raise MetadataVersionError(
+                    f"{path}: expected "
+                    f"{'no cookie' if version is None else f'a cookie of version {version}'}, "
+                    f"found it otherwise ({error}); two bookies may run under this id"
+                ) from error
+            except BROKEN as error:
+                is_lost = True
+                await patience.again(error)
+
+    async def delete(self, bookie_id: BookieId, version: int = ANY_VERSION) -> None:
+        """Forget a bookie's cookie; one that is not there is success."""
+        path = join(self._parent, bookie_id)
+        try:
+            await ask(self._store, _PATIENCE_S, lambda: self._store.delete(path, version))
+        except NoNodeError:
+            pass
+        except BadVersionError as error:
+            raise MetadataVersionError(f"{error}") from error
+
+    async def bookie_ids(self) -> tuple[BookieId, ...]:
+        """Return every bookie that has a cookie, sorted."""
+        try:
+            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(self._parent))
+        except NoNodeError:
+            names = []
+        return tuple(BookieId(name) for name in names)
+
+    async def _holds(self, path: str, data: bytes, version: int) -> bool:
+        try:
+            found, stat = await ask(self._store, _PATIENCE_S, lambda: self._store.read(path))
+        except NoNodeError:
+            return False
+        return found == data and stat.version == version
+
+
+class CookieDirectory(NamedTuple):
+    """A directory with a VERSION file."""
+
+    path: str
+    """Relative to the root of the Disk; VERSION lies in it."""
+    name: str
+    """As the cookie calls the directory that it belongs to."""
+
+
+class FoundDirectory(NamedTuple):
+    """What lies in a directory."""
+
+    directory: CookieDirectory
+    cookie: Cookie | None
+    is_empty: bool
+
+
+async def check_cookies(
+    cookies: CookieStore,
+    disk: Disk,
+    cookie: Cookie,
+    directories: Sequence[CookieDirectory],
+    *,
+    allow_expansion: bool = False,
+    other_ids: Sequence[BookieId] = (),
+) -> bool:
+    """Let a bookie start, or raise BookieStartError; stamp what is new. True: it is all new.
+
+    `cookie` is what the configuration says, with the cluster's instance id. `other_ids`: under
+    which this bookie may have run before, by another way of naming itself. Reads and writes a few
+    small files on the caller's thread.
+    """
+    stored: tuple[Cookie, int] | None = None
+    for bookie_id in (*other_ids, cookie.bookie_id):
+        found = await cookies.read(bookie_id)
+        if found is not None:
+            _insist(cookie, found[0], f"the metadata store, {bookie_id}", allow_expansion)
+            stored = found
+    inspected = [_inspect(disk, directory) for directory in directories]
+    if not must_stamp(
+        cookie, None if stored is None else stored[0], inspected, allow_expansion=allow_expansion
+    ):
+        return False
+    # The directories first: with a cookie in the store and none in a directory it cannot start.
+    for directory in directories:
+        _stamp(disk, directory, cookie)
+    await cookies.write(cookie.bookie_id, cookie, None if stored is None else stored[1])
+    return stored is None
+
+
+def must_stamp(
+    cookie: Cookie,
+    stored: Cookie | None,
+    directories: Sequence[FoundDirectory],
+    *,
+    allow_expansion: bool = False,
+) -> bool:
+    """Decide: True for a new bookie or new directories, False for a known one as it was.
+
+    BookieStartError for everything else.
+    """
+    for found in directories:
+        if found.cookie is not None:
+            _insist(cookie, found.cookie, found.directory.path, allow_expansion)
+    missing = [found for found in directories if found.cookie is None]
+    names = ", ".join(found.directory.path for found in missing)
+    if not missing:
+        if stored is not None:
+            # With expansion allowed, some may know of fewer directories: an expansion that was
+            # interrupted between two of them goes on.
+            known_cookies = [stored, *(found.cookie for found in directories if found.cookie)]
+            return any(cookie.difference(one) is not None for one in known_cookies)
+        raise BookieStartError(
+            f"bookie {cookie.bookie_id}: its directories have cookies, the metadata store has "
+            "none: it was removed from this cluster, or this is another one. If it belongs here, "
+            "`bookie cookie create` makes the cookie"
+        )
+    if stored is None:
+        full = [found.directory.path for found in directories if not found.is_empty]
+        if not full:
+            return True
+        raise BookieStartError(
+            f"bookie {cookie.bookie_id}: {', '.join(full)}: expected empty directories for a new "
+            f"bookie, found files in them and no cookie in {names}"
+        )
+    if not allow_expansion:
+        raise BookieStartError(
+            f"bookie {cookie.bookie_id}: {names}: expected its cookie, found none: a disk was "
+            "wiped, or is not mounted. It acknowledged entries that it may no longer have, so it "
+            "must not start. Mount the disk; if it is lost, recover the bookie's ledgers onto "
+            "others and delete its cookie. New directories need storage expansion to be allowed"
+        )
+    cookies = [stored, *(found.cookie for found in directories if found.cookie is not None)]
+    known = {name for one in cookies for name in (*one.ledger_directories, *one.index_directories)}
+    known |= {name for one in cookies for name in one.journal_directories}
+    wrong = [
+        f"{found.directory.path} ({'it had one' if found.directory.name in known else 'not empty'})"
+        for found in missing
+        if found.directory.name in known or not found.is_empty
+    ]
+    if wrong:
+        raise BookieStartError(
+            f"bookie {cookie.bookie_id}: {', '.join(wrong)}: expected new directories to be empty "
+            "and known ones to have their cookie"
+        )
+    return True
+
+
+def _insist(cookie: Cookie, found: Cookie, where: str, allow_expansion: bool) -> None:
+    difference = cookie.difference(found, allow_expansion=allow_expansion)
+    if difference is not None:
+        raise BookieStartError(
+            f"bookie {cookie.bookie_id}: the cookie in {where} is another's or the configuration "
+            f"was changed: {difference}"
+        )
+
+
+def _inspect(disk: Disk, directory: CookieDirectory) -> FoundDirectory:
+    try:
+        names = disk.list(directory.path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        names = []
+    if VERSION_FILE not in names:
+        return FoundDirectory(directory, None, not names)
+    path = f"{directory.path}/{VERSION_FILE}"
+    return FoundDirectory(directory, Cookie.from_bytes(disk.read(path), path), is_empty=False)
+
+
+def _stamp(disk: Disk, directory: CookieDirectory, cookie: Cookie) -> None:
+    """Write VERSION, durable when it returns."""
+    parts = directory.path.split("/")
+    for depth in range(1, len(parts) + 1):
+        path = "/".join(parts[:depth])
+        try:
+            disk.make_directory(path)
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        else:
+            disk.sync_directory("/".join(parts[: depth - 1]))
+    temporary = f"{directory.path}/{VERSION_FILE}.new"
+    data = cookie.to_bytes()
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, f"{directory.path}/{VERSION_FILE}")
+    disk.sync_directory(directory.path)
+
+
+def _joined(directories: Sequence[str]) -> str:
+    """Return the count and the paths, separated by tabs."""
+    return "\t".join([str(len(directories)), *directories])
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split("\t")[1:])
+
+
+def _from_lines(text: str, where: str) -> Cookie:
+    lines = text.split("\n")
+    if len(lines) < 3 or not all(lines[:3]):
+        raise CorruptFileError(f"{where}: expected three lines of a cookie, found {len(lines)}")
+    host, journals, ledgers = lines[:3]
+    return Cookie(BookieId(host), tuple(journals.split(",")), _split(ledgers))
