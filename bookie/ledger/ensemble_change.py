@@ -45,7 +45,9 @@ class EnsembleChange:
     missing: int = 0
     """Bits of indexes that no bookie was found for."""
     wanted: LedgerMetadata | None = None
-    """What is being written."""
+    """What is being written, or was last."""
+    is_write_adrift: bool = False
+    """A write was neither found applied nor made impossible by a newer version: it may land yet."""
 
 
 @dataclass(frozen=True, slots=True)

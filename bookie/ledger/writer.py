@@ -418,6 +418,10 @@ class WriterMachine:
         change.rejoining = found.rejoining
         self._send_nothing_to(change)
         if found.ensemble == stored:
+            if change.is_write_adrift:
+                # It would name bookies that nobody sends to. A newer version keeps it out.
+                change.wanted = self._metadata
+                return [self._write(self._metadata)]
             return self._finish_change()
         if change.wanted is None:
             self._change_count += 1
@@ -538,6 +542,7 @@ class WriterMachine:
                 return self._end_close(None)
             return self._write_closed()
         if self._change is not None:
+            self._change.is_write_adrift = False
             return self._on_ensemble_stored(self._change)
         return NOTHING
 
@@ -549,6 +554,8 @@ class WriterMachine:
         """
         self._is_store_asked = False
         wanted, self._writing = self._writing, None
+        if self._change is not None:
+            self._change.is_write_adrift = wanted is not None and version == self._version
         self._metadata = metadata
         self._version = version
         if self._closers:

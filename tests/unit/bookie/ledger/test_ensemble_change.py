@@ -290,6 +290,21 @@ def test_a_lost_answer_of_a_write_that_was_not_applied_is_written_again() -> Non
     assert desk.added == [0]
 
 
+def test_a_write_that_may_still_land_is_kept_out_before_anything_completes() -> None:
+    """Its segment begins behind the LAC of then, and nobody sends to the bookies that it names."""
+    desk = Desk()
+    desk.add(b"a")
+    desk.bad(0, "b1")
+    desk.take_write()
+    desk.register(1, 2, 3)  # b4, which that write names, is gone
+    desk.found(desk.metadata, 0)  # not applied so far
+    desk.ok(0, "b2", "b3")
+    assert desk.added == []
+    assert desk.written() == desk.metadata  # the same again: a version that makes it impossible
+    assert desk.added == [0]
+    assert desk.machine.missing_bookies == ("b1",)
+
+
 def test_an_undecided_answer_fails_pending_adds_as_unknown() -> None:
     desk = Desk()
     desk.add(b"a")

@@ -207,6 +207,9 @@ class Schedule:
             self.statistics["lost answers"] += 1
             if chance < 0.05 and version == self.version:
                 self.apply_own(metadata)
+            else:
+                # Neither applied nor lost: it still may arrive, long after we have read.
+                self.events.append(lambda: self.apply_late(metadata, version))
             if chance < 0.01:
                 error = MetadataStoreError("gone")
                 self.events.append(lambda: self.run(machine.on_metadata_failed(error)))
@@ -223,6 +226,10 @@ class Schedule:
         found, version = self.metadata, self.version
         machine = self.machine
         self.events.append(lambda: self.run(machine.on_metadata_found(found, version)))
+
+    def apply_late(self, metadata: Any, version: int) -> None:
+        if version == self.version:
+            self.apply_own(metadata)
 
     def apply_own(self, metadata: Any) -> None:
         assert self.metadata.state is LedgerState.OPEN, "wrote over what another decided"
