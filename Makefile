@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
-        docs reference interpreters test demo bench-embedded big clean
+        docs reference interpreters test demo bench-wire bench-embedded big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ test: setup ## everything that must pass before a push
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
 	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)
+
+bench-wire: setup ## the wire codecs against plain protobuf, into build/bench/wire.json
+	$(PY) -m tests.benchmarks.wire
 
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded
