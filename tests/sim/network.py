@@ -418,6 +418,13 @@ class Network:
         """Whether something listens there."""
         return any(address[0] == host for address in self.servers)
 
+    def repeat(self, transport: SimulatedTransport, data: bytes) -> None:
+        """Send something again, as a client that tries again would."""
+        if transport.is_closing() or transport.number not in self.transports:
+            return
+        transport._under_way += data
+        transport._plan()
+
     def forget(self, transport: SimulatedTransport) -> None:
         self.transports.pop(transport.number, None)
 

@@ -1,0 +1,444 @@
+"""World: bookies, clients, a metadata store and the network between them, on one simulated loop.
+
+The product's own code runs: BookieNode on a SimulatedDisk and a MemoryIndex, LedgerClient over
+AsyncioChannels, both over the simulated network. Replaced are clock, chance, disk, index, network
+and the metadata store (MemoryStore, with faults by its link).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from bookie.client.client import LedgerClient
+from bookie.config import BookieConfig, ClientConfig
+from bookie.errors import BookieError, BookieStartError
+from bookie.metadata.cluster import initialize
+from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
+from bookie.metadata.memory import Plan as LinkPlan
+from bookie.server.memory_index import MemoryIndex
+from tests.sim.disk import SimulatedDisk
+from tests.sim.ledger.checkers import CheckError, History
+from tests.sim.ledger.interim import BookieNode
+from tests.sim.ledger.plan import Plan
+from tests.sim.ledger.wire import Message, Wire
+from tests.sim.loop import Node, SimulatedExecutor, SimulatedLoop
+
+T = TypeVar("T")
+
+ROOT = "/ledgers"
+PASSWORD = b"secret"
+SESSION_TIMEOUT_S = 1.0
+START_WALL_US = 1_700_000_000_000_000
+PORT = 3181
+
+
+class LoopClock:
+    """Clock of one node: the loop's time, the wall clock off by a little."""
+
+    def __init__(self, loop: SimulatedLoop, skew_us: int = 0) -> None:
+        self._loop = loop
+        self._start_us = START_WALL_US + skew_us
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def wall_us(self) -> int:
+        return self._start_us + round(self._loop.time() * 1_000_000)
+
+
+class SeededRng:
+    """Rng of one node."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.random = rng.random
+        self.randbytes = rng.randbytes
+
+
+class StoreLink:
+    """The way of every client to the metadata store; loses what the world tells it to."""
+
+    def __init__(self, world: "World", who: str) -> None:
+        self._world = world
+        self._who = who
+
+    def plan(self, session_id: int, path: str, *, is_write: bool) -> LinkPlan:
+        world = self._world
+        draw = world.draw
+        request_s, answer_s = draw() * 0.001, draw() * 0.001
+        if draw() >= world.store_trouble(self._who, path, is_write=is_write):
+            return LinkPlan(request_s, answer_s)
+        fate = Fate.LOSE_ANSWER if draw() < 0.6 else Fate.LOSE_REQUEST
+        if is_write and path == world.history.path:
+            world.history.happen("lost metadata answer")
+        world.say(f"store: {self._who} loses {fate.value} at {path}")
+        late = draw()
+        reconnect_s = draw() * 0.02 if late < 0.8 else draw() * 2 * SESSION_TIMEOUT_S
+        return LinkPlan(request_s, answer_s, fate, reconnect_s)
+
+    def event_s(self, session_id: int, path: str) -> float:
+        return self._world.draw() * 0.002
+
+
+class WatchedStoreServer(MemoryStoreServer):
+    """Tells what is written to it."""
+
+    on_data: Callable[[str, bytes], object] = staticmethod(lambda path, data: None)
+
+    def change(self, session: Any, operations: Any, *, make_parents: bool = False) -> list[str]:
+        paths = super().change(session, operations, make_parents=make_parents)
+        for path, operation in zip(paths, operations, strict=True):
+            data = getattr(operation, "data", None)
+            if data is not None:
+                self.on_data(path, data)
+        return paths
+
+
+class BookieHost:
+    """One machine with a bookie: its disk outlives the process."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world = world
+        self.name = f"b{number}"
+        self.bookie_id = f"{self.name}:{PORT}"
+        self.disk = SimulatedDisk(world.rng.getrandbits(64))
+        self.index = MemoryIndex()
+        self.node: Node | None = None
+        self.service: BookieNode | None = None
+        self.is_wiped = False
+        self.is_wanted = True
+        """A supervisor starts it again when it is down."""
+        self.sync_s = 0.001
+        """How long a job on its disk takes, on average."""
+        self.fence_pending = False
+        """It was asked to fence, and the recovery that asked has not ended."""
+        self.start_count = 0
+
+    @property
+    def is_up(self) -> bool:
+        return self.service is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """It runs, and its journal has stopped for ever: a supervisor would end it."""
+        return self.service is not None and self.service.bookie.failure is not None
+
+    def start(self) -> None:
+        """Begin a life, if there is none."""
+        if self.node is not None:
+            return
+        self.start_count += 1
+        if self.start_count > 1 and self.fence_pending:
+            self.fence_pending = False
+            self.world.history.happen("restart in mid-fence")
+        node = self.node = self.world.loop.add_node(self.name)
+        node.on_crash.append(self._after_crash)
+        self.world.say(f"{self.name} starts, life {self.start_count}")
+        node.create_task(self._live(node))
+
+    async def _live(self, node: Node) -> None:
+        world = self.world
+        store = MemoryStore(world.store_server, StoreLink(world, self.name))
+        self.session_of_life = store
+        try:
+            service = await BookieNode.start(
+                store,
+                self.disk,
+                self.index,
+                LoopClock(world.loop, round(world.draw() * 1e6)),
+                SeededRng(world.rng.getrandbits(64)),
+                world.bookie_config(self.name),
+                journal_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
+                storage_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
+            )
+        except (BookieError, OSError) as error:
+            world.say(f"{self.name} does not start: {type(error).__name__}: {error}")
+            if isinstance(error, BookieStartError) and self.is_wiped:
+                self.is_wanted = False
+                world.history.happen("wiped bookie refused")
+            elif self.is_wiped:
+                pass
+            elif not world.is_rough and not isinstance(error, BookieStartError):
+                raise
+            self.crash(power=False)
+            return
+        self.service = service
+
+    def _duration_s(self) -> float:
+        return self.sync_s * (0.2 + 1.6 * self.world.draw())
+
+    def crash(self, *, power: bool) -> None:
+        """End the life, if there is one; without power what was not synced may be gone."""
+        self._loses_power = power
+        if self.node is not None:
+            self.world.loop.crash(self.node)
+
+    def _after_crash(self) -> None:
+        world = self.world
+        power = getattr(self, "_loses_power", True) or self.disk.crash_at is not None
+        self._loses_power = True
+        self.node = self.service = None
+        seed = world.rng.getrandbits(64)
+        self.disk = self.disk.crash(seed, is_power_lost=power)
+        choose = (lambda n: world.rng.randint(0, n)) if power else (lambda n: n)
+        self.index = self.index.crash(choose)
+        world.store_server.disconnect(self.session_of_life.session_id)
+        if world.wants_restart(self):
+            delay_s = world.rng.choice((0.005, 0.05, 0.3, 1.5)) * (0.5 + world.draw())
+            world.loop.call_later(delay_s, self.start_if_wanted)
+
+    def start_if_wanted(self) -> None:
+        if self.is_wanted:
+            self.start()
+
+    async def stop(self) -> None:
+        """End the life in good order."""
+        node, service = self.node, self.service
+        if node is None or service is None:
+            return
+        self.service = None
+
+        async def close() -> None:
+            await service.close()
+            await self.session_of_life.close()
+
+        await self.world.act(node, close())
+        if self.node is node:
+            self._loses_power = False
+            self.world.loop.crash(node)
+
+    def wipe(self) -> None:
+        """Lose the disk, and come back with an empty one."""
+        self.is_wiped = True
+        self.crash(power=True)
+        self.disk = SimulatedDisk(self.world.rng.getrandbits(64))
+        self.index = MemoryIndex()
+
+
+class ClientHost:
+    """One process with a client."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.node = world.loop.add_node(name)
+        self.store: MemoryStore | None = None
+        self.client: LedgerClient | None = None
+        self.node.on_crash.append(self._after_crash)
+
+    async def connect(self) -> LedgerClient:
+        """Return the client; to be called on its node."""
+        world = self.world
+        while self.client is None:
+            if self.store is None:
+                self.store = MemoryStore(world.store_server, StoreLink(world, self.name))
+            try:
+                self.client = await LedgerClient.connect(
+                    self.store,
+                    config=world.client_config,
+                    rng=SeededRng(world.rng.getrandbits(64)),
+                    clock=LoopClock(world.loop),
+                )
+            except BookieError as error:
+                world.say(f"{self.name}: connect: {type(error).__name__}: {error}")
+                await asyncio.sleep(0.05)
+        return self.client
+
+    async def close(self) -> None:
+        if self.client is not None:
+            await self.client.close()
+        if self.store is not None:
+            await self.store.close()
+
+    def crash(self) -> None:
+        self.world.loop.crash(self.node)
+
+    def _after_crash(self) -> None:
+        if self.store is not None:
+            self.world.store_server.disconnect(self.store.session_id)
+
+
+class LogToTrace(logging.Handler):
+    """What the product logs becomes a part of the trace."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(f"log: {record.levelname}: {record.getMessage()}")
+
+
+class World:
+    """See the module. Everything is drawn from `rng`; `close()` it in the end."""
+
+    def __init__(
+        self, seed: int, plan: Plan, rng: random.Random, trace: Callable[[str], object] | None
+    ) -> None:
+        self.plan = plan
+        self.rng = rng
+        self.draw = rng.random
+        self.loop = SimulatedLoop(seed)
+        self.loop.trace = trace
+        self.history = History(self.say, self.loop.time)
+        self.store_server = WatchedStoreServer(
+            LoopClock(self.loop), session_timeout_s=SESSION_TIMEOUT_S
+        )
+        self.store_server.on_data = self.history.stored
+        self.is_rough = True
+        """Faults may happen still."""
+        self.wire = Wire(
+            self._call_later, self._on_message, self.say if trace is not None else None
+        )
+        self.loop.network.on_write = self._heard
+        self.loop.network.silent_death_chance = rng.choice((0.0, 0.1, 0.5))
+        self.loop.network.split_chance = rng.choice((0.0, 0.02, 0.2))
+        self.client_config = ClientConfig(
+            add_timeout_s=0.25,
+            read_timeout_s=0.25,
+            connect_timeout_s=0.3,
+            speculative_read_s=rng.choice((0.0, 0.02, 0.05)),
+            is_ensemble_change_delayed=plan.is_change_delayed,
+            explicit_lac_interval_s=0.01 if plan.explicit_lac else 0.0,
+            recovery_read_ahead=rng.choice((1, 2, 16)),
+        )
+        self._log = logging.getLogger("bookie")
+        self._log_handler = LogToTrace(self.say)
+        self._log.addHandler(self._log_handler)
+        self._log.propagate = False
+        self.hosts = [BookieHost(self, number) for number in range(plan.bookie_count)]
+        self.clients: list[ClientHost] = []
+        self._by_name = {host.name: host for host in self.hosts}
+
+    def say(self, text: str) -> None:
+        self.loop.say(text)
+
+    def _call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        """Call back as the world, whoever it is that runs now and may soon be dead."""
+        self.loop.world.run(self.loop.call_later, delay_s, callback)
+
+    def bookie_config(self, name: str) -> BookieConfig:
+        """Everything small, so that files end and timers ring within a seed."""
+        return BookieConfig(
+            host=name,
+            port=PORT,
+            advertised_address=name,
+            journal_bytes_max=1 << 20,
+            journal_preallocation_bytes=16 * 1024,
+            flush_interval_s=0.2,
+            gc_interval_s=5.0,
+            disk_check_interval_s=0.1,
+            close_timeout_s=0.2,
+            registration_timeout_s=3.0,
+        )
+
+    def store_trouble(self, who: str, path: str, *, is_write: bool) -> float:
+        """Return how likely a request to the metadata store goes wrong now."""
+        if not self.is_rough:
+            return 0.0
+        trouble = self.plan.store_trouble
+        return min(0.5, trouble * 4) if is_write and path == self.history.path else trouble
+
+    def wants_restart(self, host: BookieHost) -> bool:
+        """Whether a crashed bookie comes back by itself before the faults end."""
+        return host.is_wanted and (not self.is_rough or self.draw() < 0.8)
+
+    def host(self, name: str) -> BookieHost:
+        return self._by_name[name]
+
+    def new_client(self, name: str) -> ClientHost:
+        client = ClientHost(self, name)
+        self.clients.append(client)
+        for host in self.hosts:
+            for way in ((name, host.name), (host.name, name)):
+                if self.draw() < self.plan.slow_link_share and self.is_rough:
+                    link = self.loop.network.link(*way)
+                    link.delay_s = self.rng.choice((0.001, 0.005, 0.02, 0.08)) * self.draw()
+                    link.jitter_s = link.delay_s * self.draw()
+        return client
+
+    def act(self, node: Node, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T | None]":
+        """Run a coroutine on a node; the future is done when it is, None if the node crashes."""
+        done: asyncio.Future[T | None] = self.loop.create_future()
+        task = node.create_task(coroutine)
+
+        def finish(task: "asyncio.Task[T]") -> None:
+            if done.done():
+                if not task.cancelled():
+                    task.exception()
+            elif task.cancelled():
+                done.set_result(None)
+            elif (error := task.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(task.result())
+
+        def crashed() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        task.add_done_callback(finish, context=self.loop.world.context)
+        node.on_crash.append(crashed)
+        if not node.is_alive:
+            crashed()
+        return done
+
+    async def format(self) -> None:
+        """Make the cluster in the metadata store."""
+        store = MemoryStore(self.store_server)
+        await initialize(store, ROOT, rng=SeededRng(self.rng.getrandbits(64)))
+        await store.close()
+
+    async def wait_until(self, is_true: Callable[[], bool], limit_s: float, what: str) -> None:
+        """Wait for something of the world; a checker's finding if it does not come."""
+        deadline = self.loop.time() + limit_s
+        while not is_true():
+            if self.loop.time() > deadline:
+                self.loop.check_tasks()  # a task that died says more
+                raise CheckError("liveness", f"{what}: not within {limit_s} s")
+            await asyncio.sleep(0.005)
+
+    def calm(self) -> None:
+        """End all faults; every bookie that has its disk comes up."""
+        if not self.is_rough:
+            return
+        self.is_rough = False
+        self.wire.triggers.clear()
+        self.loop.network.open_all()
+        self.say("--- the faults end")
+        for host in self.hosts:
+            host.sync_s = 0.001
+            host.disk.heal()
+            host.disk.capacity_bytes = None
+            host.disk.crash_at = None
+            if host.has_failed:
+                host.crash(power=True)
+            host.start_if_wanted()
+        for session_id in self.store_server.session_ids:
+            self.store_server.thaw(session_id)
+
+    def close(self) -> None:
+        self._log.removeHandler(self._log_handler)
+        self._log.propagate = True
+        self.loop.close()
+
+    def _heard(self, transport: Any, data: bytes) -> None:
+        self.wire.heard(transport, data)
+        share = self.plan.repeat_share
+        if share and self.is_rough and not transport.is_accepted and self.draw() < share:
+            delay_s = self.rng.choice((0.0, 0.001, 0.01, 0.1)) * self.draw()
+            self.history.happen("request repeated")
+            self.loop.world.run(
+                self.loop.call_later, delay_s, self.loop.network.repeat, transport, data
+            )
+
+    def _on_message(self, message: Message) -> None:
+        if message.kind in ("add reply", "recovery add reply"):
+            if message.status is not None and message.status.name == "OK":
+                self.history.taken(
+                    self.host(message.bookie).bookie_id, message.ledger_id, message.entry_id
+                )
+        elif message.kind == "fence":
+            self.host(message.bookie).fence_pending = True
