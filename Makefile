@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill fuzz integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz integration interrupts threads \
         docs reference interpreters test demo bench-wire bench-embedded big clean
 
 help: ## list the targets
@@ -84,6 +84,9 @@ check: lint types layers unit contract sql dbapi crash-sample ## all that needs 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.crash $(runner_flags)
 
+sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
+	$(PY) -m tests.sim.ledger $(runner_flags)
+
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
 
@@ -130,6 +133,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) docs
 	$(MAKE) fuzz N=200
 	$(MAKE) crash N=1000
+	$(MAKE) sim-ledger N=600
 	$(MAKE) kill N=10
 	$(MAKE) interpreters
 
