@@ -49,7 +49,6 @@ class Connection(asyncio.Protocol):
         "_held_receive",
         "_held_response",
         "_hub",
-        "_is_dispatching",
         "_is_flush_due",
         "_is_open",
         "_is_reading_paused",
@@ -89,7 +88,6 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes | bytearray | memoryview] = []
         self._out_bytes = 0
         self._requests = 0
-        self._is_dispatching = False
         self._is_flush_due = False
         self._is_turn_due = False
         self._is_reading_paused = False
@@ -189,6 +187,16 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._is_open
+
+    @property
+    def is_stranger(self) -> bool:
+        """No message of the peer has come whole."""
+        return not self._frame_count
+
+    @property
+    def held_byte_count(self) -> int:
+        """Bytes kept of a message that has not come whole."""
+        return len(self._first or b"") + self._splitter.buffered_byte_count
 
     @property
     def requests(self) -> int:
@@ -323,7 +331,6 @@ class Connection(asyncio.Protocol):
     def _dispatch(self) -> None:
         """Dispatch the messages that wait, as long as the peer takes answers."""
         frames = self._frames
-        self._is_dispatching = True
         was_flush_due = self._is_flush_due
         self._is_flush_due = True  # one write at the end, unless one is scheduled already
         try:
@@ -341,7 +348,6 @@ class Connection(asyncio.Protocol):
             else:
                 self._resume_reading()
         finally:
-            self._is_dispatching = False
             self._is_flush_due = was_flush_due
         if not was_flush_due or self._out_bytes >= TURN_BYTES_MAX:
             self._flush()

@@ -370,7 +370,7 @@ def test_close_lets_answers_under_way_go_out() -> None:
         await closing
         await peer.ended
 
-    simulate(test)
+    simulate(test, close_timeout_s=5.0)
 
 
 def test_close_does_not_wait_for_ever() -> None:
@@ -384,7 +384,7 @@ def test_close_does_not_wait_for_ever() -> None:
         held[0]()  # to nobody
         await running.server.close()  # idempotent
 
-    simulate(test)
+    simulate(test, close_timeout_s=5.0)
 
 
 def test_two_versions_of_peers_at_once() -> None:

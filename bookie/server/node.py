@@ -1,0 +1,315 @@
+"""BookieNode: a whole bookie, from its cookies to its registration, and back in good order.
+
+Start: the directory is locked, cookies are checked (a wiped or foreign disk must not serve, G5),
+the journal is replayed, the server listens, and only then the bookie registers. Running: a full
+disk, or an operator, makes it read-only and registers it so; deleted ledgers are collected; a lost
+session registers again. The end: close(), or by itself, with the error that wait() raises, when
+another holds the bookie's id or when the journal can no longer be trusted. Used on one asyncio
+loop. Source of the order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+
+from bookie.config import BookieConfig
+from bookie.errors import BookieError, BookieStartError, IllegalOperationError
+from bookie.ledger.types import BookieId
+from bookie.metadata.cluster import read_layout
+from bookie.metadata.cookies import CookieStore, check_cookies
+from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.ledgers import LedgerManager
+from bookie.metadata.registration import Registration, RegistrationState
+from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
+from bookie.runtime.os_executors import Executor
+from bookie.server.bookie import Bookie
+from bookie.server.collector import Collector
+from bookie.server.disk_watch import DiskWatch
+from bookie.server.health import HealthServer
+from bookie.server.identity import (
+    bookie_id_of,
+    cookie_directories,
+    cookie_of,
+    service_info_of,
+)
+from bookie.server.interfaces import EntryIndex
+from bookie.server.metrics import ServerMetrics
+from bookie.server.server import BookieServer
+
+_log = logging.getLogger(__name__)
+
+LOCK_FILE = "LOCK"
+
+
+class BookieNode:
+    """Made by start(); the owner awaits close(), or wait() for an end that nobody asked for."""
+
+    def __init__(
+        self, store: VersionedStore, disk: Disk, config: BookieConfig, bookie_id: BookieId
+    ) -> None:
+        self._store = store
+        self._disk = disk
+        self._config = config
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        """What was started, in order; closed from the end."""
+        self._is_set_read_only = False
+        self._is_disk_full = False
+        self._mode_changed = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.bookie_id = bookie_id
+        self.metrics = ServerMetrics()
+        self.port = 0
+        self.http_port: int | None = None
+
+    bookie: Bookie
+    server: BookieServer
+    collector: Collector
+    registration: Registration
+    disk_watch: DiskWatch
+
+    @classmethod
+    async def start(
+        cls,
+        store: VersionedStore,
+        disk: Disk,
+        index: EntryIndex,
+        clock: Clock,
+        rng: Rng,
+        config: BookieConfig,
+        *,
+        journal_executor: Executor,
+        storage_executor: Executor,
+        directory: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> "BookieNode":
+        """Return a bookie that serves and is registered.
+
+        `directory`: the absolute path of the Disk's root, as the cookie calls it. Store, index and
+        executors stay the caller's, who closes them after close(). Errors: BookieStartError (cookie
+        of another bookie or of a wiped disk, another owner of the directory or of the id, no
+        cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
+        """
+        node = cls(store, disk, config, bookie_id_of(config))
+        try:
+            node._lock_directory(directory)
+            await node._check_cookies(directory)
+            node.bookie = await Bookie.open(
+                disk,
+                index,
+                clock,
+                rng,
+                config,
+                journal_executor=journal_executor,
+                storage_executor=storage_executor,
+            )
+            node._closers.append(node.bookie.close)
+            node.bookie.on_read_only_change(node._bookie_changed)
+            node._start_disk_watch()
+            await node._listen(clock, tls)
+            await node._register()
+            node._start_collector(rng, clock)
+        except BaseException:
+            await node._close_all()
+            raise
+        _log.info("bookie %s serves on %s:%d", node.bookie_id, config.host, node.port)
+        return node
+
+    # --- the steps of the start -------------------------------------------------------------------
+
+    def _lock_directory(self, directory: str) -> None:
+        try:
+            lock = self._disk.lock(LOCK_FILE, f"bookie {self.bookie_id}")
+        except DiskLockedError as error:
+            raise BookieStartError(
+                f"bookie {self.bookie_id}: {directory}/{LOCK_FILE} is held by {error.owner or '?'}:"
+                " expected a directory that no other process uses; stop that one first"
+            ) from error
+
+        async def unlock() -> None:
+            lock.close()
+
+        self._closers.append(unlock)
+
+    async def _check_cookies(self, directory: str) -> None:
+        root = self._config.ledgers_root
+        cookies = CookieStore(self._store, root)
+        instance_id = await cookies.instance_id()
+        if instance_id is None:
+            # Formatted by old tools, or no cluster at all: then no cookie may bind us to it.
+            try:
+                await read_layout(self._store, root)
+            except IllegalOperationError as error:
+                raise BookieStartError(f"bookie {self.bookie_id}: {error}") from error
+        cookie = cookie_of(self.bookie_id, directory, instance_id)
+        is_new = await check_cookies(cookies, self._disk, cookie, cookie_directories(directory))
+        if is_new:
+            _log.info("bookie %s is new: its cookie was made", self.bookie_id)
+
+    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
+        config = self._config
+        self.server = BookieServer(self.bookie, config, clock, tls=tls, metrics=self.metrics)
+        self.port = await self.server.start()
+        self._closers.append(self.server.close)
+        self.metrics.gauge(
+            "bookie_SERVER_STATUS",
+            "1: takes writes, 0: read-only, -1: not registered",
+            self._server_status,
+        )
+        self.metrics.gauge(
+            "bookie_ledger_dir_usage",
+            "used share of the ledger directories",
+            lambda: self.disk_watch.usage,
+        )
+        if config.http_port is not None:
+            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason)
+            self.http_port = await health.start(config.host, config.http_port)
+            self._closers.append(health.close)
+
+    async def _register(self) -> None:
+        config = self._config
+        self.registration = Registration(
+            self._store,
+            config.ledgers_root,
+            self.bookie_id,
+            service_info_of(config, self.port, self.http_port),
+            owner_wait_s=config.registration_timeout_s,
+        )
+        self._closers.append(self.registration.close)
+        await self.registration.start(is_read_only=self.bookie.is_read_only)
+        self.registration.on_state(self._registration_changed)
+        follower = asyncio.get_running_loop().create_task(self._follow_mode())
+
+        async def stop_following() -> None:
+            follower.cancel()
+            await asyncio.gather(follower, return_exceptions=True)
+
+        self._closers.append(stop_following)
+
+    def _start_disk_watch(self) -> None:
+        self.disk_watch = DiskWatch(self.bookie.space, self._config, self._disk_changed)
+        self.disk_watch.start()
+
+        async def close() -> None:
+            self.disk_watch.close()
+
+        self._closers.append(close)
+
+    def _start_collector(self, rng: Rng, clock: Clock) -> None:
+        ledgers = LedgerManager(self._store, self._config.ledgers_root, rng, clock)
+        self.collector = self.bookie.collector(ledgers)
+        self.collector.start()
+        self._closers.append(self.collector.close)
+
+    # --- read-only and back -----------------------------------------------------------------------
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.bookie.is_read_only
+
+    def set_read_only(self, *, is_read_only: bool) -> None:
+        """Let an operator's wish count; a full disk keeps the bookie read-only all the same."""
+        self._is_set_read_only = is_read_only
+        self._set_mode()
+
+    def _disk_changed(self, is_full: bool) -> None:
+        self._is_disk_full = is_full
+        self._set_mode()
+
+    def _set_mode(self) -> None:
+        self.bookie.set_read_only(self._is_set_read_only or self._is_disk_full)
+
+    def _bookie_changed(self) -> None:
+        self._mode_changed.set()
+        failure = self.bookie.failure
+        if failure is not None:
+            self._end(
+                BookieError(
+                    f"bookie {self.bookie_id}: its journal failed ({failure}): what the disk holds "
+                    "is unknown until it is replayed; mend the disk and start the bookie again"
+                )
+            )
+
+    async def _follow_mode(self) -> None:
+        """Let the registration say what the bookie does."""
+        while True:
+            await self._mode_changed.wait()
+            self._mode_changed.clear()
+            await self.registration.set_read_only(self.bookie.is_read_only)
+
+    # --- what is known of it ----------------------------------------------------------------------
+
+    def unhealthy_reason(self) -> str | None:
+        """Say why requests cannot be served; None: they can."""
+        if self._closing is not None:
+            return "the bookie is closing"
+        if self.bookie.failure is not None:
+            return f"the journal failed: {self.bookie.failure}"
+        return None
+
+    def unready_reason(self) -> str | None:
+        """Say why the bookie is not to be used; None: it serves and is registered."""
+        reason = self.unhealthy_reason()
+        if reason is not None:
+            return reason
+        registration: Registration | None = getattr(self, "registration", None)
+        if registration is None:
+            return "the bookie has not registered yet"
+        # While UNSURE it serves on: its session may well live.
+        if registration.state in (RegistrationState.REGISTERED, RegistrationState.UNSURE):
+            return None
+        return f"the bookie's registration is {registration.state.value}"
+
+    def _server_status(self) -> float:
+        if self.unready_reason() is not None:
+            return -1.0
+        return 0.0 if self.bookie.is_read_only else 1.0
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _registration_changed(self, state: RegistrationState) -> None:
+        _log.info("bookie %s: its registration is %s", self.bookie_id, state.value)
+        if state is RegistrationState.REFUSED:
+            error = self.registration.error
+            self._end(error or BookieStartError(f"bookie {self.bookie_id}: it was refused"))
+
+    def _end(self, error: BookieError) -> None:
+        """Stop by itself, because of this."""
+        if self._closing is not None:
+            return
+        _log.critical("bookie %s stops: %s", self.bookie_id, error)
+        self._closing = asyncio.get_running_loop().create_task(self._close_for(error))
+
+    async def _close_for(self, error: BookieError | None) -> None:
+        try:
+            await self._close_all()
+        finally:
+            if not self._ended.done():
+                if error is None:
+                    self._ended.set_result(None)
+                else:
+                    self._ended.set_exception(error)
+                    self._ended.exception()  # not everybody asks
+
+    async def wait(self) -> None:
+        """Wait for the end; raises why the bookie stopped by itself."""
+        await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        """Deregister, answer what is under way, flush, give everything back; idempotent."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_for(None))
+        await asyncio.shield(self._closing)
+
+    async def _close_all(self) -> None:
+        """Close what was started, the last first; the first error is raised in the end."""
+        first: Exception | None = None
+        while self._closers:
+            try:
+                await self._closers.pop()()
+            except Exception as error:  # noqa: BLE001 - the others must be closed all the same
+                _log.exception("bookie %s: an error while it closed", self.bookie_id)
+                first = first or error
+        if first is not None:
+            raise first
