@@ -181,7 +181,9 @@ class MemoryTree:
         if parent not in self._nodes:
             raise NoNodeError(f"{path}: expected its parent, found none", path)
         if operation.is_sequence:
-            path += f"{self._nodes[parent].created_count:010d}"
+            # A 32-bit counter, as ZooKeeper's: after 2**31 - 1 come the negative numbers.
+            number = (self._nodes[parent].created_count + 2**31) % 2**32 - 2**31
+            path += f"{number:010d}"
         if path in self._nodes:
             raise NodeExistsError(f"{path}: expected no node, found one", path)
         if self._nodes[parent].owner:
