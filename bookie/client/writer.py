@@ -46,6 +46,8 @@ OnAdded = Callable[[int, BookieError | None], None]
 
 FRAME_OVERHEAD_BYTES = 256
 """What an entry's frame has beside the payload, at most: ids, digest, master key, framing."""
+FRAMES_PER_TURN = 8
+"""Frames that append_many makes before it lets others run."""
 METADATA_PAUSE_S = 0.1
 METADATA_PAUSE_MAX_S = 2.0
 
@@ -223,6 +225,8 @@ class LedgerWriter:
                 self._run(actions)
                 if batch.done.done():
                     break
+                if not len(batch.starts) % FRAMES_PER_TURN:
+                    await asyncio.sleep(0)
             batch.is_whole = True
             batch.settle(None)
             await batch.done

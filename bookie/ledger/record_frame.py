@@ -23,6 +23,8 @@ BytesLike = bytes | bytearray | memoryview
 VERSION = 1
 HEADER_BYTES = 5
 LENGTH_BYTES = 4
+RECORDS_MAX = 16_384
+"""Records in a frame that frames() makes; split() takes any number."""
 _HEADER = Struct(">BI")
 
 
@@ -71,19 +73,26 @@ def join(records: Sequence[BytesLike]) -> bytes:
 
 
 def frames(records: Sequence[BytesLike], frame_bytes_max: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (number of the first record, frame) for as few frames as the bound allows.
+    """Yield (number of the first record, frame) for as few frames as the bounds allow.
 
     A record that does not fit into a frame of that size has one of its own.
     """
-    ends = list(accumulate(map(len, records), initial=0))
-    # With its length field, so that one search finds how many fit.
-    costs = [end + LENGTH_BYTES * number for number, end in enumerate(ends)]
     room = frame_bytes_max - HEADER_BYTES
-    start = 0
-    while start < len(records):
-        end = max(start + 1, bisect_right(costs, costs[start] + room) - 1)
-        yield start, join(records[start:end])
-        start = end
+    first = 0
+    while first < len(records):
+        # A slice at a time, so that the work before the first frame is bounded, too.
+        lengths = map(len, records[first : first + RECORDS_MAX])
+        # With its length field, so that one search finds how many fit.
+        costs = list(accumulate((length + LENGTH_BYTES for length in lengths), initial=0))
+        last = len(costs) - 1
+        start = 0
+        while start < last:
+            end = max(start + 1, bisect_right(costs, costs[start] + room) - 1)
+            if end == last and start and first + last < len(records):
+                break  # the next slice may have more for this frame
+            yield first + start, join(records[first + start : first + end])
+            start = end
+        first += start
 
 
 def split(payload: BytesLike) -> list[bytes]:

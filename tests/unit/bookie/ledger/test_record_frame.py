@@ -8,6 +8,7 @@ from bookie.errors import CorruptFileError, IncorrectParameterError
 from bookie.ledger.record_frame import (
     HEADER_BYTES,
     LENGTH_BYTES,
+    RECORDS_MAX,
     RecordPosition,
     RecordPositions,
     frames,
@@ -37,6 +38,14 @@ def test_frames_are_as_full_as_the_bound_allows() -> None:
     room = HEADER_BYTES + 3 * (LENGTH_BYTES + 10)
     assert [start for start, _ in frames([b"x" * 10] * 7, room)] == [0, 3, 6]
     assert [start for start, _ in frames([b"x" * 10] * 7, room - 1)] == [0, 2, 4, 6]
+
+
+def test_a_frame_has_a_limited_number_of_records_and_the_next_slice_goes_on() -> None:
+    records = [b""] * (RECORDS_MAX + 10)
+    assert [start for start, _ in frames(records, 1 << 20)] == [0, RECORDS_MAX]
+    room = HEADER_BYTES + 100 * (LENGTH_BYTES + 1)
+    starts = [start for start, _ in frames([b"x"] * (RECORDS_MAX + 50), room)]
+    assert starts == list(range(0, RECORDS_MAX + 50, 100))
 
 
 def test_other_buffers_are_records_too() -> None:
