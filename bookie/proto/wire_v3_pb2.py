@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ookie/proto/wire_v3.proto\x12\x0e\x62ookie.wire.v3\"P\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\x05\x12\x11\n\toperation\x18\x02 \x02(\x05\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x13\n\x08priority\x18\x04 \x01(\r:\x01\x30\")\n\x0b\x43ontextPair\x12\x0b\n\x03key\x18\x01 \x02(\x0c\x12\r\n\x05value\x18\x02 \x02(\x0c\"\xdd\x04\n\x07Request\x12&\n\x06header\x18\x01 \x02(\x0b\x32\x16.bookie.wire.v3.Header\x12\x30\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1b.bookie.wire.v3.ReadRequest\x12.\n\naddRequest\x18\x65 \x01(\x0b\x32\x1a.bookie.wire.v3.AddRequest\x12\x30\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x1b.bookie.wire.v3.AuthMessage\x12\x38\n\x0fwriteLacRequest\x18g \x01(\x0b\x32\x1f.bookie.wire.v3.WriteLacRequest\x12\x35\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\x12\x39\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\x1b.bookie.wire.v3.InfoRequest\x12\x31\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x18.bookie.wire.v3.StartTls\x12\x39\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\x12\x46\n\x1fgetListOfEntriesOfLedgerRequest\x18l \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\x12\x34\n\x0erequestContext\x18\xc8\x01 \x03(\x0b\x32\x1b.bookie.wire.v3.ContextPair\"w\n\x0bReadRequest\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\"r\n\nAddRequest\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\x05\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\" \n\x0bInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"\n\n\x08StartTls\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\x0c\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"\xcc\x04\n\x08Response\x12&\n\x06header\x18\x01 \x02(\x0b\x32\x16.bookie.wire.v3.Header\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x32\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1c.bookie.wire.v3.ReadResponse\x12\x30\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x1b.bookie.wire.v3.AddResponse\x12\x31\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x1b.bookie.wire.v3.AuthMessage\x12\x38\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1e.bookie.wire.v3.LedgerResponse\x12\x38\n\x0freadLacResponse\x18h \x01(\x0b\x32\x1f.bookie.wire.v3.ReadLacResponse\x12;\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32\x1c.bookie.wire.v3.InfoResponse\x12\x32\n\x10startTLSResponse\x18j \x01(\x0b\x32\x18.bookie.wire.v3.StartTls\x12;\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1e.bookie.wire.v3.LedgerResponse\x12M\n getListOfEntriesOfLedgerResponse\x18l \x01(\x0b\x32#.bookie.wire.v3.ListEntriesResponse\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"P\n\x0cInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"^\n\x13ListEntriesResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12%\n\x1d\x61vailabilityOfEntriesOfLedger\x18\x03 \x01(\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ookie/proto/wire_v3.proto\x12\x0e\x62ookie.wire.v3\"P\n\x06Header\x12\x0f\n\x07version\x18\x01 \x02(\x05\x12\x11\n\toperation\x18\x02 \x02(\x05\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x13\n\x08priority\x18\x04 \x01(\r:\x01\x30\"\xa7\x04\n\x07Request\x12&\n\x06header\x18\x01 \x02(\x0b\x32\x16.bookie.wire.v3.Header\x12\x30\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x1b.bookie.wire.v3.ReadRequest\x12.\n\naddRequest\x18\x65 \x01(\x0b\x32\x1a.bookie.wire.v3.AddRequest\x12\x30\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x1b.bookie.wire.v3.AuthMessage\x12\x38\n\x0fwriteLacRequest\x18g \x01(\x0b\x32\x1f.bookie.wire.v3.WriteLacRequest\x12\x35\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\x12\x39\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32\x1b.bookie.wire.v3.InfoRequest\x12\x31\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x18.bookie.wire.v3.StartTls\x12\x39\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\x12\x46\n\x1fgetListOfEntriesOfLedgerRequest\x18l \x01(\x0b\x32\x1d.bookie.wire.v3.LedgerRequest\"w\n\x0bReadRequest\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\"r\n\nAddRequest\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\x05\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"!\n\rLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\" \n\x0bInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"\n\n\x08StartTls\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\x0c\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"\xcc\x04\n\x08Response\x12&\n\x06header\x18\x01 \x02(\x0b\x32\x16.bookie.wire.v3.Header\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x32\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x1c.bookie.wire.v3.ReadResponse\x12\x30\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x1b.bookie.wire.v3.AddResponse\x12\x31\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x1b.bookie.wire.v3.AuthMessage\x12\x38\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1e.bookie.wire.v3.LedgerResponse\x12\x38\n\x0freadLacResponse\x18h \x01(\x0b\x32\x1f.bookie.wire.v3.ReadLacResponse\x12;\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32\x1c.bookie.wire.v3.InfoResponse\x12\x32\n\x10startTLSResponse\x18j \x01(\x0b\x32\x18.bookie.wire.v3.StartTls\x12;\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1e.bookie.wire.v3.LedgerResponse\x12M\n getListOfEntriesOfLedgerResponse\x18l \x01(\x0b\x32#.bookie.wire.v3.ListEntriesResponse\"{\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"2\n\x0eLedgerResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\"P\n\x0cInfoResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"^\n\x13ListEntriesResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12%\n\x1d\x61vailabilityOfEntriesOfLedger\x18\x03 \x01(\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,36 +33,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HEADER']._serialized_start=46
   _globals['_HEADER']._serialized_end=126
-  _globals['_CONTEXTPAIR']._serialized_start=128
-  _globals['_CONTEXTPAIR']._serialized_end=169
-  _globals['_REQUEST']._serialized_start=172
-  _globals['_REQUEST']._serialized_end=777
-  _globals['_READREQUEST']._serialized_start=779
-  _globals['_READREQUEST']._serialized_end=898
-  _globals['_ADDREQUEST']._serialized_start=900
-  _globals['_ADDREQUEST']._serialized_end=1014
-  _globals['_WRITELACREQUEST']._serialized_start=1016
-  _globals['_WRITELACREQUEST']._serialized_end=1097
-  _globals['_LEDGERREQUEST']._serialized_start=1099
-  _globals['_LEDGERREQUEST']._serialized_end=1132
-  _globals['_INFOREQUEST']._serialized_start=1134
-  _globals['_INFOREQUEST']._serialized_end=1166
-  _globals['_STARTTLS']._serialized_start=1168
-  _globals['_STARTTLS']._serialized_end=1178
-  _globals['_AUTHMESSAGE']._serialized_start=1180
-  _globals['_AUTHMESSAGE']._serialized_end=1234
-  _globals['_RESPONSE']._serialized_start=1237
-  _globals['_RESPONSE']._serialized_end=1825
-  _globals['_READRESPONSE']._serialized_start=1827
-  _globals['_READRESPONSE']._serialized_end=1950
-  _globals['_ADDRESPONSE']._serialized_start=1952
-  _globals['_ADDRESPONSE']._serialized_end=2016
-  _globals['_LEDGERRESPONSE']._serialized_start=2018
-  _globals['_LEDGERRESPONSE']._serialized_end=2068
-  _globals['_READLACRESPONSE']._serialized_start=2070
-  _globals['_READLACRESPONSE']._serialized_end=2161
-  _globals['_INFORESPONSE']._serialized_start=2163
-  _globals['_INFORESPONSE']._serialized_end=2243
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=2245
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=2339
+  _globals['_REQUEST']._serialized_start=129
+  _globals['_REQUEST']._serialized_end=680
+  _globals['_READREQUEST']._serialized_start=682
+  _globals['_READREQUEST']._serialized_end=801
+  _globals['_ADDREQUEST']._serialized_start=803
+  _globals['_ADDREQUEST']._serialized_end=917
+  _globals['_WRITELACREQUEST']._serialized_start=919
+  _globals['_WRITELACREQUEST']._serialized_end=1000
+  _globals['_LEDGERREQUEST']._serialized_start=1002
+  _globals['_LEDGERREQUEST']._serialized_end=1035
+  _globals['_INFOREQUEST']._serialized_start=1037
+  _globals['_INFOREQUEST']._serialized_end=1069
+  _globals['_STARTTLS']._serialized_start=1071
+  _globals['_STARTTLS']._serialized_end=1081
+  _globals['_AUTHMESSAGE']._serialized_start=1083
+  _globals['_AUTHMESSAGE']._serialized_end=1137
+  _globals['_RESPONSE']._serialized_start=1140
+  _globals['_RESPONSE']._serialized_end=1728
+  _globals['_READRESPONSE']._serialized_start=1730
+  _globals['_READRESPONSE']._serialized_end=1853
+  _globals['_ADDRESPONSE']._serialized_start=1855
+  _globals['_ADDRESPONSE']._serialized_end=1919
+  _globals['_LEDGERRESPONSE']._serialized_start=1921
+  _globals['_LEDGERRESPONSE']._serialized_end=1971
+  _globals['_READLACRESPONSE']._serialized_start=1973
+  _globals['_READLACRESPONSE']._serialized_end=2064
+  _globals['_INFORESPONSE']._serialized_start=2066
+  _globals['_INFORESPONSE']._serialized_end=2146
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=2148
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=2242
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,6 @@
-from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from collections.abc import Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -18,16 +17,8 @@ class Header(_message.Message):
     priority: int
     def __init__(self, version: _Optional[int] = ..., operation: _Optional[int] = ..., txnId: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
-class ContextPair(_message.Message):
-    __slots__ = ("key", "value")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    key: bytes
-    value: bytes
-    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
-
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "addRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest", "getListOfEntriesOfLedgerRequest", "requestContext")
+    __slots__ = ("header", "readRequest", "addRequest", "authRequest", "writeLacRequest", "readLacRequest", "getBookieInfoRequest", "startTLSRequest", "forceLedgerRequest", "getListOfEntriesOfLedgerRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
     ADDREQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -38,7 +29,6 @@ class Request(_message.Message):
     STARTTLSREQUEST_FIELD_NUMBER: _ClassVar[int]
     FORCELEDGERREQUEST_FIELD_NUMBER: _ClassVar[int]
     GETLISTOFENTRIESOFLEDGERREQUEST_FIELD_NUMBER: _ClassVar[int]
-    REQUESTCONTEXT_FIELD_NUMBER: _ClassVar[int]
     header: Header
     readRequest: ReadRequest
     addRequest: AddRequest
@@ -49,8 +39,7 @@ class Request(_message.Message):
     startTLSRequest: StartTls
     forceLedgerRequest: LedgerRequest
     getListOfEntriesOfLedgerRequest: LedgerRequest
-    requestContext: _containers.RepeatedCompositeFieldContainer[ContextPair]
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[InfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getListOfEntriesOfLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., requestContext: _Optional[_Iterable[_Union[ContextPair, _Mapping]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping]] = ..., authRequest: _Optional[_Union[AuthMessage, _Mapping]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping]] = ..., readLacRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getBookieInfoRequest: _Optional[_Union[InfoRequest, _Mapping]] = ..., startTLSRequest: _Optional[_Union[StartTls, _Mapping]] = ..., forceLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ..., getListOfEntriesOfLedgerRequest: _Optional[_Union[LedgerRequest, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("flag", "ledgerId", "entryId", "masterKey", "previousLAC", "timeOut")

@@ -344,10 +344,12 @@ def test_a_read_has_room_for_one_flag() -> None:
 
 
 def test_a_context_does_no_harm() -> None:
-    context = wire.ContextPair(key=b"\xff", value=b"v")
-    ask = wire.LedgerRequest(ledgerId=7)
-    frame = request(7, readLacRequest=ask, requestContext=[context] * 3)
-    assert v3.parse_request(frame) == v3.ReadLacRequest(9, 7)
+    """Field 200, pairs of key and value, is skipped; and a million of them are not a million."""
+    pair = bytes.fromhex("c20c060a016b120176")
+    frame = request(7, readLacRequest=wire.LedgerRequest(ledgerId=7))
+    assert v3.parse_request(frame + pair * 100_000) == v3.ReadLacRequest(9, 7)
+    repeated = [f.name for f in wire.Request.DESCRIPTOR.fields if f.is_repeated]
+    assert repeated == [], "each element of a repeated field costs ten times its bytes"
 
 
 def test_a_plugin_name_that_is_no_text() -> None:
