@@ -46,7 +46,37 @@ class Owner(Protocol):
         ...
 
 
-class BookieConnection(asyncio.Protocol):
+class _Link(asyncio.Protocol):
+    """One attempt to connect, and the connection that it led to.
+
+    What an old one still has to say, such as its end, does not touch its successor.
+    """
+
+    def __init__(self, connection: "BookieConnection") -> None:
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not asserted: uvloop's transports are no instances of asyncio's class.
+        self._connection.on_made(self, cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self._connection.link is self:
+            self._connection.on_data(data)
+
+    def pause_writing(self) -> None:
+        if self._connection.link is self:
+            self._connection.on_writing(is_paused=True)
+
+    def resume_writing(self) -> None:
+        if self._connection.link is self:
+            self._connection.on_writing(is_paused=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection.link is self:
+            self._connection.on_lost()
+
+
+class BookieConnection:
     """See the module."""
 
     def __init__(
@@ -67,6 +97,8 @@ class BookieConnection(asyncio.Protocol):
         self.reads: dict[int, Pending] = {}
         self.polls: dict[int, Pending] = {}
         self.address: tuple[str, int] | None = None
+        self.link: _Link | None = None
+        """The present one; others have nothing to say."""
         self._transport: asyncio.Transport | None = None
         self._is_ready = False
         self._is_paused = False
@@ -155,7 +187,8 @@ class BookieConnection(asyncio.Protocol):
 
     async def _open(self, address: tuple[str, int]) -> None:
         host, port = address
-        await self._loop.create_connection(lambda: self, host, port)
+        self.link = link = _Link(self)
+        await self._loop.create_connection(lambda: link, host, port)
 
     def _on_connecting_done(self, task: asyncio.Task[None]) -> None:
         if task is not self._connecting:
@@ -174,12 +207,10 @@ class BookieConnection(asyncio.Protocol):
             self._connect_timer.cancel()
             self._connect_timer = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if self._is_closed:
-            cast(asyncio.Transport, transport).abort()
+    def on_made(self, link: _Link, transport: asyncio.Transport) -> None:
+        if self.link is not link:
+            transport.abort()
             return
-        # Not asserted: uvloop's transports are no instances of asyncio's class.
-        transport = cast(asyncio.Transport, transport)
         self._transport = transport
         self._heard_at = self._loop.time()
         transport.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)
@@ -217,10 +248,11 @@ class BookieConnection(asyncio.Protocol):
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         assert self._tls is not None
         assert self.address is not None
+        assert self.link is not None
         host = self.address[0] if self._tls.check_hostname else None
-        secured = await self._loop.start_tls(transport, self, self._tls, server_hostname=host)
-        if secured is None or self._is_closed:
-            transport.abort()
+        secured = await self._loop.start_tls(transport, self.link, self._tls, server_hostname=host)
+        if secured is None or self._transport is not transport:
+            (secured or transport).abort()
             return
         self._transport = secured
         secured.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)
@@ -228,7 +260,7 @@ class BookieConnection(asyncio.Protocol):
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def on_data(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
         try:
             parsed = [v3.parse_response(frame) for frame in self._splitter.feed(data)]
@@ -248,11 +280,8 @@ class BookieConnection(asyncio.Protocol):
                     pending.on_answer(self.bookie, response)
                 return
 
-    def pause_writing(self) -> None:
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        self._is_paused = False
+    def on_writing(self, *, is_paused: bool) -> None:
+        self._is_paused = is_paused
         self.flush()
 
     # --- silence and the end ----------------------------------------------------------------------
@@ -279,8 +308,8 @@ class BookieConnection(asyncio.Protocol):
         if is_dead and self._is_ready:
             self._break()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._is_closed and self._transport is not None:
+    def on_lost(self) -> None:
+        if self._transport is not None:
             self._break()
 
     def retire(self) -> None:
@@ -297,6 +326,7 @@ class BookieConnection(asyncio.Protocol):
         self._answer_all(Status.UNAVAILABLE)
 
     def _drop(self) -> None:
+        self.link = None
         transport, self._transport = self._transport, None
         connecting, self._connecting = self._connecting, None
         self._is_ready = self._is_paused = False

@@ -121,9 +121,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_open or self._is_upgrading:
-            # Nothing may follow START_TLS but the handshake, which does not come here.
-            self._abort_if_upgrading()
+        if not self._is_open:
             return
         self.now = self._hub.loop.time()
         if self._first is not None:
@@ -139,7 +137,8 @@ class Connection(asyncio.Protocol):
         if frames:
             self._frame_count += len(frames)
             self._frames.extend(frames)
-            self._dispatch()
+            if not self._is_upgrading:
+                self._dispatch()
         buffered = self._splitter.buffered_byte_count
         if buffered != self._held_receive:
             self._hold_receive(buffered)
@@ -269,6 +268,9 @@ class Connection(asyncio.Protocol):
         self._out_bytes += len(answer)
         self._flush()
         self._is_upgrading = True
+        # What comes from here on is the handshake's. A client that ends it first may send requests
+        # before start_tls() has returned here; bytes in clear make the handshake fail.
+        transport.pause_reading()
         self._upgrade = self._hub.loop.create_task(self._start_tls(transport))
 
     def forget_polls(self) -> None:
@@ -301,10 +303,6 @@ class Connection(asyncio.Protocol):
         self._frames.clear()
         if self._transport is not None:
             self._transport.abort()
-
-    def _abort_if_upgrading(self) -> None:
-        if self._is_open:
-            self.close_malformed("bytes in clear after START_TLS")
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -437,6 +435,7 @@ class Connection(asyncio.Protocol):
         self._is_upgrading = False
         if self._out:
             self._flush()
+        self._dispatch_later()
 
     # --- limits -----------------------------------------------------------------------------------
 

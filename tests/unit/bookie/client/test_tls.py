@@ -1,0 +1,91 @@
+"""START_TLS from the client: asked in clear, then every byte inside TLS; refused or not trusted."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bookie.client.channels import AsyncioChannels
+from bookie.client.interfaces import BookieInfo
+from bookie.config import ClientConfig
+from bookie.ledger.types import BookieId, Status
+from bookie.server.tls import server_context
+from tests.fixtures.bookies import running_bookie
+
+B1 = BookieId("b1")
+
+
+class Address:
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def address_of(self, bookie_id: BookieId) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate with")
+    directory: Path = tmp_path_factory.mktemp("tls")
+    certificate, key = str(directory / "certificate.pem"), str(directory / "key.pem")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=bookie", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
+         certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+def trusting(certificate: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificate)
+
+
+async def asked(port: int, tls: ssl.SSLContext, count: int = 1) -> list[BookieInfo]:
+    channels = AsyncioChannels(Address(port), ClientConfig(connect_timeout_s=5), tls=tls)
+    answers: list[BookieInfo] = []
+    done = asyncio.Event()
+
+    def on_done(info: BookieInfo) -> None:
+        answers.append(info)
+        if len(answers) == count:
+            done.set()
+
+    for _ in range(count):
+        channels.info(B1, on_done)
+    await done.wait()
+    await channels.close()
+    await asyncio.sleep(0.01)
+    return answers
+
+
+def test_requests_wait_for_the_handshake_and_are_answered(pem: tuple[str, str]) -> None:
+    async def main() -> None:
+        async with running_bookie(tls=server_context(*pem)) as running:
+            answers = await asked(running.server.port, trusting(pem[0]), 3)
+            assert [answer.status for answer in answers] == [Status.OK] * 3
+
+    asyncio.run(main())
+
+
+def test_a_bookie_without_tls_is_not_spoken_to_in_clear(pem: tuple[str, str]) -> None:
+    async def main() -> None:
+        async with running_bookie() as running:
+            answers = await asked(running.server.port, trusting(pem[0]))
+            assert answers == [BookieInfo(Status.UNAVAILABLE)]
+
+    asyncio.run(main())
+
+
+def test_a_certificate_that_is_not_trusted(pem: tuple[str, str]) -> None:
+    async def main() -> None:
+        async with running_bookie(tls=server_context(*pem)) as running:
+            answers = await asked(running.server.port, ssl.create_default_context())
+            assert answers == [BookieInfo(Status.UNAVAILABLE)]
+
+    asyncio.run(main())
