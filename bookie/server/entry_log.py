@@ -240,7 +240,11 @@ class EntryLogWriter:
         self._is_dirty = True
 
     def seal(self) -> None:
-        """Write map and trailer; durable on return. Nothing is appended afterwards."""
+        """Write map and trailer; durable on return. Nothing is appended afterwards.
+
+        The records are durable before there is a trailer that speaks of them.
+        """
+        self.sync()
         self._put(encode_map(self.log_number, self.byte_count, self.ledger_bytes))
         self.sync()
 
@@ -364,22 +368,27 @@ class EntryLogReader:
 def seal_leftover(disk: Disk, log_number: int, records_end_min: int) -> bool:
     """Seal the log that a crash left open; False: it is damaged before records_end_min, and kept.
 
-    What follows the last whole record was never pointed to, and is cut off.
+    What follows the last whole record, or a torn one behind records_end_min, was never pointed to
+    and is cut off.
     """
     reader = EntryLogReader(disk, log_number)
     ledger_bytes: dict[int, int] = {}
+    end = HEADER_BYTES
     try:
         for record in reader.records():
+            if record.is_damaged and reader.offset > records_end_min:
+                break
+            end = reader.offset
             ledger_id = record.ledger_id
             ledger_bytes[ledger_id] = ledger_bytes.get(ledger_id, 0) + record.total_bytes
     finally:
         reader.close()
-    end = reader.offset
     if end < records_end_min:
         return False
     file = disk.open(reader.path)
     try:
         file.truncate(end)
+        file.sync()
         file.write_at(end, encode_map(log_number, end, ledger_bytes))
         file.sync()
     finally:

@@ -50,11 +50,8 @@ class EntryLogs:
         self._maps: dict[int, dict[int, int]] = {}
 
     def open(self) -> None:
-        """List the directory, which is made if it is missing; unfinished compactions go."""
+        """List the directory; unfinished compactions go."""
         disk = self._disk
-        if not disk.exists(DIRECTORY):
-            disk.make_directory(DIRECTORY)
-            disk.sync_directory("")
         for name in disk.list(DIRECTORY):
             unfinished = number_of(name, "compacting")
             if unfinished is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bookie.config import BookieConfig
 from bookie.errors import CorruptFileError
 from bookie.runtime.interfaces import Disk
+from bookie.server import entry_log
 from bookie.server import journal as journals
 from bookie.server.compaction import finish_interrupted
 from bookie.server.entry_log import RecordKind, seal_leftover
@@ -44,9 +45,10 @@ class Recovered(NamedTuple):
 
 def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     """Bring disk and index to where everything acknowledged is in entry logs and index."""
-    if not disk.exists(DIRECTORY):
-        disk.make_directory(DIRECTORY)
-        disk.sync_directory("")
+    for directory in (DIRECTORY, entry_log.DIRECTORY):
+        if not disk.exists(directory):
+            disk.make_directory(directory)
+    disk.sync_directory("")  # whoever made them may have been stopped before this
     mark = journals.read_mark(disk)
     logs = EntryLogs(disk)
     logs.open()
@@ -129,7 +131,7 @@ def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
         try:
             reader = logs.reader(number)
         except CorruptFileError:
-            if number > mark.log_number:  # begun, and nothing points to it
+            if (number, 0) >= (mark.log_number, mark.log_bytes):  # nothing points to it
                 logs.remove(number)
             else:
                 kept.append(number)

@@ -10,8 +10,9 @@ explicit LAC is not forgotten; what a ledger's metadata still knows is never col
 always opens.
 """
 
+import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from struct import pack
 from typing import Any
 
@@ -19,8 +20,10 @@ from bookie.config import BookieConfig
 from bookie.errors import NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.server.bookie import Bookie
-from bookie.server.interfaces import BytesLike, LedgerRecord
+from bookie.server.entry_logs import EntryLogs
+from bookie.server.interfaces import BytesLike
 from bookie.server.memory_index import MemoryIndex
+from bookie.server.recovery import rebuild_index
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.loop import Node, SimulatedExecutor, SimulatedLoop
@@ -67,7 +70,7 @@ class SteppedIndex(MemoryIndex):
     def after_crash(self, disk: SimulatedDisk, rng: random.Random) -> "SteppedIndex":
         crashed = self.crash(lambda count: rng.randrange(count + 1))
         fresh = SteppedIndex(disk)
-        fresh.__dict__.update({k: v for k, v in crashed.__dict__.items()})
+        vars(fresh).update(vars(crashed))
         return fresh
 
 
@@ -83,6 +86,7 @@ class Facts:
         self.keys: dict[int, bytes] = {}
         self.next_entry: dict[int, int] = {}
         self.deleted: dict[int, None] = {}
+        self.deleted_before: dict[int, None] = {}  # this life: their fences may be forgotten (G17)
         self.counts: dict[str, int] = {}
 
     def count(self, what: str) -> None:
@@ -144,6 +148,38 @@ class World:
             else:
                 self.index = self.index.after_crash(self.disk, self.rng)
             self.index.disk = self.disk
+        self._check_rebuilt()
+
+    def _check_rebuilt(self) -> None:
+        """Compare the index with one that is made of the entry logs alone."""
+        facts = self.facts
+        rebuilt = MemoryIndex()
+        report = rebuild_index(self.disk, rebuilt)
+        if report.damage:
+            raise LostError(f"rebuilding the index found damage: {report.damage}")
+        logs = EntryLogs(self.disk)
+        logs.open()
+        for ids in facts.acknowledged:
+            if ids[0] in facts.deleted:
+                continue
+            location = rebuilt.get(*ids)
+            if location is None:
+                raise LostError(f"the rebuilt index has no {ids}")
+            # An unacknowledged packet of the same entry may be the newer one in the logs.
+            if logs.read(location)[0].body not in facts.sent[ids]:
+                raise LostError(f"the rebuilt index points to bytes of {ids} that nobody sent")
+        for ledger_id in facts.keys:
+            if ledger_id in facts.deleted or self.index.ledger(ledger_id) is None:
+                continue
+            record, known = rebuilt.ledger(ledger_id), self.index.ledger(ledger_id)
+            if (
+                record is None
+                or record.master_key != known.master_key
+                or record.is_fenced < known.is_fenced
+                or record.last_add_confirmed < known.last_add_confirmed
+            ):
+                raise LostError(f"the rebuilt index says of ledger {ledger_id}: {record}")
+        logs.close()
 
     def _live(self, *, is_last: bool) -> None:
         loop = SimulatedLoop(self.rng.getrandbits(64))
@@ -176,11 +212,12 @@ class World:
             journal_executor=journal,  # type: ignore[arg-type]
             storage_executor=storage,  # type: ignore[arg-type]
         )
+        self.facts.deleted_before = dict(self.facts.deleted)
         await self._check(bookie)
         if not is_last:
             for _ in range(self.operations):
                 await self._operate(bookie, rng, node.loop)
-        await _sleep(0.1)
+        await asyncio.sleep(0.1)
         await bookie.close()
 
     # --- operations ------------------------------------------------------------------------------
@@ -193,7 +230,7 @@ class World:
         if operation in ("add", "deferred"):
             self._add(bookie, rng, ledger_id, is_deferred=operation == "deferred")
             if rng.random() < 0.5:
-                await _sleep(0)
+                await asyncio.sleep(0)
         elif operation == "burst":
             for _ in range(rng.randrange(60)):
                 self._add(bookie, rng, ledger_id)
@@ -226,7 +263,7 @@ class World:
             if collector.kept_logs:
                 raise LostError(f"logs without damage are kept: {collector.kept_logs}")
         else:
-            await _sleep(rng.choice([0.001, 0.01, 0.3]))
+            await asyncio.sleep(rng.choice([0.001, 0.01, 0.3]))
 
     def _key(self, ledger_id: int) -> bytes:
         return self.facts.keys.setdefault(ledger_id, b"key of ledger %07d" % ledger_id)
@@ -254,7 +291,7 @@ class World:
         def on_done(status: Status) -> None:
             facts.count(f"add {status.name}")
             if status is Status.OK:
-                if is_fenced and not is_recovery:
+                if is_fenced and not is_recovery and ledger_id not in facts.deleted_before:
                     raise LostError(f"ledger {ledger_id}: an add passed an acknowledged fence")
                 if not is_deferred:
                     facts.acknowledged[ids] = None
@@ -295,9 +332,24 @@ class World:
 
     def _read(self, bookie: Bookie, rng: random.Random, ledger_id: int) -> None:
         entry_id = rng.randrange(-1, self.facts.next_entry.get(ledger_id, 0) + 2)
-        bookie.read(ledger_id, entry_id, lambda s, data: self._read_done(ledger_id, entry_id, s, data))
+        is_acknowledged = (ledger_id, entry_id) in self.facts.acknowledged
+        bookie.read(
+            ledger_id,
+            entry_id,
+            lambda status, data: self._read_done(
+                ledger_id, entry_id, status, data, is_acknowledged=is_acknowledged
+            ),
+        )
 
-    def _read_done(self, ledger_id: int, entry_id: int, status: Status, data: BytesLike) -> None:
+    def _read_done(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        status: Status,
+        data: BytesLike,
+        *,
+        is_acknowledged: bool,
+    ) -> None:
         facts = self.facts
         facts.count(f"read {status.name}")
         if status is Status.OK:
@@ -307,7 +359,7 @@ class World:
                 raise LostError(f"ledger {ledger_id} entry {entry_id}: bytes that nobody sent")
         elif status not in (Status.NO_ENTRY, Status.NO_LEDGER):
             raise LostError(f"read of ledger {ledger_id} entry {entry_id}: {status.name}")
-        elif (ledger_id, entry_id) in facts.acknowledged and ledger_id not in facts.deleted:
+        elif is_acknowledged and ledger_id not in facts.deleted:
             raise LostError(f"ledger {ledger_id} entry {entry_id}: lost ({status.name})")
 
     # --- after a crash ---------------------------------------------------------------------------
@@ -319,22 +371,21 @@ class World:
         def reader(ledger_id: int, entry_id: int) -> Any:
             def on_read(status: Status, data: BytesLike) -> None:
                 waiting[0] -= 1
-                self._read_done(ledger_id, entry_id, status, data)
+                is_acknowledged = (ledger_id, entry_id) in facts.acknowledged
+                self._read_done(ledger_id, entry_id, status, data, is_acknowledged=is_acknowledged)
 
             return on_read
 
         for ledger_id, entry_id in list(facts.sent):
             waiting[0] += 1
             bookie.read(ledger_id, entry_id, reader(ledger_id, entry_id))
-        while waiting[0]:
-            await _sleep(0.01)
+        await _until(lambda: not waiting[0])
         listed: dict[int, list[int]] = {}
         for ledger_id in facts.keys:
             bookie.list_entries(
                 ledger_id, lambda _, ids, key=ledger_id: listed.update({key: list(ids)})
             )
-        while len(listed) < len(facts.keys):
-            await _sleep(0.01)
+        await _until(lambda: len(listed) == len(facts.keys))
         for ledger_id, entry_id in facts.acknowledged:
             if ledger_id not in facts.deleted and entry_id not in listed[ledger_id]:
                 raise LostError(f"ledger {ledger_id} entry {entry_id}: not listed")
@@ -358,11 +409,6 @@ class World:
                 raise LostError(f"ledger {ledger_id}: the fence is lost, or its key: {found}")
 
 
-async def _sleep(seconds: float) -> None:
-    import asyncio
-
-    await asyncio.sleep(seconds)
-
-
-def ledger_record(key: bytes) -> LedgerRecord:
-    return LedgerRecord(key, is_fenced=False, explicit_lac=b"")
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - time is virtual
+        await asyncio.sleep(0.01)

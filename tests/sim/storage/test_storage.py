@@ -1,0 +1,46 @@
+"""A sample of the lives of a bookie's storage, a crash in each step, and every planted fault."""
+
+import pytest
+
+from tests.sim.storage.plants import PLANTS, planted
+from tests.sim.storage.world import World
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_nothing_acknowledged_is_lost(start: int) -> None:
+    crashes = 0
+    for seed in range(start, start + 20):
+        world = World(seed)
+        world.run()
+        crashes += world.facts.counts.get("crashes", 0)
+    assert crashes > 30
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_crash_in_each_step(seed: int) -> None:
+    whole = World(seed, lives=2, operations=40)
+    whole.run(crash_at=1 << 40)
+    steps = whole.step_counts[0]
+    assert steps > 60
+    for step in range(1, steps + 1, 2):
+        World(seed, lives=2, operations=40).run(crash_at=step)
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    for seed in range(300):
+        with planted(name):
+            try:
+                World(seed).run()
+            except Exception:
+                return
+    pytest.fail(f"{name}: not found in 300 seeds")
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    def story() -> list[object]:
+        world = World(5)
+        world.run()
+        return [world.crash_steps, world.step_counts, world.facts.counts]
+
+    assert story() == story()
