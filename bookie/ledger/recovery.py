@@ -465,6 +465,8 @@ class Recovery:
             return []
         if read.entry is not None:
             return self._close(read.entry.length)
+        if read.outcome is Outcome.FAILED:
+            return [self._fail(self._undecided(read))]  # some replica may tell, later
         # The end of the ledger is known all the same. What is known of its length is a bound.
         entry = self._lac_query.last_entry
         return self._close(entry.length if entry is not None else 0)

@@ -267,6 +267,28 @@ def test_g12_a_lac_entry_that_nobody_has_leaves_a_bound() -> None:
     assert actions == [CloseLedger(2, length_up_to(4), ())]
 
 
+def test_g12_a_lac_entry_whose_replicas_are_silent_fails_the_recovery() -> None:
+    """Closed with a length of 0 otherwise, when the last segment is new and empty."""
+    metadata = (
+        metadata_of(3, 3, 2)
+        .with_ensemble(EntryId(3), tuple(BookieId(name) for name in ("b3", "b4", "b5")))
+        .with_state(LedgerState.IN_RECOVERY)
+    )
+    machine = Recovery(metadata, DIGEST, lambda *_: None, read_ahead=1)
+    (read,) = begin(machine, NONE, NONE, NONE)
+    actions = []
+    for _ in range(2):
+        assert read.entry_id == 3
+        actions = machine.on_read_reply(read.bookie, 3, Status.NO_ENTRY, b"")
+        read = actions[0]
+    for _ in range(3):
+        assert read.entry_id == 2
+        actions = machine.on_read_reply(read.bookie, 2, Status.UNAVAILABLE, b"")
+        read = actions[0]
+    assert isinstance(read, RecoveryFailed)
+    assert isinstance(read.error, LedgerRecoveryError)
+
+
 def test_g13_an_entry_that_the_writer_saw_fenced_may_still_be_recovered() -> None:
     """It reached one bookie before the fence; the writer was told FENCED by the others."""
     world = World(metadata_of(3, 3, 2), 3)
