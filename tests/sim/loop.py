@@ -310,6 +310,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 pending.append(task)
             elif not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined]
                 error = task.exception()
+                if isinstance(error, SimulatedCrash):
+                    self.crash(node)
+                    return
                 self._fail(f"task {task.get_name()} of {node.name} died", error)
         node.tasks = pending
 

@@ -42,16 +42,22 @@ class CheckError(Exception):
 
 
 class History:
-    """What happened to the one ledger of a seed, and what follows from it.
+    """What happened to one ledger, and what follows from it.
 
     The n-th payload that the writer submits is entry n: the payload names its number.
     """
 
-    def __init__(self, say: Callable[[str], object], now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], object],
+        now_s: Callable[[], float],
+        happen: Callable[[str], object],
+    ) -> None:
         self._say = say
         self._now_s = now_s
+        self.happen = happen
+        """Counts something that is worth a line in the table."""
         self.ledger_id: int | None = None
-        self.path: str | None = None
         self.metadata: LedgerMetadata | None = None
         """The truth in the metadata store."""
         self.payloads: list[bytes] = []
@@ -59,14 +65,9 @@ class History:
         self.end: tuple[int, int] | None = None
         """Last entry id and length, as the first who knew said."""
         self.is_deferred = False
-        self.happened: dict[str, int] = {}
         self._takers: dict[int, dict[str, None]] = {}
         self._held_up_to = -1
         self._lacs: dict[str, int] = {}
-
-    def happen(self, what: str) -> None:
-        """Count something worth a line in the table."""
-        self.happened[what] = self.happened.get(what, 0) + 1
 
     # What the world saw.
 
@@ -77,8 +78,8 @@ class History:
 
     def taken(self, bookie: str, ledger_id: int, entry_id: int) -> None:
         """A bookie answered an add with OK."""
-        if ledger_id == self.ledger_id:
-            self._takers.setdefault(entry_id, {})[bookie] = None
+        assert ledger_id == self.ledger_id
+        self._takers.setdefault(entry_id, {})[bookie] = None
 
     def acked(self, expected_id: int, entry_id: int) -> None:
         """The writer's application was told that its entry is safe."""
@@ -95,7 +96,7 @@ class History:
 
     def closed(self, who: str, last_entry_id: int, length: int) -> None:
         """Somebody's recovery, close or open found this end."""
-        self._say(f"{who}: closed at {last_entry_id}, {length} bytes")
+        self._say(f"{who}: {self.ledger_id} closed at {last_entry_id}, {length} bytes")
         if self.end is None:
             self.end = (last_entry_id, length)
             self._check_end(who)
@@ -136,15 +137,14 @@ class History:
                 raise CheckError("reading", f"{who}: expected entry {number}, found {entry_id}")
             self.read(who, entry_id, payload)
 
-    def stored(self, path: str, data: bytes) -> None:
-        """The metadata store applied a write to a node of a ledger."""
-        if path != self.path:
-            return
+    def stored(self, data: bytes) -> None:
+        """The metadata store applied a write to the ledger's node."""
         assert self.ledger_id is not None
         after = metadata_codec.decode(LedgerId(self.ledger_id), data, 0)
         before, self.metadata = self.metadata, after
         self._say(
-            f"metadata: {after.state.name} last {after.last_entry_id} length {after.length} "
+            f"metadata of {self.ledger_id}: {after.state.name}"
+            f" last {after.last_entry_id} length {after.length} "
             + " ".join(f"{s.first_entry_id}:{','.join(s.ensemble)}" for s in after.segments)
         )
         self._check_shape(after)

@@ -114,7 +114,7 @@ class Faults:
         host = self._bookie(bookie)
         if host.node is not None:
             power = self.rng.random() < 0.7
-            self.world.history.happen("bookie crash")
+            self.world.happen("bookie crash")
             self.world.say(f"fault: {host.name} crashes, power {'lost' if power else 'kept'}")
             host.crash(power=power)
 
@@ -122,12 +122,12 @@ class Faults:
         """Let the power fail in one of the next steps of a disk."""
         disk = self._bookie(bookie).disk
         disk.crash_at = disk.step_count + self.rng.randint(1, 6)
-        self.world.history.happen("bookie crash at a disk step")
+        self.world.happen("bookie crash at a disk step")
 
     def crash_client(self, client: str | None, bookie: str | None) -> None:
         host = self._client(client)
         if host is not None:
-            self.world.history.happen("client crash")
+            self.world.happen("client crash")
             self.world.say(f"fault: {host.name} crashes")
             host.crash()
 
@@ -137,7 +137,7 @@ class Faults:
             return
         for transport in self.world.loop.network.connections(*pair):
             is_silent = self.rng.random() < 0.3
-            self.world.history.happen("connection cut")
+            self.world.happen("connection cut")
             self.world.say(f"fault: {transport} is cut{', silently' if is_silent else ''}")
             self.world.loop.network.cut(transport, is_silent=is_silent)
 
@@ -149,7 +149,7 @@ class Faults:
         network = self.world.loop.network
         ways = [pair] if self.rng.random() < 0.6 else [pair, pair[::-1]]
         seconds = self.rng.choice((0.005, 0.03, 0.15, 0.6)) * (0.5 + self.rng.random())
-        self.world.history.happen("partition")
+        self.world.happen("partition")
         self.world.say(f"fault: {ways} blocked for {seconds:.3f} s")
         for way in ways:
             network.block(*way)
@@ -161,20 +161,20 @@ class Faults:
             return
         link = self.world.loop.network.link(*pair)
         link.delay_s = self.rng.choice((0.002, 0.01, 0.05, 0.2)) * (0.5 + self.rng.random())
-        self.world.history.happen("slow link")
+        self.world.happen("slow link")
         self.world.say(f"fault: {pair} takes {link.delay_s:.3f} s")
 
     def slow_disk(self, client: str | None, bookie: str | None) -> None:
         host = self._bookie(bookie)
         host.sync_s = self.rng.choice((0.005, 0.02, 0.1, 0.4))
-        self.world.history.happen("slow disk")
+        self.world.happen("slow disk")
         self.world.say(f"fault: the disk of {host.name} takes {host.sync_s} s")
 
     def full_disk(self, client: str | None, bookie: str | None) -> None:
         host = self._bookie(bookie)
         used = sum(len(data) for data in host.disk.contents().values())
         host.disk.capacity_bytes = used + self.rng.choice((0, 100, 5_000))
-        self.world.history.happen("full disk")
+        self.world.happen("full disk")
         self.world.say(f"fault: the disk of {host.name} is full")
         if self.rng.random() < 0.5:
             self.world.loop.call_later(0.2 * self.rng.random(), self._empty, host)
@@ -186,7 +186,7 @@ class Faults:
         host = self._bookie(bookie)
         kind = self.rng.choice(("write", "sync", "sync", "read"))
         host.disk.fail(kind)
-        self.world.history.happen("disk error")
+        self.world.happen("disk error")
         self.world.say(f"fault: the next {kind} of {host.name} fails")
 
     def session(self, client: str | None, bookie: str | None) -> None:
@@ -198,7 +198,7 @@ class Faults:
         session_id = self.rng.choice(session_ids)
         kind = self.rng.choice(("suspend", "long", "expire", "freeze"))
         self.world.say(f"fault: session {session_id:x}: {kind}")
-        self.world.history.happen("session trouble")
+        self.world.happen("session trouble")
         if kind == "freeze":
             server.freeze(session_id)
         elif kind == "expire":
@@ -212,7 +212,7 @@ class Faults:
         seconds = self.rng.choice((0.01, 0.1, 0.5)) * (0.5 + self.rng.random())
         host = self._client(client) if self.rng.random() < 0.5 else self._bookie(bookie)
         if host is not None and host.node is not None:
-            self.world.history.happen("pause")
+            self.world.happen("pause")
             self.world.say(f"fault: {host.name} stands still for {seconds:.3f} s")
             self.world.loop.pause(host.node, seconds)
 
@@ -221,7 +221,7 @@ class Faults:
         host = self._bookie(bookie)
         if self.wiped < self.world.plan.lost_bookies_max and not host.is_wiped:
             self.wiped += 1
-            self.world.history.happen("wiped bookie")
+            self.world.happen("wiped bookie")
             self.world.say(f"fault: {host.name} loses its disk")
             host.wipe()
 

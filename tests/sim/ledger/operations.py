@@ -1,8 +1,8 @@
-"""What clients do in a seed: write, recover, tail, read; each tells the history what it saw."""
+"""What clients do with a ledger: write, recover, read, tail; each tells its history what it saw."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from bookie.client.reader import LedgerReader
 from bookie.client.writer import LedgerWriter
 from bookie.errors import (
     BookieError,
@@ -14,26 +14,49 @@ from bookie.errors import (
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
-from bookie.ledger.types import DigestType
+from bookie.ledger.types import DigestType, LedgerId
+from bookie.metadata.ledger_paths import Layout, ledger_path
 from tests.sim.ledger.checkers import CheckError
-from tests.sim.ledger.world import PASSWORD, ClientHost, World
+from tests.sim.ledger.world import PASSWORD, ROOT, ClientHost, Ledger, World
 
-if TYPE_CHECKING:
-    from bookie.client.reader import LedgerReader
-
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
+"""Of the checker of liveness: after the faults everything succeeds within so long."""
 
 
-def payload_of(world: World, number: int) -> bytes:
+class Patience:
+    """Ends the tries of one operation, PATIENCE_S after the faults."""
+
+    def __init__(self, world: World, what: str) -> None:
+        self._world = world
+        self._what = what
+        self._calm_since: float | None = None
+
+    async def again(self, error: BookieError) -> None:
+        """Wait a moment before the next try; a finding when there were tries enough."""
+        world = self._world
+        world.say(f"{self._what}: {type(error).__name__}: {error}")
+        if not world.is_rough:
+            if self._calm_since is None:
+                self._calm_since = world.loop.time()
+            if world.loop.time() > self._calm_since + PATIENCE_S:
+                raise CheckError(
+                    "liveness", f"{self._what}: not {PATIENCE_S} s after the faults: {error!r}"
+                ) from error
+        await asyncio.sleep(0.01 + 0.05 * world.draw())
+
+
+def _payload(ledger: Ledger, number: int) -> bytes:
     """Return the payload of entry `number`: says so, then noise of a random length."""
-    extra = int(world.draw() * world.plan.payload_bytes_max)
+    world = ledger.world
+    extra = int(world.draw() * ledger.plan.payload_bytes_max)
     return b"%d:" % number + world.rng.randbytes(extra)
 
 
-async def create(world: World, host: ClientHost) -> LedgerWriter:
-    """Create the ledger of the seed; tries again while the world is rough."""
-    plan = world.plan
+async def create(ledger: Ledger, host: ClientHost) -> "Writing":
+    """Create the ledger; tries again while the world is rough."""
+    plan, world = ledger.plan, ledger.world
     client = await host.connect()
+    patience = Patience(world, f"{host.name}: create")
     while True:
         try:
             writer = await client.create_ledger(
@@ -42,20 +65,22 @@ async def create(world: World, host: ClientHost) -> LedgerWriter:
                 plan.ack_quorum_size,
                 DigestType[plan.digest],
                 PASSWORD,
-                **({"is_deferred_sync": True} if plan.is_deferred else {}),
+                is_deferred_sync=plan.is_deferred,
             )
+            break
         except BookieError as error:
-            world.say(f"{host.name}: create: {type(error).__name__}: {error}")
-            await asyncio.sleep(0.02)
-            continue
-        return writer
+            await patience.again(error)
+    path = ledger_path(ROOT, Layout.HIERARCHICAL, LedgerId(writer.ledger_id))
+    world.created(ledger, writer.ledger_id, path)
+    host.before_close.append(writer.abandon)
+    return Writing(ledger, host, writer)
 
 
 class Writing:
     """One writer's work on one ledger."""
 
-    def __init__(self, world: World, host: ClientHost, writer: LedgerWriter) -> None:
-        self.world = world
+    def __init__(self, ledger: Ledger, host: ClientHost, writer: LedgerWriter) -> None:
+        self.ledger = ledger
         self.host = host
         self.writer = writer
         self.error: BaseException | None = None
@@ -63,7 +88,7 @@ class Writing:
 
     async def run(self) -> None:
         """Write all entries of the plan, `window` at a time, until an error; then maybe close."""
-        world, plan = self.world, self.world.plan
+        plan, world = self.ledger.plan, self.ledger.world
         slots = asyncio.Semaphore(plan.window)
         try:
             async with asyncio.TaskGroup() as group:
@@ -83,15 +108,15 @@ class Writing:
             await self._close()
 
     async def _add(self, slots: asyncio.Semaphore) -> None:
-        world, history = self.world, self.world.history
-        payload = payload_of(world, len(history.payloads))
+        history = self.ledger.history
+        payload = _payload(self.ledger, len(history.payloads))
         number = history.submitted(payload)
         try:
             entry_id = await self.writer.add(payload)
         except BookieError as error:
             self._failed(error)
         else:
-            if not world.plan.is_deferred:
+            if not self.ledger.plan.is_deferred:
                 history.acked(number, entry_id)
             self.ack_count += 1
             history.lac_seen(self.host.name, self.writer.lac)
@@ -101,13 +126,14 @@ class Writing:
     def _failed(self, error: BookieError) -> None:
         if self.error is None:
             self.error = error
-            self.world.say(f"{self.host.name}: add: {type(error).__name__}: {error}")
+            happen = self.ledger.world.happen
+            self.ledger.world.say(f"{self.host.name}: add: {type(error).__name__}: {error}")
             if isinstance(error, (LedgerFencedError, LedgerClosedError)):
-                self.world.history.happen("fencing of a live writer")
+                happen("fencing of a live writer")
             elif isinstance(error, NotEnoughBookiesError):
-                self.world.history.happen("writer without enough bookies")
+                happen("writer without enough bookies")
             else:
-                self.world.history.happen("writer failed otherwise")
+                happen("writer failed otherwise")
 
     async def _force(self) -> None:
         try:
@@ -115,85 +141,73 @@ class Writing:
         except BookieError as error:
             self._failed(error)
             return
-        history = self.world.history
-        history.happen("force")
+        history = self.ledger.history
+        self.ledger.world.happen("force")
         for number in range(self.writer.lac + 1):
             history.acked(number, number)
         history.lac_seen(self.host.name, self.writer.lac)
 
     async def _close(self) -> None:
-        history = self.world.history
+        happen = self.ledger.world.happen
         try:
             await self.writer.close()
         except BookieError as error:
-            self.world.say(f"{self.host.name}: close: {type(error).__name__}: {error}")
+            self.ledger.world.say(f"{self.host.name}: close: {type(error).__name__}: {error}")
             if isinstance(error, (LedgerFencedError, MetadataVersionError)):
-                history.happen("close lost against recovery")
+                happen("close lost against recovery")
         else:
-            history.happen("close by the writer")
+            happen("close by the writer")
+            history = self.ledger.history
             history.closed(self.host.name, self.writer.lac, self.writer.length)
 
 
-async def recover(world: World, host: ClientHost) -> "LedgerReader":
-    """Open with recovery until it succeeds; tell where the ledger ends and read all of it."""
-    history = world.history
+async def recover(ledger: Ledger, host: ClientHost) -> LedgerReader:
+    """Open with recovery until it succeeds; tell where the ledger ends."""
+    world, history = ledger.world, ledger.history
     client = await host.connect()
     assert history.ledger_id is not None
-    calm_since: float | None = None
+    patience = Patience(world, f"{host.name}: recover")
     while True:
-        if not world.is_rough and calm_since is None:
-            calm_since = world.loop.time()
         try:
             was_closed = history.end is not None
             reader = await client.open(history.ledger_id, PASSWORD, recover=True)
             break
         except BookieError as error:
-            world.say(f"{host.name}: recover: {type(error).__name__}: {error}")
-            history.happen("recovery tried again")
-            if calm_since is not None and world.loop.time() > calm_since + _PATIENCE_S:
-                raise CheckError(
-                    "liveness",
-                    f"{host.name}: no recovery {_PATIENCE_S} s after the faults: {error!r}",
-                ) from error
-        await asyncio.sleep(0.01 + 0.05 * world.draw())
+            world.happen("recovery tried again")
+            await patience.again(error)
     if not was_closed:
-        history.happen("recovery")
+        world.happen("recovery")
     for bookie in world.hosts:
-        bookie.fence_pending = False
+        bookie.fences_pending.pop(history.ledger_id, None)
+    assert reader.length is not None
     history.closed(host.name, reader.lac, reader.length)
     return reader
 
 
-async def recover_and_read(world: World, host: ClientHost) -> None:
+async def recover_and_read(ledger: Ledger, host: ClientHost) -> None:
     """Recover, then read every entry; tries again as long as the world is rough."""
-    reader = await recover(world, host)
+    reader = await recover(ledger, host)
     if reader.lac < 0:
         return
-    calm_since: float | None = None
+    patience = Patience(ledger.world, f"{host.name}: read")
     while True:
-        if not world.is_rough and calm_since is None:
-            calm_since = world.loop.time()
         try:
             entries = await reader.read(0, reader.lac)
             break
+        except (NoSuchEntryError, NoSuchLedgerError, DigestMismatchError) as error:
+            raise CheckError("durability", f"{host.name}: {error!r}") from error
         except BookieError as error:
-            world.say(f"{host.name}: read: {type(error).__name__}: {error}")
-            if isinstance(error, (NoSuchEntryError, NoSuchLedgerError, DigestMismatchError)):
-                raise CheckError("durability", f"{host.name}: {error!r}") from error
-            if calm_since is not None and world.loop.time() > calm_since + _PATIENCE_S:
-                raise CheckError(
-                    "liveness", f"{host.name}: not read {_PATIENCE_S} s after the faults: {error!r}"
-                ) from error
-        await asyncio.sleep(0.05)
+            await patience.again(error)
     found = [(entry.entry_id, bytes(entry.payload)) for entry in entries]
-    world.history.read_all(host.name, found, 0)
+    ledger.history.read_all(host.name, found, 0)
 
 
-async def tail(world: World, host: ClientHost) -> None:
+async def tail(ledger: Ledger, host: ClientHost) -> None:
     """Follow the ledger from its beginning until it is closed."""
-    history = world.history
+    history = ledger.history
     client = await host.connect()
     assert history.ledger_id is not None
+    patience = Patience(ledger.world, f"{host.name}: tail")
     expected = 0
     attempt = 0
     while True:
@@ -212,12 +226,10 @@ async def tail(world: World, host: ClientHost) -> None:
                     raise CheckError("lac", f"{who}: entry {expected} is beyond {reader.lac}")
                 history.read(who, entry.entry_id, bytes(entry.payload))
                 expected += 1
+            break
         except BookieError as error:
-            world.say(f"{who}: tail: {type(error).__name__}: {error}")
-            await asyncio.sleep(0.02)
-            continue
-        break
-    history.happen("tail to the end")
+            await patience.again(error)
+    ledger.world.happen("tail to the end")
     if history.end is None or expected != history.end[0] + 1:
         raise CheckError(
             "reading", f"{host.name} ended at {expected - 1}, the end is {history.end}"

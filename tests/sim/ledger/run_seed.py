@@ -1,7 +1,7 @@
-"""One seed: a ledger's life from create to the last read, in a rough world that calms down.
+"""One seed: the lives of a few ledgers, from create to the last read, in a world that calms down.
 
-Rough: bookies start, a writer writes, recoverers and tailers come, faults happen. Calm: faults
-end, every bookie that has its disk comes up, a last recoverer opens the ledger, everything is read
+Rough: bookies start; each ledger gets a writer, recoverers and tailers; faults happen. Calm: faults
+end, every bookie that has its disk comes up, a last recoverer opens each ledger, everything is read
 and compared, and every call that was made has to end.
 """
 
@@ -9,18 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bookie.ledger import metadata_codec
-from bookie.ledger.types import LedgerId
-from bookie.metadata.ledger_paths import Layout, ledger_path
 from tests.sim.ledger import operations
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import Faults, rng_of
 from tests.sim.ledger.plan import draw_plan
-from tests.sim.ledger.world import ROOT, ClientHost, World
+from tests.sim.ledger.world import ClientHost, Ledger, World
 from tests.sim.loop import Node, SimulationError
 
 _LIFE_S = 60.0
-_ROUGH_S_MAX = 3.0
+_ROUGH_S_MAX = 2.0
 _CALM_S_MAX = 20.0
 
 
@@ -69,45 +66,24 @@ def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
         message = f"[errors] {type(error).__name__}: {error}"
         raise FindingError(seed, "errors", message) from error
     loop = world.loop
-    return Outcome(loop.trace_hash, world.history.happened, loop.callback_count, loop.time())
+    return Outcome(loop.trace_hash, world.happened, loop.callback_count, loop.time())
 
 
 async def _live(world: World) -> None:
-    plan, history, loop = world.plan, world.history, world.loop
     await world.format()
     for host in world.hosts:
         host.start()
     await world.wait_until(
         lambda: all(host.is_up for host in world.hosts), 10.0, "not all bookies started"
     )
-    loop.call_later(_ROUGH_S_MAX, world.calm)
-    writer_host = world.new_client("w")
+    world.loop.call_later(_ROUGH_S_MAX, world.calm)
     faults = Faults(world)
     faults.plan()
-    writing = await world.act(writer_host.node, _begin(world, writer_host))
-    jobs: list[asyncio.Future[None]] = []
-    if writing is not None:
-        jobs.append(world.act(writer_host.node, writing.run()))
-    if history.ledger_id is None:
-        world.calm()  # the only writer died before there was a ledger
-        history.happen("no ledger")
-        return
-    for number in range(plan.tailer_count):
-        tailer = world.new_client(f"t{number}")
-        jobs.append(world.act(tailer.node, operations.tail(world, tailer)))
-    recovery = [
-        loop.world.create_task(_come_to_recover(world, number, writer_host, writing))
-        for number in range(plan.recoverer_count)
-    ]
-    await asyncio.wait(recovery, timeout=_ROUGH_S_MAX * (0.1 + world.draw()))
+    lives = [asyncio.ensure_future(_live_ledger(ledger)) for ledger in world.ledgers]
+    await asyncio.wait(lives, timeout=_ROUGH_S_MAX * (0.1 + world.draw()))
     world.calm()
-    last = world.new_client("last")
-    await world.act(last.node, operations.recover_and_read(world, last))
-    _, pending = await asyncio.wait([*jobs, *recovery], timeout=_CALM_S_MAX)
-    if pending:
-        raise CheckError("liveness", f"{len(pending)} calls did not end {_CALM_S_MAX} s after")
-    for job in [*jobs, *recovery]:
-        job.result()
+    await asyncio.gather(*lives)
+    await asyncio.gather(*[_end_ledger(ledger) for ledger in world.ledgers])
     for client in world.clients:
         if client.node.is_alive:
             await world.act(client.node, client.close())
@@ -116,31 +92,33 @@ async def _live(world: World) -> None:
         await host.stop()
 
 
-def _check_nothing_left(world: World, node: Node) -> None:
-    """After its close() a client has no task that runs and no connection."""
-    tasks = [task.get_name() for task in world.loop.pending_tasks(node)]
-    if tasks:
-        raise CheckError("errors", f"{node.name} is closed and leaves tasks: {tasks}")
-    if node.transports:
-        raise CheckError("errors", f"{node.name} is closed and leaves {node.transports}")
-
-
-async def _begin(world: World, host: ClientHost) -> operations.Writing:
-    writer = await operations.create(world, host)
-    history = world.history
-    ledger_id = LedgerId(writer.ledger_id)
-    history.ledger_id = ledger_id
-    history.path = ledger_path(ROOT, Layout.HIERARCHICAL, ledger_id)
-    data, _ = world.store_server.tree.read(history.path)
-    history.metadata = metadata_codec.decode(ledger_id, data, 0)
-    return operations.Writing(world, host, writer)
+async def _live_ledger(ledger: Ledger) -> None:
+    """Let a ledger be written, tailed and recovered; what is still under way is in its jobs."""
+    world, plan = ledger.world, ledger.plan
+    await asyncio.sleep(plan.start_s)
+    writer_host = ledger.new_client("w")
+    writing = await world.act(writer_host.node, operations.create(ledger, writer_host))
+    if ledger.history.ledger_id is None:
+        world.happen("no ledger")  # its only writer died before
+        return
+    if writing is not None:
+        ledger.jobs.append(world.act(writer_host.node, writing.run()))
+    for number in range(plan.tailer_count):
+        tailer = ledger.new_client(f"t{number}.")
+        ledger.jobs.append(world.act(tailer.node, operations.tail(ledger, tailer)))
+    await asyncio.gather(
+        *[
+            _come_to_recover(ledger, number, writer_host, writing)
+            for number in range(plan.recoverer_count)
+        ]
+    )
 
 
 async def _come_to_recover(
-    world: World, number: int, writer_host: ClientHost, writing: operations.Writing | None
+    ledger: Ledger, number: int, writer_host: ClientHost, writing: operations.Writing | None
 ) -> None:
     """Wait for the moment when somebody thinks that the writer is gone, then recover."""
-    plan = world.plan
+    world, plan = ledger.world, ledger.plan
     wanted = plan.recover_at * plan.entry_count
     if writing is not None:
         deadline = world.loop.time() + 0.5 * (0.2 + world.draw())
@@ -155,5 +133,29 @@ async def _come_to_recover(
         await asyncio.sleep(world.rng.choice((0.0, 0.001, 0.005, 0.02, 0.2)) * world.draw())
     elif plan.writer_dies and writer_host.node.is_alive:
         writer_host.crash()
-    host = world.new_client(f"r{number}")
-    await world.act(host.node, operations.recover_and_read(world, host))
+    host = ledger.new_client(f"r{number}.")
+    await world.act(host.node, operations.recover_and_read(ledger, host))
+
+
+async def _end_ledger(ledger: Ledger) -> None:
+    """In the calm: somebody recovers, and whatever is under way ends."""
+    if ledger.history.ledger_id is None:
+        return
+    last = ledger.new_client("last")
+    await ledger.world.act(last.node, operations.recover_and_read(ledger, last))
+    if not ledger.jobs:
+        return
+    _, pending = await asyncio.wait(ledger.jobs, timeout=_CALM_S_MAX)
+    if pending:
+        raise CheckError("liveness", f"{len(pending)} calls did not end {_CALM_S_MAX} s after")
+    for job in ledger.jobs:
+        job.result()
+
+
+def _check_nothing_left(world: World, node: Node) -> None:
+    """After its close() a client has no task that runs and no connection."""
+    tasks = [task.get_name() for task in world.loop.pending_tasks(node)]
+    if tasks:
+        raise CheckError("errors", f"{node.name} is closed and leaves tasks: {tasks}")
+    if node.transports:
+        raise CheckError("errors", f"{node.name} is closed and leaves {node.transports}")

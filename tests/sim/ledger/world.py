@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 from bookie.client.client import LedgerClient
 from bookie.config import BookieConfig, ClientConfig
 from bookie.errors import BookieError, BookieStartError
+from bookie.ledger.types import Status
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
 from bookie.metadata.memory import Plan as LinkPlan
 from bookie.server.memory_index import MemoryIndex
-from tests.sim.disk import SimulatedDisk
+from bookie.server.node import BookieNode
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.checkers import CheckError, History
-from tests.sim.ledger.interim import BookieNode
-from tests.sim.ledger.plan import Plan
+from tests.sim.ledger.plan import LedgerPlan, WorldPlan
 from tests.sim.ledger.wire import Message, Wire
 from tests.sim.loop import Node, SimulatedExecutor, SimulatedLoop
 
@@ -71,8 +72,8 @@ class StoreLink:
         if draw() >= world.store_trouble(self._who, path, is_write=is_write):
             return LinkPlan(request_s, answer_s)
         fate = Fate.LOSE_ANSWER if draw() < 0.6 else Fate.LOSE_REQUEST
-        if is_write and path == world.history.path:
-            world.history.happen("lost metadata answer")
+        if is_write and path in world.ledgers_by_path:
+            world.happen("lost metadata answer")
         world.say(f"store: {self._who} loses {fate.value} at {path}")
         late = draw()
         reconnect_s = draw() * 0.02 if late < 0.8 else draw() * 2 * SESSION_TIMEOUT_S
@@ -110,29 +111,24 @@ class BookieHost:
         self.is_wiped = False
         self.is_wanted = True
         """A supervisor starts it again when it is down."""
-        self.sync_s = 0.001
+        self.sync_s = world.plan.sync_s
         """How long a job on its disk takes, on average."""
-        self.fence_pending = False
-        """It was asked to fence, and the recovery that asked has not ended."""
+        self.fences_pending: dict[int, None] = {}
+        """Ledgers that it was asked to fence by a recovery that has not ended."""
         self.start_count = 0
 
     @property
     def is_up(self) -> bool:
         return self.service is not None
 
-    @property
-    def has_failed(self) -> bool:
-        """It runs, and its journal has stopped for ever: a supervisor would end it."""
-        return self.service is not None and self.service.bookie.failure is not None
-
     def start(self) -> None:
         """Begin a life, if there is none."""
         if self.node is not None:
             return
         self.start_count += 1
-        if self.start_count > 1 and self.fence_pending:
-            self.fence_pending = False
-            self.world.history.happen("restart in mid-fence")
+        if self.start_count > 1 and self.fences_pending:
+            self.fences_pending.clear()
+            self.world.happen("restart in mid-fence")
         node = self.node = self.world.loop.add_node(self.name)
         node.on_crash.append(self._after_crash)
         self.world.say(f"{self.name} starts, life {self.start_count}")
@@ -152,12 +148,16 @@ class BookieHost:
                 world.bookie_config(self.name),
                 journal_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
                 storage_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
+                directory=f"/{self.name}",
             )
+        except SimulatedCrash:
+            self.crash(power=True)
+            return
         except (BookieError, OSError) as error:
             world.say(f"{self.name} does not start: {type(error).__name__}: {error}")
             if isinstance(error, BookieStartError) and self.is_wiped:
                 self.is_wanted = False
-                world.history.happen("wiped bookie refused")
+                world.happen("wiped bookie refused")
             elif self.is_wiped:
                 pass
             elif not world.is_rough and not isinstance(error, BookieStartError):
@@ -165,6 +165,12 @@ class BookieHost:
             self.crash(power=False)
             return
         self.service = service
+        try:
+            await service.wait()
+        except BookieError as error:
+            world.say(f"{self.name} ended: {type(error).__name__}: {error}")
+            world.happen("bookie ended by itself")
+            self.crash(power=False)
 
     def _duration_s(self) -> float:
         return self.sync_s * (0.2 + 1.6 * self.world.draw())
@@ -196,6 +202,7 @@ class BookieHost:
     async def stop(self) -> None:
         """End the life in good order."""
         node, service = self.node, self.service
+        self.is_wanted = False
         if node is None or service is None:
             return
         self.service = None
@@ -226,6 +233,7 @@ class ClientHost:
         self.node = world.loop.add_node(name)
         self.store: MemoryStore | None = None
         self.client: LedgerClient | None = None
+        self.before_close: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.node.on_crash.append(self._after_crash)
 
     async def connect(self) -> LedgerClient:
@@ -247,6 +255,8 @@ class ClientHost:
         return self.client
 
     async def close(self) -> None:
+        for end in self.before_close:
+            await end()
         if self.client is not None:
             await self.client.close()
         if self.store is not None:
@@ -271,22 +281,40 @@ class LogToTrace(logging.Handler):
         self._say(f"log: {record.levelname}: {record.getMessage()}")
 
 
+class Ledger:
+    """One ledger of the world: its plan, its history, its clients by name."""
+
+    def __init__(self, world: "World", number: int, plan: LedgerPlan) -> None:
+        self.world = world
+        self.number = number
+        self.plan = plan
+        self.history = History(world.say, world.loop.time, world.happen)
+        self.jobs: list[asyncio.Future[None]] = []
+        """What has to end."""
+
+    def new_client(self, role: str) -> ClientHost:
+        return self.world.new_client(f"{role}{self.number}")
+
+
 class World:
     """See the module. Everything is drawn from `rng`; `close()` it in the end."""
 
     def __init__(
-        self, seed: int, plan: Plan, rng: random.Random, trace: Callable[[str], object] | None
+        self, seed: int, plan: WorldPlan, rng: random.Random, trace: Callable[[str], object] | None
     ) -> None:
         self.plan = plan
         self.rng = rng
         self.draw = rng.random
         self.loop = SimulatedLoop(seed)
         self.loop.trace = trace
-        self.history = History(self.say, self.loop.time)
+        self.happened: dict[str, int] = {}
+        self.ledgers = [Ledger(self, number, ledger) for number, ledger in enumerate(plan.ledgers)]
+        self.ledgers_by_id: dict[int, Ledger] = {}
+        self.ledgers_by_path: dict[str, Ledger] = {}
         self.store_server = WatchedStoreServer(
             LoopClock(self.loop), session_timeout_s=SESSION_TIMEOUT_S
         )
-        self.store_server.on_data = self.history.stored
+        self.store_server.on_data = self._stored
         self.is_rough = True
         """Faults may happen still."""
         self.wire = Wire(
@@ -299,21 +327,39 @@ class World:
             add_timeout_s=0.25,
             read_timeout_s=0.25,
             connect_timeout_s=0.3,
-            speculative_read_s=rng.choice((0.0, 0.02, 0.05)),
+            speculative_read_s=plan.speculative_read_s,
             is_ensemble_change_delayed=plan.is_change_delayed,
             explicit_lac_interval_s=0.01 if plan.explicit_lac else 0.0,
-            recovery_read_ahead=rng.choice((1, 2, 16)),
+            recovery_read_ahead=plan.recovery_read_ahead,
         )
         self._log = logging.getLogger("bookie")
         self._log_handler = LogToTrace(self.say)
         self._log.addHandler(self._log_handler)
         self._log.propagate = False
+        if trace is not None:
+            self._log.setLevel(logging.INFO)
         self.hosts = [BookieHost(self, number) for number in range(plan.bookie_count)]
         self.clients: list[ClientHost] = []
         self._by_name = {host.name: host for host in self.hosts}
 
     def say(self, text: str) -> None:
         self.loop.say(text)
+
+    def happen(self, what: str) -> None:
+        """Count something that is worth a line in the table."""
+        self.happened[what] = self.happened.get(what, 0) + 1
+
+    def created(self, ledger: Ledger, ledger_id: int, path: str) -> None:
+        """A ledger has its id; from here on all that is heard of it goes into its history."""
+        ledger.history.ledger_id = ledger_id
+        self.ledgers_by_id[ledger_id] = ledger
+        self.ledgers_by_path[path] = ledger
+        ledger.history.stored(self.store_server.tree.read(path)[0])
+
+    def _stored(self, path: str, data: bytes) -> None:
+        ledger = self.ledgers_by_path.get(path)
+        if ledger is not None:
+            ledger.history.stored(data)
 
     def _call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
         """Call back as the world, whoever it is that runs now and may soon be dead."""
@@ -339,7 +385,7 @@ class World:
         if not self.is_rough:
             return 0.0
         trouble = self.plan.store_trouble
-        return min(0.5, trouble * 4) if is_write and path == self.history.path else trouble
+        return min(0.4, trouble * 4) if is_write and path in self.ledgers_by_path else trouble
 
     def wants_restart(self, host: BookieHost) -> bool:
         """Whether a crashed bookie comes back by itself before the faults end."""
@@ -409,12 +455,10 @@ class World:
         self.loop.network.open_all()
         self.say("--- the faults end")
         for host in self.hosts:
-            host.sync_s = 0.001
+            host.sync_s = self.plan.sync_s
             host.disk.heal()
             host.disk.capacity_bytes = None
             host.disk.crash_at = None
-            if host.has_failed:
-                host.crash(power=True)
             host.start_if_wanted()
         for session_id in self.store_server.session_ids:
             self.store_server.thaw(session_id)
@@ -422,6 +466,7 @@ class World:
     def close(self) -> None:
         self._log.removeHandler(self._log_handler)
         self._log.propagate = True
+        self._log.setLevel(logging.NOTSET)
         self.loop.close()
 
     def _heard(self, transport: Any, data: bytes) -> None:
@@ -429,16 +474,18 @@ class World:
         share = self.plan.repeat_share
         if share and self.is_rough and not transport.is_accepted and self.draw() < share:
             delay_s = self.rng.choice((0.0, 0.001, 0.01, 0.1)) * self.draw()
-            self.history.happen("request repeated")
+            self.happen("request repeated")
             self.loop.world.run(
                 self.loop.call_later, delay_s, self.loop.network.repeat, transport, data
             )
 
     def _on_message(self, message: Message) -> None:
+        ledger = self.ledgers_by_id.get(message.ledger_id)
+        if ledger is None:
+            return
         if message.kind in ("add reply", "recovery add reply"):
-            if message.status is not None and message.status.name == "OK":
-                self.history.taken(
-                    self.host(message.bookie).bookie_id, message.ledger_id, message.entry_id
-                )
+            if message.status is Status.OK:
+                bookie_id = self.host(message.bookie).bookie_id
+                ledger.history.taken(bookie_id, message.ledger_id, message.entry_id)
         elif message.kind == "fence":
-            self.host(message.bookie).fence_pending = True
+            self.host(message.bookie).fences_pending[message.ledger_id] = None
