@@ -336,7 +336,9 @@ class LedgerWriter:
                 self._do(self._queue.popleft())
         finally:
             self._is_running = False
-        if self._waiting:
+        if self._watch is not None and self._machine.error is not None:
+            self._let_go()  # what is left is close() or abandon()
+        elif self._waiting:
             self._admit()
 
     def _do(self, action: Action) -> None:

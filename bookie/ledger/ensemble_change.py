@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookie.errors import NotEnoughBookiesError
+from bookie.ledger.members import mask_of
 from bookie.ledger.types import BookieId, LedgerMetadata
 
 Ensemble = tuple[BookieId, ...]
@@ -93,7 +94,7 @@ def plan(
         result, unplaced = _replace_each(result, unplaced, old, replacer)
         if not _is_enough(unplaced, reachable, ack_quorum_size):
             return None
-    return Plan(result, _mask(unplaced), _mask(rejoining))
+    return Plan(result, mask_of(unplaced), mask_of(rejoining))
 
 
 def _replace_each(
@@ -116,12 +117,5 @@ def _replace_each(
 
 
 def _is_enough(unplaced: list[int], reachable: Sequence[int], ack_quorum_size: int) -> bool:
-    lost = _mask(unplaced)
+    lost = mask_of(unplaced)
     return all((mask & ~lost).bit_count() >= ack_quorum_size for mask in reachable)
-
-
-def _mask(indexes: Iterable[int]) -> int:
-    result = 0
-    for index in indexes:
-        result |= 1 << index
-    return result

@@ -14,68 +14,43 @@ from bookie.errors import (
     AddInterruptedError,
     BookieError,
     ClientClosedError,
-    DuplicateEntryIdError,
     IllegalOperationError,
-    IncorrectParameterError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataVersionError,
     Retry,
-    TooManyRequestsError,
-    UnauthorizedAccessError,
     WriteError,
 )
 from bookie.ledger.actions import (
     NOTHING,
     Action,
     Actions,
-    Added,
     Done,
     Failed,
     ReadMetadata,
     SendAdd,
-    SendForce,
-    SendLac,
     StartTimer,
     Timer,
     WriteMetadata,
     WriterOptions,
 )
+from bookie.ledger.add_queue import AddQueue, PendingAdd
 from bookie.ledger.ensemble_change import EnsembleChange, Replacer, plan
-from bookie.ledger.explicit_lac import ExplicitLac
-from bookie.ledger.fan_out import FanOut
+from bookie.ledger.members import Members, mask_of
 from bookie.ledger.types import BookieId, EntryId, LedgerMetadata, LedgerState, Status
+from bookie.ledger.writer_lac import LacSealer, WriterLac, fatal_error
 
 BytesLike = bytes | bytearray | memoryview
 QUORUM_TICKS = 4
 """Ticks of Timer.QUORUM in one add quorum time-out."""
 
 
-class Sealer(Protocol):
+class Sealer(LacSealer, Protocol):
     """What is needed of an EntryDigest."""
 
     def seal(
         self, ledger_id: int, entry_id: int, lac: int, length: int, payload: BytesLike
     ) -> bytes: ...
-
-    def seal_lac(self, ledger_id: int, lac: int) -> bytes: ...
-
-
-class PendingAdd:
-    """An entry that is not yet acknowledged. Masks have a bit for each index of the ensemble."""
-
-    __slots__ = ("acks", "born", "context", "failed", "packet", "payload_bytes", "write_set")
-
-    def __init__(
-        self, packet: bytes, payload_bytes: int, context: Any, write_set: int, born: int
-    ) -> None:
-        self.packet = packet
-        self.payload_bytes = payload_bytes
-        self.context = context
-        self.write_set = write_set
-        self.born = born
-        self.acks = 0
-        self.failed = 0
 
 
 class WriterMachine:
@@ -101,30 +76,16 @@ class WriterMachine:
         self._sealer = sealer
         self._replacer = replacer
         self._options = options
-        self._ensemble_size = metadata.ensemble_size
         self._write_quorum_size = metadata.write_quorum_size
         self._ack_quorum_size = metadata.ack_quorum_size
 
         # What the store holds as far as we know; its last ensemble is ours once it is applied.
         self._metadata = metadata
         self._version = version
-        self._ensemble = metadata.last_segment.ensemble
-        self._missing = 0
-        self._bits: dict[BookieId, int] = {}
-        self._targets: list[tuple[BookieId, ...]] = []
-        self._write_sets = [
-            sum(1 << (slot + i) % self._ensemble_size for i in range(self._write_quorum_size))
-            for slot in range(self._ensemble_size)
-        ]
+        self._members = Members(metadata)
 
-        self._pending: dict[int, PendingAdd] = {}
-        self._pending_bytes = 0
-        self._next = 0  # the entry that completes next
-        self._last_pushed = -1
-        self._length = 0
-        self._completed_length = 0
-        self._lac = -1
-        self._lac_length = 0
+        self._queue = AddQueue(metadata.ledger_id, metadata.ack_quorum_size, options)
+        self._lac = WriterLac(metadata.ledger_id, metadata.ack_quorum_size, sealer, options)
         self._error: BookieError | None = None  # no more adds
 
         self._writable = writable
@@ -137,45 +98,38 @@ class WriterMachine:
         self._closers: list[Any] = []
         self._is_closed = False
 
-        self._questions: dict[int, FanOut] = {}
-        self._question_count = 0
-        self._explicit_lac = ExplicitLac(is_enabled=options.is_lac_explicit)
         self._ticks = 0
         self._is_quorum_timer_armed = False
         self._is_retry_timer_armed = False
-        self._index_ensemble()
 
     # --- what is known ----------------------------------------------------------------------------
 
     @property
     def lac(self) -> int:
-        return self._lac
+        return self._lac.entry_id
 
     @property
     def length(self) -> int:
         """Payload bytes up to the LAC."""
-        return self._lac_length
+        return self._lac.length
 
     @property
     def last_pushed(self) -> int:
         """The greatest entry id given out so far."""
-        return self._last_pushed
+        return self._queue.last_pushed
 
     @property
     def pending_count(self) -> int:
-        return len(self._pending)
+        return len(self._queue.pending)
 
     @property
     def is_full(self) -> bool:
         """Whether there is as much under way as there may be."""
-        return (
-            len(self._pending) >= self._options.pending_adds_max
-            or self._pending_bytes >= self._options.pending_bytes_max
-        )
+        return self._queue.is_full
 
     def has_room_for(self, entry_id: int | None) -> bool:
         """Whether add() takes an entry: of given ids also the one that all the others wait for."""
-        return not self.is_full or (entry_id == self._next and entry_id not in self._pending)
+        return self._queue.has_room_for(entry_id)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -185,12 +139,12 @@ class WriterMachine:
     @property
     def ensemble(self) -> tuple[BookieId, ...]:
         """What entries are sent to, but for `missing_bookies`."""
-        return self._ensemble
+        return self._members.bookies
 
     @property
     def missing_bookies(self) -> tuple[BookieId, ...]:
         """Members of the ensemble that failed and that nobody could replace so far."""
-        return tuple(b for i, b in enumerate(self._ensemble) if self._missing >> i & 1)
+        return tuple(self._members.at(self._members.missing).values())
 
     @property
     def is_changing(self) -> bool:
@@ -209,33 +163,19 @@ class WriterMachine:
         Raises what ended the handle, TooManyRequestsError (SAFE) when full, DuplicateEntryIdError,
         IncorrectParameterError.
         """
-        options = self._options
         if self._error is not None:
             raise self.fresh_error()
         size = payload.nbytes if type(payload) is memoryview else len(payload)
-        if size > options.payload_bytes_max:
-            raise IncorrectParameterError(
-                f"ledger {self._ledger_id}: expected an entry of at most "
-                f"{options.payload_bytes_max} bytes, found {size}: split it"
-            )
-        if not self.has_room_for(entry_id):
-            raise TooManyRequestsError(
-                f"ledger {self._ledger_id}: {len(self._pending)} adds of {self._pending_bytes} "
-                "bytes are under way: wait for some of them, or raise the limits"
-            )
-        if entry_id is None:
-            entry_id = self._last_pushed + 1
-            self._last_pushed = entry_id
-        else:
-            self._take_given_id(entry_id)
-        self._length += size
-        self._pending_bytes += size
-        lac = self._lac
-        packet = self._sealer.seal(self._ledger_id, entry_id, lac, self._length, payload)
-        self._explicit_lac.carried(lac)
-        slot = entry_id % self._ensemble_size
-        self._pending[entry_id] = PendingAdd(
-            packet, size, context, self._write_sets[slot], self._ticks
+        queue = self._queue
+        members = self._members
+        entry_id = queue.check(size, entry_id)
+        queue.length += size
+        lac = self._lac.entry_id
+        packet = self._sealer.seal(self._ledger_id, entry_id, lac, queue.length, payload)
+        self._lac.carried()
+        slot = entry_id % members.size
+        queue.push(
+            entry_id, PendingAdd(packet, size, context, members.write_sets[slot], self._ticks)
         )
         actions: list[Action] = []
         if self._late_failures and self._change is None:
@@ -243,34 +183,18 @@ class WriterMachine:
             actions += self._begin_change({})
             if self._error is not None:
                 return actions
-        actions.append(SendAdd(entry_id, packet, self._targets[slot]))
-        if options.quorum_ticks_max is not None and not self._is_quorum_timer_armed:
+        actions.append(SendAdd(entry_id, packet, members.targets[slot]))
+        if self._options.quorum_ticks_max is not None and not self._is_quorum_timer_armed:
             self._is_quorum_timer_armed = True
             actions.append(StartTimer(Timer.QUORUM))
         return actions
 
-    def _take_given_id(self, entry_id: int) -> None:
-        if not self._options.are_ids_given:
-            raise IllegalOperationError(
-                f"ledger {self._ledger_id}: this handle numbers its entries itself"
-            )
-        if entry_id < 0:
-            raise IncorrectParameterError(
-                f"ledger {self._ledger_id}: expected an entry id of 0 or more, found {entry_id}"
-            )
-        if entry_id < self._next or entry_id in self._pending:
-            raise DuplicateEntryIdError(
-                f"ledger {self._ledger_id}: entry {entry_id} was added before; "
-                f"the next that is missing is {self._next}"
-            )
-        self._last_pushed = max(self._last_pushed, entry_id)
-
     def on_add_reply(self, entry_id: int, bookie: BookieId, status: Status) -> Actions:
         """Count one answer. That of a bookie which is no longer in the ensemble means nothing."""
-        bit = self._bits.get(bookie)
+        bit = self._members.bits.get(bookie)
         if bit is None or self._is_closed:
             return NOTHING
-        op = self._pending.get(entry_id)
+        op = self._queue.pending.get(entry_id)
         if status is not Status.OK:
             return self._on_failure(op, entry_id, bit, bookie, status)
         if op is None:
@@ -278,7 +202,7 @@ class WriterMachine:
         # Recorded even when the quorum is complete: a change may take other acks away (G11).
         op.acks |= bit & op.write_set
         if (
-            entry_id != self._next
+            entry_id != self._queue.next
             or self._change is not None
             or op.acks.bit_count() < self._ack_quorum_size
         ):
@@ -287,23 +211,11 @@ class WriterMachine:
 
     def _complete(self) -> list[Action]:
         """Acknowledge from the front of the queue what can be; not while a change is under way."""
-        actions: list[Action] = []
-        pending = self._pending
-        entry_id = self._next
-        while (op := pending.get(entry_id)) is not None:
-            if op.acks.bit_count() < self._ack_quorum_size:
-                break
-            del pending[entry_id]
-            self._pending_bytes -= op.payload_bytes
-            self._completed_length += op.payload_bytes
-            actions.append(Added(op.context, entry_id))
-            entry_id += 1
-        self._next = entry_id
-        if not self._options.is_deferred_sync:
-            self._lac = entry_id - 1
-            self._lac_length = self._completed_length
-            if self._explicit_lac.should_arm(self._lac, is_idle=not pending):
-                actions.append(StartTimer(Timer.EXPLICIT_LAC))
+        queue = self._queue
+        actions: list[Action] = [*queue.complete()]
+        actions += self._lac.acknowledged(
+            queue.next - 1, queue.completed_length, is_idle=not queue.pending
+        )
         return actions
 
     # --- failures ---------------------------------------------------------------------------------
@@ -314,10 +226,10 @@ class WriterMachine:
         if self._error is not None:
             return NOTHING
         where = f"ledger {self._ledger_id}, entry {entry_id} on {bookie}"
-        fatal = _fatal_error(where, status)
+        fatal = fatal_error(where, status)
         if fatal is not None:
             return self._fail_all(fatal)
-        if bit & self._missing:
+        if bit & self._members.missing:
             return NOTHING
         if self._options.is_deferred_sync:
             # Acknowledged entries may lie beyond the LAC: no segment could begin at LAC + 1.
@@ -332,7 +244,7 @@ class WriterMachine:
             self._suspects[bookie] = None
             return NOTHING
         is_delayed = self._options.is_change_delayed and status is not Status.READ_ONLY
-        if op is None or op.acks.bit_count() >= self._ack_quorum_size:
+        if op is None or self._queue.is_complete(op):
             if not is_delayed:
                 self._late_failures[index] = bookie
             return NOTHING
@@ -341,7 +253,7 @@ class WriterMachine:
         return self._begin_change({index: bookie})
 
     def _can_complete(self, op: PendingAdd) -> bool:
-        lost = op.write_set & (op.failed | self._missing) & ~op.acks
+        lost = op.write_set & (op.failed | self._members.missing) & ~op.acks
         return lost.bit_count() <= self._write_quorum_size - self._ack_quorum_size
 
     def _fail_all(self, error: BookieError, pending_error: BookieError | None = None) -> Actions:
@@ -350,17 +262,10 @@ class WriterMachine:
             return NOTHING
         self._error = error
         shared = pending_error if pending_error is not None else error
-        actions: list[Action] = [
-            Failed(self._pending[entry_id].context, shared) for entry_id in sorted(self._pending)
-        ]
-        self._pending.clear()
-        self._pending_bytes = 0
+        actions: list[Action] = [Failed(context, shared) for context in self._queue.clear()]
         self._change = None
         self._late_failures.clear()
-        for question in self._questions.values():
-            if question.context is not None:
-                actions.append(Failed(question.context, shared))
-        self._questions.clear()
+        actions += self._lac.fail_all(shared)
         return actions
 
     def fresh_error(self) -> BookieError:
@@ -375,15 +280,14 @@ class WriterMachine:
         """Freeze completion and replace what failed, now or, of completed entries, before."""
         failed = {**self._late_failures, **failed}
         self._late_failures.clear()
+        members = self._members
         if self._options.is_change_delayed:
             # What was borne so far is replaced as well, now that a change has to be made.
             borne = 0
-            for op in self._pending.values():
+            for op in self._queue.pending.values():
                 borne |= op.failed
-            failed |= {i: b for i, b in enumerate(self._ensemble) if borne >> i & 1}
-        failed = {
-            i: b for i, b in failed.items() if self._ensemble[i] == b and not self._missing >> i & 1
-        }
+            failed |= members.at(borne)
+        failed = members.at(members.where(failed) & ~members.missing)
         self._change = EnsembleChange(failed)
         self._suspects.update(dict.fromkeys(failed.values()))
         return self._next_round()
@@ -396,12 +300,10 @@ class WriterMachine:
         change.failed.update(change.arrived)
         change.arrived.clear()
         stored = self._metadata.last_segment.ensemble
-        failed = sum(1 << i for i, b in change.failed.items() if stored[i] == b)
-        missing = sum(
-            1 << i
-            for i, b in enumerate(self._ensemble)
-            if (self._missing | change.missing) >> i & 1 and stored[i] == b
-        )
+        members = self._members
+        failed = mask_of(i for i, b in change.failed.items() if stored[i] == b)
+        gone = members.at(members.missing | change.missing)
+        missing = mask_of(i for i, b in gone.items() if stored[i] == b)
         found = plan(
             stored,
             failed,
@@ -409,14 +311,15 @@ class WriterMachine:
             self._suspects,
             self._writable,
             self._replacer,
-            reachable=self._write_sets,
+            reachable=members.write_sets,
             ack_quorum_size=self._ack_quorum_size,
         )
         if found is None:
             return self._fail_all(self._too_few(stored, failed | missing))
         change.missing = found.missing
         change.rejoining = found.rejoining
-        self._send_nothing_to(change)
+        # Spare entries that begin now the way to bookies that are being replaced.
+        members.leave_out(members.where(change.failed) | change.missing)
         if found.ensemble == stored:
             if change.is_write_adrift:
                 # It would name bookies that nobody sends to. A newer version keeps it out.
@@ -433,7 +336,7 @@ class WriterMachine:
                         "ledger and begin another"
                     )
                 )
-        start = EntryId(self._lac + 1)
+        start = EntryId(self._lac.entry_id + 1)
         if start < self._metadata.last_segment.first_entry_id:
             return self._fail_all(
                 MetadataVersionError(
@@ -445,11 +348,11 @@ class WriterMachine:
         return [self._write(change.wanted)]
 
     def _too_few(self, stored: tuple[BookieId, ...], lost: int) -> WriteError:
-        alive = self._ensemble_size - lost.bit_count()
+        alive = self._members.size - lost.bit_count()
         others = [b for b in self._writable if b not in stored]
         names = ", ".join(b for i, b in enumerate(stored) if lost >> i & 1)
         return WriteError(
-            f"ledger {self._ledger_id}: {alive} of the {self._ensemble_size} bookies of the "
+            f"ledger {self._ledger_id}: {alive} of the {self._members.size} bookies of the "
             f"ensemble answer ({names} failed) and {len(others)} other writable ones are "
             f"registered; each write set needs {self._ack_quorum_size} that answer: start "
             "bookies, then close this ledger and begin another"
@@ -465,45 +368,24 @@ class WriterMachine:
         if change is None:
             raise AssertionError("no ensemble change is under way")
         stored = self._metadata.last_segment.ensemble
-        replaced = sum(1 << i for i, b in enumerate(stored) if self._ensemble[i] != b)
+        members = self._members
+        replaced = mask_of(i for i, b in enumerate(stored) if members.bookies[i] != b)
         again = replaced | change.rejoining
         self._change = None
-        self._ensemble = stored
-        self._missing = change.missing
-        self._index_ensemble()
-        for op in self._pending.values():
+        members.become(stored, change.missing)
+        pending = self._queue.pending
+        for op in pending.values():
             op.acks &= ~replaced
             op.failed &= ~again
         actions: list[Action] = []
-        for entry_id, op in self._pending.items():
+        for entry_id, op in pending.items():
             targets = op.write_set & again & ~op.acks
             if targets:
-                bookies = tuple(b for i, b in enumerate(stored) if targets >> i & 1)
+                bookies = tuple(members.at(targets).values())
                 actions.append(SendAdd(entry_id, op.packet, bookies))
         actions += self._complete()
         actions += self._arm_retry()
         return actions
-
-    def _index_ensemble(self) -> None:
-        """Work out, once for each ensemble, who answers for which bit and who is sent what."""
-        self._bits = {bookie: 1 << i for i, bookie in enumerate(self._ensemble)}
-        self._set_targets(self._missing)
-
-    def _set_targets(self, left_out: int) -> None:
-        size = self._ensemble_size
-        self._targets = [
-            tuple(
-                self._ensemble[(slot + i) % size]
-                for i in range(self._write_quorum_size)
-                if not left_out >> (slot + i) % size & 1
-            )
-            for slot in range(size)
-        ]
-
-    def _send_nothing_to(self, change: EnsembleChange) -> None:
-        """Spare entries that begin now the way to bookies that are being replaced."""
-        failed = sum(1 << i for i, b in change.failed.items() if self._ensemble[i] == b)
-        self._set_targets(self._missing | failed | change.missing)
 
     def on_bookies(self, writable: tuple[BookieId, ...]) -> Actions:
         """Take note of which bookies are writable now, sorted; fill gaps in the ensemble."""
@@ -513,12 +395,12 @@ class WriterMachine:
         return self._fill_gaps()
 
     def _fill_gaps(self) -> Actions:
-        if not self._missing or self._change is not None or self._error is not None:
+        if not self._members.missing or self._change is not None or self._error is not None:
             return NOTHING
         return self._begin_change({})
 
     def _arm_retry(self) -> Actions:
-        if self._is_retry_timer_armed or not (self._suspects or self._missing):
+        if self._is_retry_timer_armed or not (self._suspects or self._members.missing):
             return NOTHING
         self._is_retry_timer_armed = True
         return [StartTimer(Timer.RETRY)]
@@ -640,7 +522,7 @@ class WriterMachine:
 
     def _write_closed(self) -> Actions:
         # The length is that of the entries up to the LAC: what was pending does not count (G12).
-        return [self._write(self._metadata.closed(EntryId(self._lac), self._lac_length))]
+        return [self._write(self._metadata.closed(EntryId(self._lac.entry_id), self._lac.length))]
 
     def _decide_close(self) -> Actions:
         """Close what is open; what another decided is never written over."""
@@ -655,12 +537,13 @@ class WriterMachine:
                     "learn that"
                 )
             )
-        if found.last_entry_id == self._lac and found.length == self._lac_length:
+        lac = self._lac
+        if found.last_entry_id == lac.entry_id and found.length == lac.length:
             return self._end_close(None)
         return self._end_close(
             MetadataVersionError(
-                f"ledger {self._ledger_id}: expected to close it at entry {self._lac} with "
-                f"{self._lac_length} bytes, found it closed at {found.last_entry_id} with "
+                f"ledger {self._ledger_id}: expected to close it at entry {lac.entry_id} with "
+                f"{lac.length} bytes, found it closed at {found.last_entry_id} with "
                 f"{found.length}: another client recovered it"
             )
         )
@@ -681,72 +564,21 @@ class WriterMachine:
         """
         if self._error is not None:
             raise self.fresh_error()
-        last = self._next - 1
-        if last < 0:
-            return [Done(context)]
-        question = FanOut(
-            self._ensemble, self._ensemble_size, context, last, self._completed_length
-        )
-        return [SendForce(self._ask(question), self._ensemble)]
+        queue = self._queue
+        return self._lac.force(context, self._members, queue.next - 1, queue.completed_length)
 
     def on_force_reply(self, request: int, bookie: BookieId, status: Status) -> Actions:
-        question = self._questions.get(request)
-        if question is None:
-            return NOTHING
-        decision = question.on_reply(status)
-        if decision is None:
-            return NOTHING
-        del self._questions[request]
-        if not decision:
-            where = f"ledger {self._ledger_id}: {bookie} answered {status.name} to a force"
-            return [Failed(question.context, _fatal_error(where, status) or WriteError(where))]
-        actions: list[Action] = []
-        if self._options.is_deferred_sync and question.entry_id > self._lac:
-            self._lac = question.entry_id
-            self._lac_length = question.length
-            if self._explicit_lac.should_arm(self._lac, is_idle=not self._pending):
-                actions.append(StartTimer(Timer.EXPLICIT_LAC))
-        actions.append(Done(question.context))
-        return actions
+        is_idle = not self._queue.pending
+        return self._lac.on_force_reply(request, bookie, status, is_idle=is_idle)
 
     def write_lac(self, context: Any) -> Actions:
         """Write the LAC by itself to the write set of its entry; Done at an ack quorum."""
         if self._error is not None:
             raise self.fresh_error()
-        if self._lac < 0:
-            return [Done(context)]
-        return [self._send_lac(context)]
-
-    def _send_lac(self, context: Any) -> SendLac:
-        lac = self._lac
-        slot = lac % self._ensemble_size
-        bookies = tuple(
-            self._ensemble[(slot + i) % self._ensemble_size] for i in range(self._write_quorum_size)
-        )
-        request = self._ask(FanOut(bookies, self._ack_quorum_size, context, lac))
-        return SendLac(request, lac, self._sealer.seal_lac(self._ledger_id, lac), bookies)
+        return self._lac.write(context, self._members)
 
     def on_lac_reply(self, request: int, bookie: BookieId, status: Status) -> Actions:
-        question = self._questions.get(request)
-        if question is None:
-            return NOTHING
-        decision = question.on_reply(status)
-        if decision is None:
-            return NOTHING
-        del self._questions[request]
-        if decision:
-            self._explicit_lac.carried(question.entry_id)
-        if question.context is None:
-            return NOTHING
-        if decision:
-            return [Done(question.context)]
-        where = f"ledger {self._ledger_id}: {bookie} answered {status.name} to a LAC write"
-        return [Failed(question.context, _fatal_error(where, status) or WriteError(where))]
-
-    def _ask(self, question: FanOut) -> int:
-        self._question_count += 1
-        self._questions[self._question_count] = question
-        return self._question_count
+        return self._lac.on_lac_reply(request, bookie, status)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -760,10 +592,9 @@ class WriterMachine:
             if self._error is not None:
                 return NOTHING
             return [*self._fill_gaps(), *self._arm_retry()]
-        is_due = self._explicit_lac.on_timer(self._lac, is_idle=not self._pending)
-        if self._error is not None or not is_due:
+        if self._error is not None:
             return NOTHING
-        return [self._send_lac(None)]
+        return self._lac.on_timer(self._members, is_idle=not self._queue.pending)
 
     def _on_quorum_timer(self) -> Actions:
         self._ticks += 1
@@ -771,28 +602,17 @@ class WriterMachine:
         limit = self._options.quorum_ticks_max
         if limit is None or self._error is not None:
             return NOTHING
-        for entry_id, op in self._pending.items():
+        for entry_id, op in self._queue.pending.items():
             if self._ticks - op.born <= limit:
                 break
-            if op.acks.bit_count() < self._ack_quorum_size:
+            if not self._queue.is_complete(op):
                 return self._fail_all(
                     AddEntryQuorumTimeoutError(
                         f"ledger {self._ledger_id}, entry {entry_id}: {op.acks.bit_count()} of "
                         f"{self._ack_quorum_size} bookies acknowledged it in time"
                     )
                 )
-        if not self._pending:
+        if not self._queue.pending:
             return NOTHING
         self._is_quorum_timer_armed = True
         return [StartTimer(Timer.QUORUM)]
-
-
-def _fatal_error(where: str, status: Status) -> BookieError | None:
-    """Return what ends the handle at once, None for what a change of bookies may mend."""
-    if status is Status.FENCED:
-        return LedgerFencedError(f"{where}: fenced: another client recovers the ledger")
-    if status is Status.UNAUTHORIZED:
-        return UnauthorizedAccessError(f"{where}: the bookie knows the ledger by another password")
-    if status is Status.CLIENT_CLOSED:
-        return ClientClosedError(f"{where}: the client was closed")
-    return None
