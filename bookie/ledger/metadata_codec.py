@@ -41,6 +41,8 @@ _CLOSED = "CLOSED"
 _IN_RECOVERY_LAST_ENTRY = -102
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\n|\r")
+_ESCAPE = re.compile(r"\\(?:[0-7]{3}|.)")
+_JAVA_ESCAPES = {r"\007": r"\a", r"\010": r"\b", r"\013": r"\v", r"\014": r"\f"}
 _DIGEST_TYPE_FIELD = 7
 
 
@@ -55,7 +57,8 @@ def encode(metadata: LedgerMetadata) -> bytes:
             return header + _encode_lines(metadata)
         case 2:
             message = _to_message(metadata)
-            return header + text_format.MessageToString(message, as_utf8=False).encode("ascii")
+            text = text_format.MessageToString(message, as_utf8=False)
+            return header + _ESCAPE.sub(_as_java_escapes, text).encode("ascii")
         case 3:
             message = _to_message(metadata)
             message.cToken = metadata.creator_token or 0
@@ -221,6 +224,11 @@ def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
     for key, value in metadata.custom.items():
         message.customMetadata.add(key=key, value=value)
     return message
+
+
+def _as_java_escapes(escape: re.Match[str]) -> str:
+    """Java has letters for four characters that Python writes in octal; both read either."""
+    return _JAVA_ESCAPES.get(escape[0], escape[0])
 
 
 def _parse_text(ledger_id: int, data: bytes) -> LedgerMetadataFormat:

@@ -110,6 +110,16 @@ def test_golden_version_3_of_an_open_ledger() -> None:
     )
 
 
+def test_version_2_spells_a_password_as_java_does() -> None:
+    password = bytes(range(14)) + b"\x7f\xff'\"\\007"
+    data = encode(metadata(format_version=2, password=password))
+    (line,) = (line for line in data.splitlines() if line.startswith(b"password"))
+    assert line.decode() == (
+        r'password: "\000\001\002\003\004\005\006\a\b\t\n\v\f\r\177\377\'\"\\007"'
+    )
+    assert decode(LEDGER, data).password == password
+
+
 def test_version_1_by_hand() -> None:
     text = b"BookieMetadataFormatVersion\t1\n2\n3\n%s0\ta:1\tb:1\tc:1\n9\ta:1\td:1\tc:1\n%s"
     two = (
