@@ -163,8 +163,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         hub = self._hub
-        if not self._is_open and self._lost is None:
-            return  # was refused
+        if self._lost is None or self._lost.done():
+            return  # was refused, or ended during a handshake already
         self._is_open = False
         hub.connections.pop(self, None)
         self._frames.clear()
@@ -175,11 +175,8 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._upgrade is not None:
-            self._upgrade.cancel()
         self.forget_polls()
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(None)
+        self._lost.set_result(None)
 
     # --- what dispatchers call --------------------------------------------------------------------
 
@@ -426,10 +423,11 @@ class Connection(asyncio.Protocol):
             )
         except OSError as error:  # ssl.SSLError and time-outs of the handshake are OSErrors
             _log.info("TLS with %s failed: %s", self.peer, error)
+            secured = None
+        if secured is None or secured.is_closing() or not self._is_open:
+            # Who ends during a handshake is not told so by every kind of loop.
             self._abort()
-            return
-        if secured is None:
-            self._abort()
+            self.connection_lost(None)
             return
         self._transport = secured
         self._is_upgrading = False
