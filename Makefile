@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo bench-wire bench-embedded big clean
 
 help: ## list the targets
@@ -90,6 +90,9 @@ sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
 
+fuzz-wire: setup ## broken messages to bookie and client: make fuzz-wire N=1000000 SEED=7
+	$(PY) -m tests.fuzz.wire $(runner_flags)
+
 fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=2000
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
@@ -132,6 +135,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) integration
 	$(MAKE) docs
 	$(MAKE) fuzz N=200
+	$(MAKE) fuzz-wire N=100000
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=600
 	$(MAKE) kill N=10
