@@ -251,7 +251,10 @@ async def check_cookies(
     # The directories first: with a cookie in the store and none in a directory it cannot start.
     for directory in directories:
         _stamp(disk, directory, cookie)
-    await cookies.write(cookie.bookie_id, cookie, None if stored is None else stored[1])
+    try:
+        await cookies.write(cookie.bookie_id, cookie, None if stored is None else stored[1])
+    except MetadataVersionError as error:
+        raise BookieStartError(f"bookie {cookie.bookie_id}: {error}") from error
     return stored is None
 
 

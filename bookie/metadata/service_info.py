@@ -22,6 +22,7 @@ HTTP_PROTOCOL = "http"
 # Apache's pattern: ":-_" is a range of characters, from ":" to "_".
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 _FORBIDDEN_ID = "readonly"
+_PORT_MAX = 65535
 
 
 class Address(NamedTuple):
@@ -62,7 +63,7 @@ class ServiceInfo:
     def address(self) -> Address | None:
         """Where ledgers are served; None: nowhere that a client can find."""
         for endpoint in self.endpoints:
-            if endpoint.protocol == BOOKIE_PROTOCOL:
+            if endpoint.protocol == BOOKIE_PROTOCOL and 0 < endpoint.port <= _PORT_MAX:
                 return Address(endpoint.host, endpoint.port)
         return None
 
@@ -92,6 +93,8 @@ class ServiceInfo:
         message = BookieServiceInfoFormat()
         try:
             message.ParseFromString(data)
+            if not message.IsInitialized():
+                raise DecodeError("an endpoint lacks its id, port, host or protocol")
         except DecodeError as error:
             raise CorruptFileError(
                 f"bookie {bookie_id}: expected its service info, found {len(data)} bytes that are "
@@ -110,7 +113,7 @@ def address_in(bookie_id: BookieId) -> Address | None:
     if not (colon and host and port_text.isascii() and port_text.isdigit()):
         return None
     port = int(port_text)
-    return Address(host, port) if 0 < port <= 65535 else None
+    return Address(host, port) if 0 < port <= _PORT_MAX else None
 
 
 def check_bookie_id(text: str) -> BookieId:

@@ -1,0 +1,93 @@
+"""What a bookie publishes, byte for byte; BookieIdTest in our words."""
+
+import pytest
+
+from bookie.errors import CorruptFileError, IncorrectParameterError
+from bookie.ledger.types import BookieId
+from bookie.metadata.service_info import (
+    Address,
+    Endpoint,
+    ServiceInfo,
+    address_in,
+    check_bookie_id,
+)
+
+BOOKIE = BookieId("127.0.0.1:3181")
+GOLDEN = bytes.fromhex("32220a06626f6f6b696510ed181a093132372e302e302e31220a626f6f6b69652d727063")
+
+
+def test_golden_bytes_of_a_bookie() -> None:
+    info = ServiceInfo.of_bookie(Address("127.0.0.1", 3181))
+    assert info.to_bytes() == GOLDEN
+    assert ServiceInfo.from_bytes(GOLDEN, BOOKIE) == info
+    assert info.address == ("127.0.0.1", 3181)
+
+
+def test_golden_bytes_with_http() -> None:
+    info = ServiceInfo.of_bookie(Address("127.0.0.1", 3181), Address("127.0.0.1", 8080))
+    http = "32230a0a6874747073657276657210903f1a093132372e302e302e31220468747470"
+    assert info.to_bytes().startswith(GOLDEN)
+    assert info.to_bytes()[len(GOLDEN) + 2 :] == bytes.fromhex(http)[2:]
+    assert ServiceInfo.from_bytes(info.to_bytes(), BOOKIE) == info
+
+
+def test_everything_comes_back() -> None:
+    info = ServiceInfo(
+        (Endpoint("x", "h", 1, "p", ("a1", "a2"), ("e1",)),), {"b": "2", "a": "1", "ä": "ö"}
+    )
+    assert ServiceInfo.from_bytes(info.to_bytes(), BOOKIE) == info
+    assert info.address is None, "no bookie-rpc endpoint, no address"
+
+
+def test_empty_content_is_that_of_old_bookies() -> None:
+    assert ServiceInfo.from_bytes(b"", BOOKIE).address == ("127.0.0.1", 3181)
+    assert ServiceInfo.from_bytes(b"", BookieId("a-name")).address is None
+
+
+@pytest.mark.parametrize("data", [b"\xff", GOLDEN[:-1], b"\x32\x02\x0a\x00", b"not protobuf"])
+def test_damaged_content_is_refused(data: bytes) -> None:
+    with pytest.raises(CorruptFileError, match=r"127\.0\.0\.1:3181"):
+        ServiceInfo.from_bytes(data, BOOKIE)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("host:1", ("host", 1)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("::1:3181", ("::1", 3181)),
+        ("host", None),
+        (":3181", None),
+        ("host:", None),
+        ("host:0", None),
+        ("host:65536", None),
+        ("host:٣", None),
+        ("host:-1", None),
+    ],
+)
+def test_addresses_in_ids(text: str, address: tuple[str, int] | None) -> None:
+    assert address_in(BookieId(text)) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bookie1",
+        "192.168.1.5:3181",
+        "host-1.example.com:3181",
+        "under_score",
+        "5b56a7e5-8cd9-4c7e-a2f9-6a2b1f0e9d11",
+        "a;b<c=d>e?f@g[h\\i]j^k",
+        "readonly2",
+    ],
+)
+def test_good_ids(text: str) -> None:
+    assert check_bookie_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "readonly", "ReadOnly", "READONLY", "with space", "a/b", "a,b", "a|b", "ä", "a\n"]
+)
+def test_bad_ids(text: str) -> None:
+    with pytest.raises(IncorrectParameterError, match="bookie id"):
+        check_bookie_id(text)
