@@ -230,7 +230,7 @@ class WriterMachine:
         if fatal is not None:
             return self._fail_all(fatal)
         if bit & self._members.missing:
-            return NOTHING
+            return NOTHING  # known; the others of many entries under way need no look each
         if self._options.is_deferred_sync:
             # Acknowledged entries may lie beyond the LAC: no segment could begin at LAC + 1.
             return self._fail_all(

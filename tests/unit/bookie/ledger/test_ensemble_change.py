@@ -440,6 +440,18 @@ def test_delayed_change_replaces_a_read_only_bookie_at_once() -> None:
     assert desk.written().last_segment.ensemble == ("b4", "b2", "b3")
 
 
+def test_delayed_change_does_not_hold_old_failures_against_new_bookies() -> None:
+    desk = Desk(bookie_count=6, is_change_delayed=True)
+    desk.add(b"a")
+    desk.bad(0, "b1")  # borne
+    desk.bad(0, "b2", Status.READ_ONLY)
+    assert desk.written().last_segment.ensemble == ("b4", "b5", "b3")
+    desk.bad(0, "b4")  # the first of the new ones: borne
+    assert desk.writes == []
+    desk.ok(0, "b5", "b3")
+    assert desk.added == [0]
+
+
 def test_delayed_change_forgets_late_errors() -> None:
     desk = Desk(is_change_delayed=True)
     desk.add(b"a")

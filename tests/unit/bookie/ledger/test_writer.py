@@ -219,6 +219,13 @@ def test_4_8_a_duplicate_id_is_refused_pending_or_done() -> None:
         desk.add(b"negative", ids=(-2,))
 
 
+def test_4_8_given_ids_fail_in_the_order_of_the_ids() -> None:
+    desk = Desk(are_ids_given=True)
+    desk.add(b"c", b"a", b"b", ids=(2, 0, 1))
+    desk.bad(0, "b1", Status.FENCED)
+    assert list(desk.failed) == [b"a", b"b", b"c"]
+
+
 def test_4_8_the_length_counts_in_the_order_of_arrival() -> None:
     desk = Desk(are_ids_given=True)
     desk.add(b"333", b"1", b"22", ids=(2, 0, 1))
@@ -338,6 +345,17 @@ def test_2_4_explicit_lac_is_not_written_when_an_entry_carried_it() -> None:
     desk.ok(1, "b1", "b2")
     desk.fire(Timer.EXPLICIT_LAC)
     assert [send.lac for send in desk.lacs] == [1]
+
+
+def test_2_4_explicit_lac_is_not_written_when_it_was_written_by_hand() -> None:
+    desk = Desk(is_lac_explicit=True)
+    desk.add(b"a")
+    desk.ok(0, "b1", "b2")
+    desk.run(desk.machine.write_lac("lac"))
+    for bookie in desk.lacs[0].bookies:
+        desk.run(desk.machine.on_lac_reply(desk.lacs[0].request, bookie, Status.OK))
+    desk.fire(Timer.EXPLICIT_LAC)
+    assert len(desk.lacs) == 1
 
 
 def test_2_4_a_failed_explicit_lac_is_ignored() -> None:
