@@ -366,19 +366,18 @@ class RangeRunner:
 
     def _run(self, actions: list[range_machine.Action]) -> None:
         for action in actions:
-            match action:
-                case range_machine.AskEntry(bookie, entry_id):
-                    self._services.channels.read(
-                        bookie, self._ledger_id, entry_id, partial(self._on_read, bookie, entry_id)
-                    )
-                case range_machine.DeliverEntry(entry):
-                    self._delivered.append(entry)
-                case range_machine.ReadEnded():
-                    self._ended = action
-                case range_machine.ReportDamage(bookie, entry_id):
-                    self._services.report_damage(self._ledger_id, entry_id, bookie)
-                case range_machine.ReportSlow(bookie):
-                    self._services.health.note_slow(bookie)
+            if type(action) is range_machine.AskEntry:
+                bookie, entry_id = action
+                on_done = partial(self._on_read, bookie, entry_id)
+                self._services.channels.read(bookie, self._ledger_id, entry_id, on_done)
+            elif type(action) is range_machine.DeliverEntry:
+                self._delivered.append(action.entry)
+            elif type(action) is range_machine.ReadEnded:
+                self._ended = action
+            elif type(action) is range_machine.ReportDamage:
+                self._services.report_damage(self._ledger_id, action.entry_id, action.bookie)
+            elif type(action) is range_machine.ReportSlow:
+                self._services.health.note_slow(action.bookie)
         if self._delivered or self._ended is not None:
             self._wake()
 

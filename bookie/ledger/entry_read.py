@@ -46,6 +46,7 @@ class EntryRead:
         "_replicas",
         "entry",
         "entry_id",
+        "is_decided",
         "outcome",
         "packet",
     )
@@ -55,6 +56,8 @@ class EntryRead:
     ) -> None:
         self.entry_id = entry_id
         self.outcome = Outcome.ASK
+        self.is_decided = False
+        """FOUND, ABSENT or FAILED."""
         self.entry: Entry | None = None
         self.packet: BytesLike = b""
         self._replicas = replicas
@@ -67,10 +70,6 @@ class EntryRead:
         self._last_status = Status.UNAVAILABLE
         """Of what was neither a packet nor a denial."""
         self._age = 0
-
-    @property
-    def is_decided(self) -> bool:
-        return self.outcome in (Outcome.FOUND, Outcome.ABSENT, Outcome.FAILED)
 
     def ask(self) -> BookieId | None:
         """Return the next replica, which counts as asked from now on; None when all were."""
@@ -111,7 +110,7 @@ class EntryRead:
             try:
                 self.entry = digest.open(packet, ledger_id, self.entry_id)
                 self.packet = packet
-                self.outcome = Outcome.FOUND
+                self._decide(Outcome.FOUND)
                 return True
             except DigestMismatchError as error:
                 self._damage = error
@@ -120,15 +119,19 @@ class EntryRead:
             self._negative_count += 1
             self._no_ledger_count += status is Status.NO_LEDGER
             if self._negative_count >= self._negatives_needed:
-                self.outcome = Outcome.ABSENT
+                self._decide(Outcome.ABSENT)
                 return True
         else:
             self._last_status = status
         if self._asked_count < len(self._replicas):
             self.outcome = Outcome.ASK
         elif len(self._answered) == self._asked_count:
-            self.outcome = Outcome.FAILED
+            self._decide(Outcome.FAILED)
         return is_intact
+
+    def _decide(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.is_decided = True
 
     def error(self, ledger_id: int) -> BookieError:
         """Return the error of a read that is ABSENT or FAILED."""

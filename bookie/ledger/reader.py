@@ -78,6 +78,9 @@ class RangeRead:
         self._is_asking_all = is_asking_all
         # State.
         self._metadata = metadata
+        self._orders: dict[int, tuple[BookieId, ...]] = {}
+        """By place in the ensemble, of one segment: entries _orders_first to _orders_end - 1."""
+        self._orders_first = self._orders_end = 0
         self._reads: dict[int, EntryRead] = {}
         self._next_asked = first
         self._next_delivered = first
@@ -100,6 +103,7 @@ class RangeRead:
     def follow(self, metadata: LedgerMetadata) -> None:
         """Use newer metadata for what is asked from now on."""
         self._metadata = metadata
+        self._orders_end = 0
 
     def start(self) -> list[Action]:
         if self._next_asked > self._last:
@@ -113,15 +117,9 @@ class RangeRead:
             expected = self._entry_byte_count * (len(self._reads) + 1)
             if self._held_count and self._held_byte_count + expected > self._bytes_max:
                 break
-            metadata = self._metadata
             entry_id = self._next_asked
-            ensemble = metadata.segment_of(entry_id).ensemble
-            indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)
-            replicas = [ensemble[index] for index in indexes]
-            if self._rank is not None:
-                replicas.sort(key=self._rank)
-            # An error of the reader's: absent only when nobody has it.
-            read = EntryRead(entry_id, tuple(replicas), metadata.write_quorum_size)
+            # Absent to a reader only when every replica denies it.
+            read = EntryRead(entry_id, self._replicas(entry_id), self._metadata.write_quorum_size)
             self._reads[entry_id] = read
             self._next_asked += 1
             self._held_count += 1
@@ -129,6 +127,25 @@ class RangeRead:
             while self._is_asking_all and self._ask(read, actions):
                 pass
         return actions
+
+    def _replicas(self, entry_id: int) -> tuple[BookieId, ...]:
+        """Return whom to ask for it, in order; sorted anew now and then."""
+        metadata = self._metadata
+        if not self._orders_first <= entry_id < self._orders_end:
+            self._orders = {}
+            firsts = [segment.first_entry_id for segment in metadata.segments]
+            self._orders_first = metadata.segment_of(entry_id).first_entry_id
+            self._orders_end = min((f for f in firsts if f > entry_id), default=1 << 63)
+        place = entry_id % metadata.ensemble_size
+        order = self._orders.get(place)
+        if order is None:
+            ensemble = metadata.segment_of(entry_id).ensemble
+            indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)
+            replicas = [ensemble[index] for index in indexes]
+            if self._rank is not None:
+                replicas.sort(key=self._rank)
+            order = self._orders[place] = tuple(replicas)
+        return order
 
     def _ask(self, read: EntryRead, actions: list[Action]) -> bool:
         bookie = read.ask()
@@ -192,6 +209,7 @@ class RangeRead:
     def on_tick(self) -> list[Action]:
         """Let time pass: the next replica is asked where one was silent (speculative)."""
         actions: list[Action] = []
+        self._orders = {}
         for read in list(self._reads.values()):
             slow = read.on_tick()
             if slow is not None and ReportSlow(slow) not in actions:
