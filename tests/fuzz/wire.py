@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bookie.client.connection import BookieConnection, Pending
 from bookie.config import BookieConfig, ClientConfig
-from bookie.ledger.types import BookieId
+from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
@@ -121,15 +121,19 @@ class _ServerSide:
         self._left = 0
         self.stranger_bytes = 0
 
-    def feed(self, data: bytes) -> None:
+    async def prepare(self) -> None:
+        """Connect anew where that is due."""
         connection = self._connection
+        self._left -= 1
         if connection is None or not connection.is_open or self._left <= 0:
             self.end()
             connection = self._connection = Connection(self._hub, *self._dispatchers)
             connection.connection_made(Wire(self._hub.loop, connection))
             self._left = _MESSAGES_PER_PEER
-        self._left -= 1
-        connection.data_received(data)
+
+    def feed(self, data: bytes) -> None:
+        assert self._connection is not None
+        self._connection.data_received(data)
 
     def flood(self, rng: random.Random) -> None:
         """Be a stranger that announces a long message and sends it: never an add."""
@@ -156,43 +160,66 @@ class _ServerSide:
 
 
 class _Owner:
-    """What the client's connection asks of its channels: nothing here."""
+    """What the client's connection asks of its channels."""
 
     def address_of(self, bookie: BookieId) -> tuple[str, int] | None:
-        return None
+        return "fuzz", 1
 
     def flush_later(self, connection: BookieConnection) -> None:
         pass
+
+
+class _Loop:
+    """The real loop, but for connections: those are Wires."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.protocol: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, factory: Callable[[], Any], host: str, port: int) -> Any:
+        self.protocol = factory()
+        transport = Wire(self._loop, self.protocol)
+        self.protocol.connection_made(transport)
+        return transport, self.protocol
 
 
 class _ClientSide:
     """The client's end of one bookie after the other; requests wait for answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop: Any = _Loop(loop)
         self._config = ClientConfig()
         self._connection: BookieConnection | None = None
         self._left = 0
         self.answer_count = 0
 
-    def feed(self, data: bytes) -> None:
+    async def prepare(self) -> None:
+        """Connect anew where that is due, and ask for what may be answered."""
         connection = self._connection
-        if connection is None or not connection.is_connected or self._left <= 0:
-            self.end()
-            connection = self._connection = BookieConnection(
-                BookieId("b:1"), _Owner(), self._config, self._loop, None
-            )
-            connection.connection_made(Wire(self._loop, connection))
-            for txn_id in range(1, 40):
-                operation = v3.Operation.ADD_ENTRY if txn_id % 2 else v3.Operation.READ_ENTRY
-                table = connection.adds if txn_id % 2 else connection.reads
-                table[txn_id] = Pending(1e18, 0.0, operation, self._on_answer)
-            self._left = _MESSAGES_PER_PEER
         self._left -= 1
-        connection.data_received(data)
+        if connection is not None and connection.is_connected and self._left > 0:
+            return
+        self.end()
+        connection = self._connection = BookieConnection(
+            BookieId("b:1"), _Owner(), self._config, self._loop, None
+        )
+        for txn_id in range(1, 40):
+            operation = v3.Operation.ADD_ENTRY if txn_id % 2 else v3.Operation.READ_ENTRY
+            table = connection.adds if txn_id % 2 else connection.reads
+            pending = Pending(1e18, 0.0, operation, self._on_answer)
+            connection.request(table, txn_id, pending, b"")
+        while not connection.is_connected:  # noqa: ASYNC110 - it is, a few turns later
+            await asyncio.sleep(0)
+        self._left = _MESSAGES_PER_PEER
+
+    def feed(self, data: bytes) -> None:
+        self._loop.protocol.data_received(data)
 
     def _on_answer(self, bookie: BookieId, answer: Any) -> None:
-        self.answer_count += 1
+        self.answer_count += not isinstance(answer, Status)
 
     def end(self) -> None:
         if self._connection is not None:
@@ -237,6 +264,7 @@ async def run(
         for number in range(count):
             side, source = turns[number & 3]
             data = source.next()
+            await side.prepare()
             if rng.random() < 0.2 and len(data) > 1:
                 cut = rng.randrange(1, len(data))
                 side.feed(data[:cut])
