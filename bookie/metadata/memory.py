@@ -234,9 +234,22 @@ class MemoryStoreServer:
         self._ring(changes)
 
     def _thaw(self, session: _Session) -> None:
-        held, session.view, session.held = session.held, None, None
-        for watch in held or ():
+        view, held = session.view, session.held
+        session.view = session.held = None
+        if view is None or held is None:
+            return
+        # A watch set meanwhile hears, too, of what came before it and was not to be seen yet.
+        held += [watch for watch in session.store.watches if self._differs(view, watch)]
+        for watch in held:
             watch.ring()
+
+    def _differs(self, view: MemoryTree, watch: "MemoryWatch") -> bool:
+        before, now = view.exists(watch.path), self._tree.exists(watch.path)
+        if before is None or now is None:
+            return before is not now
+        if watch.is_children:
+            return view.children(watch.path) != self._tree.children(watch.path)
+        return (before.version, before.ctime_ms) != (now.version, now.ctime_ms)
 
     def _ring(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -301,6 +314,11 @@ class MemoryStore:
         self.session = server.open_session(self)
         """The server's side of the present session."""
         self._session_id = self.session.session_id
+
+    @property
+    def watches(self) -> list[MemoryWatch]:
+        """The standing watches, oldest first; for the server."""
+        return list(self._watches)
 
     @property
     def session_id(self) -> int:

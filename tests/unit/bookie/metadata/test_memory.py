@@ -35,6 +35,27 @@ def test_a_frozen_session_reads_stale_until_sync() -> None:
     run(scenario)
 
 
+def test_a_watch_of_a_frozen_session_hears_later_of_what_it_could_not_see() -> None:
+    """Set after the change, on a server that has yet to see it."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        reader, writer = world.client(), world.client()
+        await writer.create("/a", b"old")
+        await writer.create("/same")
+        world.server.freeze(reader.session_id)
+        await writer.write("/a", b"new", 0)
+        await writer.create("/b")
+        rings: list[str] = []
+        reader.watch("/a", lambda: rings.append("data"))
+        reader.watch("/same", lambda: rings.append("same"))
+        reader.watch("/", lambda: rings.append("root"))
+        reader.watch_children("/", lambda: rings.append("children"))
+        await reader.sync("/")
+        assert rings == ["data", "children"]
+
+    run(scenario)
+
+
 def test_a_frozen_session_sees_its_own_writes_and_all_before() -> None:
     async def scenario(world: MetadataWorld) -> None:
         reader, writer = world.client(), world.client()
