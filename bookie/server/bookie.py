@@ -115,6 +115,10 @@ class Bookie:
     def space(self) -> tuple[int, int]:
         return self._storage.space()
 
+    def figures(self) -> dict[str, float]:
+        """Return what journal and storage hold and did, by the names of BookKeeper's metrics."""
+        return self._storage.figures()
+
     # --- writes ----------------------------------------------------------------------------------
 
     def add(

@@ -269,6 +269,11 @@ class Journal:
     def queue_bytes(self) -> int:
         return self._queue_bytes + self._in_flight_bytes
 
+    @property
+    def queue_count(self) -> int:
+        """Appends that wait for the job in flight."""
+        return len(self._queue)
+
     def append(
         self, record: Record | None, on_done: OnStatus | None, *, is_synced: bool = True
     ) -> None:

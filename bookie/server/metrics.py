@@ -7,7 +7,7 @@ are. Everything happens on the server's loop.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.ledger.types import Status
 
@@ -49,6 +49,14 @@ class OpStats:
         return sum(self.failed)
 
 
+class Figure(NamedTuple):
+    """One value at the moment when somebody asks."""
+
+    name: str
+    meaning: str
+    value: float
+
+
 class ServerMetrics:
     """What one bookie counts. Gauges are read when asked, from functions that their owners add."""
 
@@ -69,6 +77,7 @@ class ServerMetrics:
         "read_bytes",
         "read_lac",
         "requests_refused",
+        "sources",
         "write_bytes",
         "write_lac",
     )
@@ -98,6 +107,8 @@ class ServerMetrics:
         """Closed because a message, or the taking of answers, made no progress."""
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         """Name -> (what it says, how to read it)."""
+        self.sources: list[Callable[[], list[Figure]]] = []
+        """Give several gauges at once."""
 
     def operations(self) -> tuple[OpStats, ...]:
         return (
@@ -141,6 +152,9 @@ class ServerMetrics:
             ),
         )
 
+    def add_source(self, source: Callable[[], list[Figure]]) -> None:
+        self.sources.append(source)
+
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Show a value that is read when somebody asks; a name that is there is replaced."""
         self.gauges[name] = (meaning, read)
@@ -170,6 +184,9 @@ class _Collector:
             yield CounterMetricFamily(name, meaning, value=value)
         for name, (meaning, read) in self._metrics.gauges.items():
             yield GaugeMetricFamily(name, meaning, value=read())
+        for source in self._metrics.sources:
+            for figure in source():
+                yield GaugeMetricFamily(*figure)
 
 
 def _buckets(counts: list[int], seconds: float) -> tuple[list[tuple[str, float]], float]:

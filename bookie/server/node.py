@@ -34,12 +34,22 @@ from bookie.server.identity import (
     service_info_of,
 )
 from bookie.server.interfaces import EntryIndex
-from bookie.server.metrics import ServerMetrics
+from bookie.server.metrics import Figure, ServerMetrics
 from bookie.server.server import BookieServer
 
 _log = logging.getLogger(__name__)
 
 LOCK_FILE = "LOCK"
+_FIGURES = {
+    "bookie_journal_JOURNAL_QUEUE_SIZE": "records that wait for the journal's fsync under way",
+    "bookie_journal_JOURNAL_QUEUE_BYTES": "bytes in the journal's queue and its job under way",
+    "bookie_journal_JOURNAL_SYNC": "fsyncs of the journal since the start",
+    "bookie_write_cache_size": "bytes of entries that are not in an entry log yet",
+    "bookie_read_cache_size": "bytes of entries read from the logs, and read ahead",
+    "bookie_flush": "write caches flushed since the start",
+    "bookie_NUM_OPEN_LEDGERS": "ledgers of which the state is in memory",
+    "bookie_damaged_reads": "reads that found an entry damaged, since the start",
+}
 
 
 class BookieNode:
@@ -152,6 +162,7 @@ class BookieNode:
         self.server = BookieServer(self.bookie, config, clock, tls=tls, metrics=self.metrics)
         self.port = await self.server.start()
         self._closers.append(self.server.close)
+        self.metrics.add_source(self._figures)
         self.metrics.gauge(
             "bookie_SERVER_STATUS",
             "1: takes writes, 0: read-only, -1: not registered",
@@ -260,6 +271,10 @@ class BookieNode:
         if registration.state in (RegistrationState.REGISTERED, RegistrationState.UNSURE):
             return None
         return f"the bookie's registration is {registration.state.value}"
+
+    def _figures(self) -> list[Figure]:
+        values = self.bookie.figures()
+        return [Figure(name, _FIGURES.get(name, name), value) for name, value in values.items()]
 
     def _server_status(self) -> float:
         if self.unready_reason() is not None:

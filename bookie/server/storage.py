@@ -98,6 +98,21 @@ class LedgerStorage:
     def space(self) -> tuple[int, int]:
         return self.disk.space()
 
+    def figures(self) -> dict[str, float]:
+        """Return what is held and was done, by the names of BookKeeper's metrics."""
+        flushing = self._flushing
+        return {
+            "bookie_journal_JOURNAL_QUEUE_SIZE": self.journal.queue_count,
+            "bookie_journal_JOURNAL_QUEUE_BYTES": self.journal.queue_bytes,
+            "bookie_journal_JOURNAL_SYNC": self.journal.synced_count,
+            "bookie_write_cache_size": self._active.byte_count
+            + (0 if flushing is None else flushing.byte_count),
+            "bookie_read_cache_size": self._read_cache.byte_count,
+            "bookie_flush": self._flush_count,
+            "bookie_NUM_OPEN_LEDGERS": len(self._states),
+            "bookie_damaged_reads": self.damaged_reads,
+        }
+
     def journal_failed(self, error: OSError | None) -> None:
         """Hear from the journal: it stopped for good, or (None) it finds no space."""
         if error is None:

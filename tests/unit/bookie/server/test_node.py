@@ -443,6 +443,8 @@ def test_health_readiness_and_metrics_over_http() -> None:
             "bookie_WRITE_BYTES_total 37.0",
             "bookie_SERVER_STATUS 1.0",
             "bookkeeper_server_CONNECTIONS 1.0",
+            "bookie_journal_JOURNAL_QUEUE_SIZE 0.0",
+            "bookie_NUM_OPEN_LEDGERS 1.0",
         ):
             assert line in text.splitlines(), text
         assert (await get(cluster, 8080, "/nothing"))[0] == 404
