@@ -149,10 +149,16 @@ class _Client(KazooClient):
         return None
 
     def forget_watcher(self, path: str, watcher: Callable[..., None], *, is_children: bool) -> None:
-        """Drop a watcher that nobody wants any more. The server's watch stays till it fires."""
-        watchers = (self._child_watchers if is_children else self._data_watchers).get(path)
+        """Drop a watcher that nobody wants any more; only on kazoo's thread.
+
+        The server's own watch stays until it fires: one for each path, however many asked.
+        """
+        by_path = self._child_watchers if is_children else self._data_watchers
+        watchers = by_path.get(path)
         if watchers is not None:
             watchers.discard(watcher)
+            if not watchers:
+                del by_path[path]
 
 
 class ZooKeeperStore:
@@ -169,6 +175,8 @@ class ZooKeeperStore:
         self._watches: dict[_ZooKeeperWatch, None] = {}
         self._waiting: deque[tuple[Start, Done]] = deque()
         """Requests that kazoo has not been given yet."""
+        self._forgotten: deque[_ZooKeeperWatch] = deque()
+        """Closed watches that kazoo may still know; the loop adds, kazoo's thread takes."""
         self._under_way_count = 0
         self._pending: dict[asyncio.Future[Any], None] = {}
         self._state = SessionState.SUSPENDED
@@ -355,9 +363,11 @@ class ZooKeeperStore:
         self.forget_watcher(watch)
 
     def forget_watcher(self, watch: "_ZooKeeperWatch") -> None:
-        self._client.forget_watcher(watch.path, watch.on_event, is_children=watch.is_children)
-        if watch.is_children:  # it waits for the node, too
-            self._client.forget_watcher(watch.path, watch.on_event, is_children=False)
+        """Let kazoo forget it with the next answer; asked again when a request of it is answered.
+
+        kazoo adds a watcher after it told the answer: who removes it then may come too early.
+        """
+        self._forgotten.append(watch)
 
     @property
     def client(self) -> Any:
@@ -463,8 +473,18 @@ class ZooKeeperStore:
     # --- on kazoo's threads ---------------------------------------------------------------------
 
     def _on_answer(self, done: Done, result: Any) -> None:
+        # An answer that was there at once (a refusal) comes on the loop's thread.
+        if self._forgotten and not _is_on_a_loop():
+            self._forget()
         error = result.exception
         self.post(partial(self._finish, done, None if error else result.value, error))
+
+    def _forget(self) -> None:
+        while self._forgotten:
+            watch = self._forgotten.popleft()
+            self._client.forget_watcher(watch.path, watch.on_event, is_children=watch.is_children)
+            if watch.is_children:  # it waits for the node, too
+                self._client.forget_watcher(watch.path, watch.on_event, is_children=False)
 
     def _on_kazoo_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
@@ -556,6 +576,15 @@ class _ZooKeeperWatch:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "a watch could not be set", "exception": found}
         )
+
+
+def _is_on_a_loop() -> bool:
+    """Tell whether this thread runs an asyncio loop: kazoo's does not."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _to_stat(stat: ZnodeStat) -> Stat:
