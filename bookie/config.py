@@ -33,10 +33,12 @@ class ClientConfig:
     """Write the LAC to the bookies this long after it moved with nothing to carry it; 0: never."""
     recovery_read_ahead: int = 16
     """Entries asked for ahead of the one that recovery waits for."""
-    pending_adds_max: int = 10_000
-    """Adds under way on one handle; the next waits."""
-    pending_add_bytes_max: int = 256 * 1024 * 1024
-    """Payload under way on one handle; the next entry waits."""
+    pending_adds_max: int = 2_000
+    """Adds under way on one handle; the next waits. Handles share connections, and bookies take
+    requests_per_connection_max on each: what they refuse counts as their failure."""
+    pending_add_bytes_max: int = 32 * 1024 * 1024
+    """Payload under way on one handle; the next entry waits. Less than what a bookie's journal
+    takes (journal_queue_bytes_max)."""
     bookie_retry_s: float = 5.0
     """How long a bookie that failed is passed over while there are others, or a gap is borne."""
     record_frame_bytes_max: int = 64 * 1024

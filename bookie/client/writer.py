@@ -186,7 +186,7 @@ class LedgerWriter:
         """
         await self._room(entry_id)
         done: asyncio.Future[int] = self._loop.create_future()
-        self._run(self._machine.add(payload, partial(_settle, done), entry_id))
+        self._run(self._begin(payload, partial(_settle, done), entry_id))
         return await done
 
     def add_nowait(self, payload: BytesLike, on_done: OnAdded, entry_id: int | None = None) -> None:
@@ -195,6 +195,13 @@ class LedgerWriter:
         Raises TooManyRequestsError (SAFE) when too much is under way, and what ended the handle.
         """
         self._run(self._machine.add(payload, on_done, entry_id))
+
+    def _begin(self, payload: BytesLike, on_done: OnAdded, entry_id: int | None) -> Actions:
+        try:
+            return self._machine.add(payload, on_done, entry_id)
+        except BookieError:
+            self._admit()  # what had room for this one has room for the next that waits
+            raise
 
     async def append_many(self, records: Sequence[BytesLike]) -> RecordPositions:
         """Add records packed into entries, each a record frame, and return their positions.
@@ -219,7 +226,7 @@ class LedgerWriter:
         try:
             for start, frame in frames(records, min(self._config.record_frame_bytes_max, bound)):
                 await self._room(None)
-                actions = self._machine.add(frame, batch.on_added)
+                actions = self._begin(frame, batch.on_added, None)
                 batch.starts.append(start)
                 batch.left += 1
                 self._run(actions)

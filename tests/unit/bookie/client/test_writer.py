@@ -200,6 +200,22 @@ def test_a_waiter_that_is_cancelled_has_no_effect_and_lets_the_next_one_in() -> 
     run(main())
 
 
+def test_a_waiter_whose_add_is_refused_lets_the_next_one_in() -> None:
+    async def main() -> None:
+        world = World(config=ClientConfig(pending_adds_max=1, frame_bytes_max=2048))
+        first, second, third = (
+            asyncio.ensure_future(world.writer.add(payload))
+            for payload in (b"1", b"x" * 3000, b"3")
+        )
+        assert await first == 0
+        with pytest.raises(IncorrectParameterError):
+            await second
+        assert await third == 1
+        await world.writer.close()
+
+    run(main())
+
+
 def test_an_add_that_is_cancelled_under_way_is_written_all_the_same() -> None:
     async def main() -> None:
         world = World()
@@ -461,6 +477,29 @@ def test_given_ids_out_of_order_in_a_small_window() -> None:
         assert [world.payload(1, i) for i in range(10)] == [b"%d" % i for i in range(10)]
         await world.writer.close()
         assert world.shelf[7].last_entry_id == 9
+
+    run(main())
+
+
+def test_given_ids_in_random_order_survive_the_failure_of_a_bookie() -> None:
+    """BookWriteLedgerTest: ensemble changes in the middle, with gaps that are filled later."""
+
+    async def main() -> None:
+        world = World(bookies=5, are_ids_given=True)
+        order = [(i * 37) % 100 for i in range(100)]
+        adds: list[asyncio.Future[int]] = []
+        for number, i in enumerate(order):
+            adds.append(asyncio.ensure_future(world.writer.add(b"%d" % i, i)))
+            if number in (30, 60):
+                world.bookies[number // 30].is_down = True
+            await asyncio.sleep(0.001)
+        assert await asyncio.gather(*adds) == order
+        await world.writer.close()
+        metadata = world.shelf[7]
+        assert len(metadata.segments) > 1
+        for i in range(100):
+            ensemble = metadata.segment_of(i).ensemble
+            assert sum(i in world.bookies.all[b].entries_of(7) for b in ensemble) >= 2
 
     run(main())
 
