@@ -26,7 +26,7 @@ class ChildProcess:
         self.log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603 (the caller's command, no shell)
+            self._process = subprocess.Popen(  # noqa: S603 - the caller's command, no shell
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -35,7 +35,7 @@ class ChildProcess:
                 start_new_session=True,
             )
         try:
-            self._guard = subprocess.Popen(  # noqa: S603 (constant script; $0 is a number)
+            self._guard = subprocess.Popen(  # noqa: S603 - a constant script, $0 is a number
                 ["/bin/sh", "-c", _GUARD, str(self._process.pid)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

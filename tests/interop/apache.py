@@ -5,9 +5,7 @@ repository or a JDK is not to be had, `require` skips and says which.
 """
 
 import contextlib
-import json
 import os
-import queue
 import shutil
 import subprocess
 import threading
@@ -15,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -23,6 +21,7 @@ from kazoo.client import KazooClient
 from bookie.admin.child_process import ChildProcess
 from bookie.admin.zookeeper_process import HOST, find_java, free_port
 from bookie.errors import BookieStartError
+from tests.fixtures.line_process import LineProcess
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "build" / "interop"
@@ -177,98 +176,14 @@ def _compiled(version: str) -> Release:
     return Release(version, f"{classes}{os.pathsep}{jars}/*")
 
 
-class Program:
-    """One of our Java programs under way: its lines of JSON as they come."""
+class Program(LineProcess):
+    """One of our Java programs under way; its arguments are name=value."""
 
     def __init__(
         self, release: Release, main: str, *, jvm: tuple[str, ...] = SMALL_JVM, **arguments: object
     ) -> None:
         texts = [f"{name}={value}" for name, value in arguments.items()]
-        self._start(release.command(main, *texts, jvm=jvm))
-
-    def _start(self, command: list[str]) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self.lines: list[dict[str, Any]] = []
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.errors: list[str] = []
-        self._readers = [
-            threading.Thread(target=self._read_lines), threading.Thread(target=self._read_errors)
-        ]  # fmt: skip
-        for thread in self._readers:
-            thread.start()
-
-    def _read_lines(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._queue.put(line)
-        self._queue.put(None)
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.errors.append(line.decode(errors="replace").rstrip())
-            del self.errors[:-200]
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def next(self, timeout_s: float = 60) -> dict[str, Any] | None:
-        """Return the next line; None at the end of the output."""
-        try:
-            line = self._queue.get(timeout=timeout_s)
-        except queue.Empty:
-            raise AssertionError(self._complaint(f"silent for {timeout_s} s")) from None
-        if line is None:
-            return None
-        found = json.loads(line)
-        self.lines.append(found)
-        return found
-
-    def until(self, name: str, timeout_s: float = 60, value: object = None) -> Any:
-        """Return the value of the next line that has `name` (with `value`, unless None)."""
-        while (line := self.next(timeout_s)) is not None:
-            if name in line and (value is None or line[name] == value):
-                return line[name]
-        raise AssertionError(self._complaint(f"ended without {name!r}"))
-
-    def tell(self, line: str = "") -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-        self._process.stdin.flush()
-
-    def finish(self, timeout_s: float = 120) -> list[dict[str, Any]]:
-        """Read to the end; return all lines."""
-        while self.next(timeout_s) is not None:
-            pass
-        self.close()
-        return self.lines
-
-    def _complaint(self, what: str) -> str:
-        return "\n".join([f"{what}; so far: {self.lines[-5:]}", *self.errors[-60:]])
-
-    def kill(self) -> None:
-        self._process.kill()
-        self.close()
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for thread in self._readers:
-            thread.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().__init__(release.command(main, *texts, jvm=jvm))
 
 
 class ApacheBookie:

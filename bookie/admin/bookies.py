@@ -1,0 +1,99 @@
+"""`bookie bookies …`: who is registered, and how much space each has."""
+
+import asyncio
+
+import click
+
+from bookie.admin.output import Output, bytes_text
+from bookie.admin.world import Cluster, cluster_options, run
+from bookie.client.channels import AsyncioChannels
+from bookie.client.interfaces import BookieInfo
+from bookie.config import ClientConfig
+from bookie.ledger.types import BookieId, Status
+from bookie.metadata.bookies import BookieDirectory
+
+
+@click.group()
+def bookies() -> None:
+    """List the bookies of a cluster and the space that they have."""
+
+
+@bookies.command("list")
+@click.option("--all", "is_all", is_flag=True, help="Those that are away, too.")
+@cluster_options
+def list_bookies(cluster: Cluster, output: Output, *, is_all: bool) -> None:
+    """List the registered bookies: writable and read-only ones."""
+    run(_list(cluster, output, is_all=is_all))
+
+
+async def _list(cluster: Cluster, output: Output, *, is_all: bool) -> None:
+    async with cluster.session() as store:
+        directory = BookieDirectory(store, cluster.root)
+        await directory.start()
+        try:
+            known = await directory.all_known() if is_all else ()
+            records = [_record(directory, bookie_id) for bookie_id in _bookies(directory, known)]
+        finally:
+            await directory.close()
+    output.records(records, ("bookie_id", "state", "address"), "no bookie is registered")
+
+
+def _bookies(directory: BookieDirectory, known: tuple[BookieId, ...]) -> list[BookieId]:
+    return sorted({*directory.writable, *directory.read_only, *known})
+
+
+def _record(directory: BookieDirectory, bookie_id: BookieId) -> dict[str, object]:
+    if bookie_id in directory.read_only:
+        state = "read-only"
+    else:
+        state = "writable" if bookie_id in directory.writable else "away"
+    address = directory.address_of(bookie_id) if state != "away" else None
+    return {
+        "bookie_id": bookie_id,
+        "state": state,
+        "address": None if address is None else f"{address[0]}:{address[1]}",
+    }
+
+
+@bookies.command()
+@cluster_options
+def info(cluster: Cluster, output: Output) -> None:
+    """Ask every registered bookie for its disk space."""
+    run(_info(cluster, output))
+
+
+async def _info(cluster: Cluster, output: Output) -> None:
+    async with cluster.session() as store:
+        directory = BookieDirectory(store, cluster.root)
+        await directory.start()
+        channels = AsyncioChannels(directory, ClientConfig())
+        try:
+            records: list[dict[str, object]] = []
+            for bookie_id in _bookies(directory, ()):
+                found = await _ask(channels, bookie_id)
+                record = _record(directory, bookie_id)
+                record |= {
+                    "answer": found.status.name,
+                    "total_bytes": found.total_bytes if found.status is Status.OK else None,
+                    "free_bytes": found.free_bytes if found.status is Status.OK else None,
+                }
+                if not output.is_json and found.status is Status.OK:
+                    record |= {
+                        "total_bytes": bytes_text(found.total_bytes),
+                        "free_bytes": bytes_text(found.free_bytes),
+                    }
+                records.append(record)
+        finally:
+            await channels.close()
+            await directory.close()
+    output.records(
+        records,
+        ("bookie_id", "state", "answer", "free_bytes", "total_bytes"),
+        "no bookie is registered",
+    )
+
+
+def _ask(channels: AsyncioChannels, bookie_id: BookieId) -> "asyncio.Future[BookieInfo]":
+    answered: asyncio.Future[BookieInfo] = asyncio.get_running_loop().create_future()
+    channels.info(bookie_id, answered.set_result)
+    return answered

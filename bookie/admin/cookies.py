@@ -1,0 +1,143 @@
+"""`bookie cookie …`: look at and mend the cookies that bind bookies to their directories."""
+
+from pathlib import Path
+
+import click
+
+from bookie.admin.output import Output
+from bookie.admin.world import Cluster, cluster_options, run
+from bookie.errors import IllegalOperationError
+from bookie.metadata.cookies import Cookie, CookieStore
+from bookie.metadata.service_info import check_bookie_id
+from bookie.server.identity import cookie_of
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def cookie() -> None:
+    """Look at and mend the cookies that bind bookies to their directories.
+
+    A bookie whose disk was wiped has lost its cookie and does not start: it would deny entries
+    that it acknowledged. Delete its cookie only after its ledgers were copied to other bookies.
+    """
+
+
+def _record(found: Cookie, version: int | None) -> dict[str, object]:
+    return {
+        "bookie_id": found.bookie_id,
+        "journal_directories": list(found.journal_directories),
+        "ledger_directories": list(found.ledger_directories),
+        "index_directories": list(found.index_directories),
+        "instance_id": found.instance_id,
+        "version": version,
+    }
+
+
+@cookie.command()
+@click.argument("bookie_id")
+@cluster_options
+def get(cluster: Cluster, output: Output, bookie_id: str) -> None:
+    """Show the cookie of a bookie as the metadata store has it."""
+    found, version = run(_get(cluster, bookie_id))
+    output.record(_record(found, version))
+
+
+async def _get(cluster: Cluster, bookie_id: str) -> tuple[Cookie, int]:
+    async with cluster.session() as store:
+        return await _expect(CookieStore(store, cluster.root), bookie_id)
+
+
+async def _expect(cookies: CookieStore, bookie_id: str) -> tuple[Cookie, int]:
+    found = await cookies.read(check_bookie_id(bookie_id))
+    if found is None:
+        known = ", ".join(await cookies.bookie_ids()) or "none"
+        raise IllegalOperationError(
+            f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
+            f"there are those of {known}"
+        )
+    return found
+
+
+@cookie.command()
+@click.argument("bookie_id")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("bookie-data"),
+    show_default=True,
+    help="The bookie's directory, as `bookie serve` is given it.",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it into this file, too."
+)
+@cluster_options
+def generate(
+    cluster: Cluster, output: Output, bookie_id: str, data: Path, out: Path | None
+) -> None:
+    """Show the cookie that a bookie of this id and directory must have; store nothing."""
+    made = run(_generate(cluster, bookie_id, data.resolve()))
+    if out is not None:
+        out.write_bytes(made.to_bytes())
+    output.record(_record(made, None))
+
+
+async def _generate(cluster: Cluster, bookie_id: str, data: Path) -> Cookie:
+    async with cluster.session() as store:
+        instance_id = await CookieStore(store, cluster.root).instance_id()
+        return cookie_of(check_bookie_id(bookie_id), str(data), instance_id)
+
+
+@cookie.command()
+@click.argument("bookie_id")
+@click.argument("file", type=_FILE)
+@cluster_options
+def create(cluster: Cluster, output: Output, bookie_id: str, file: Path) -> None:
+    """Store the cookie in FILE for a bookie that has none."""
+    run(_store(cluster, bookie_id, _read(file, bookie_id), is_new=True))
+    output.record({"created": bookie_id}, f"created the cookie of {bookie_id}")
+
+
+@cookie.command()
+@click.argument("bookie_id")
+@click.argument("file", type=_FILE)
+@cluster_options
+def update(cluster: Cluster, output: Output, bookie_id: str, file: Path) -> None:
+    """Replace the cookie of a bookie by the one in FILE."""
+    run(_store(cluster, bookie_id, _read(file, bookie_id), is_new=False))
+    output.record({"updated": bookie_id}, f"updated the cookie of {bookie_id}")
+
+
+def _read(file: Path, bookie_id: str) -> Cookie:
+    found = Cookie.from_bytes(file.read_bytes(), str(file))
+    if found.bookie_id != bookie_id:
+        raise IllegalOperationError(
+            f"{file}: expected the cookie of {bookie_id}, found that of {found.bookie_id}"
+        )
+    return found
+
+
+async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool) -> None:
+    async with cluster.session() as store:
+        cookies = CookieStore(store, cluster.root)
+        version = None if is_new else (await _expect(cookies, bookie_id))[1]
+        await cookies.write(check_bookie_id(bookie_id), new, version)
+
+
+@cookie.command()
+@click.argument("bookie_id")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@cluster_options
+def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
+    """Forget a bookie: it can come back only as a new, empty one."""
+    if not is_sure:
+        click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
+    run(_delete(cluster, bookie_id))
+    output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
+
+
+async def _delete(cluster: Cluster, bookie_id: str) -> None:
+    async with cluster.session() as store:
+        cookies = CookieStore(store, cluster.root)
+        _, version = await _expect(cookies, bookie_id)
+        await cookies.delete(check_bookie_id(bookie_id), version)

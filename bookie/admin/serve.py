@@ -1,0 +1,184 @@
+"""`bookie serve`: one bookie in this process, until it is told to stop.
+
+This is where a bookie's world is built: the disk, the index, the executors, the session.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import types
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import click
+
+from bookie.admin.output import Output
+from bookie.admin.world import Cluster, cluster_options, run
+from bookie.config import BookieConfig
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_disk import OsDisk
+from bookie.runtime.os_executors import new_executor
+from bookie.runtime.os_rng import OsRng
+from bookie.server.lmdb_index import LmdbIndex
+from bookie.server.node import BookieNode
+from bookie.server.tls import server_context
+
+INDEX_FILE = "index.lmdb"
+_STORAGE_THREADS = 4
+_FLAGS = {"host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root"}
+"""Settings that have an option of their own."""
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """Read NAME=VALUE of --set; BadParameter says which names there are."""
+    name, equals, value = text.partition("=")
+    types_of = get_type_hints(BookieConfig)
+    names = sorted(item.name for item in fields(BookieConfig) if item.name not in _FLAGS)
+    if not equals or name not in names:
+        raise click.BadParameter(f"expected NAME=VALUE with a name of {', '.join(names)}")
+    kind: type[Any] = types_of[name]
+    if isinstance(kind, types.UnionType):
+        kind = get_args(kind)[0]
+    try:
+        if kind is bool:
+            return name, {"true": True, "false": False}[value.lower()]
+        return name, kind(value)
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"{name}: expected {kind.__name__}, found {value!r}") from None
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("bookie-data"),
+    show_default=True,
+    help="The bookie's directory, made if missing: journal, entry logs, index.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=3181, show_default=True)
+@click.option(
+    "--advertised-address", metavar="HOST", help="What clients connect to.  [default: host]"
+)
+@click.option("--bookie-id", metavar="ID", help="  [default: advertised address and port]")
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics, /heartbeat, /health and /ready here.  [default: nowhere]",
+)
+@click.option("--read-only", "is_read_only", is_flag=True, help="Take no writes.")
+@click.option(
+    "--tls",
+    nargs=2,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="CERTIFICATE KEY",
+    help="PEM files: answer START_TLS with them.",
+)
+@click.option(
+    "--tls-trust",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Ask clients for a certificate signed by these.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of docs/reference/bookie-config.md; may be repeated.",
+)
+@cluster_options
+def serve(
+    cluster: Cluster,
+    output: Output,
+    data: Path,
+    host: str,
+    port: int,
+    advertised_address: str | None,
+    bookie_id: str | None,
+    http_port: int | None,
+    settings: tuple[str, ...],
+    tls: tuple[str, str] | None,
+    tls_trust: str | None,
+    *,
+    is_read_only: bool,
+) -> None:
+    """Run one bookie until SIGTERM or Ctrl-C.
+
+    Prints one line when it is registered, and logs to standard error. Refuses to start on a
+    directory of another bookie or another cluster, and on one that was wiped.
+    """
+    chosen = dict(map(_setting, settings))
+    config = BookieConfig(
+        host=host,
+        port=port,
+        advertised_address=advertised_address,
+        bookie_id=bookie_id,
+        http_port=http_port,
+        ledgers_root=cluster.root,
+        **chosen,  # type: ignore[arg-type]
+    )
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+    )
+    # It tells of each lost connection what the registration tells already.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    context = None if tls is None else server_context(*tls, tls_trust)
+    data.mkdir(parents=True, exist_ok=True)
+    run(_serve(cluster, output, data.resolve(), config, context, is_read_only=is_read_only))
+
+
+async def _serve(
+    cluster: Cluster,
+    output: Output,
+    data: Path,
+    config: BookieConfig,
+    tls: Any,
+    *,
+    is_read_only: bool,
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        store = await stack.enter_async_context(cluster.session())
+        journal = stack.enter_context(new_executor("journal"))
+        storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
+        index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))
+        node = await BookieNode.start(
+            store,
+            OsDisk(data),
+            index,
+            OsClock(),
+            OsRng(),
+            config,
+            journal_executor=journal,
+            storage_executor=storage,
+            directory=str(data),
+            tls=tls,
+        )
+        stack.push_async_callback(node.close)
+        if is_read_only:
+            node.set_read_only(is_read_only=True)
+        output.record(
+            {"bookie_id": node.bookie_id, "port": node.port, "http_port": node.http_port,
+             "data": str(data)},
+            f"bookie {node.bookie_id} serves {cluster.uri} from {data}",
+        )  # fmt: skip
+        await _wait_for_end(node)
+
+
+async def _wait_for_end(node: BookieNode) -> None:
+    """Return when told to stop; raise what ended the bookie by itself."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    waits: list[asyncio.Task[Any]] = [loop.create_task(told.wait()), loop.create_task(node.wait())]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            await task
+    finally:
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

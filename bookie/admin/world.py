@@ -1,0 +1,143 @@
+"""Where the commands meet the world: the loop, the metadata store, a client, options they share."""
+
+import asyncio
+import functools
+import importlib.util
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from bookie.admin.output import Output
+from bookie.client.client import LedgerClient
+from bookie.config import ClientConfig
+from bookie.metadata.cluster import DEFAULT_ROOT
+from bookie.metadata.zookeeper import ZooKeeperStore
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+
+DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
+_SESSION_TIMEOUT_S = 10.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The metadata of one cluster: ZooKeeper's servers ("h1:2181,h2:2181") and the root there."""
+
+    zookeeper: str
+    root: str
+
+    @property
+    def uri(self) -> str:
+        """As Apache BookKeeper's tools take it."""
+        return f"zk+null://{self.zookeeper.replace(',', ';')}{self.root}"
+
+    @staticmethod
+    def of(zookeeper: str, root: str | None) -> "Cluster":
+        """Take hosts and root, or Apache's URI ("zk+hierarchical://h1:2181;h2:2181/ledgers")."""
+        if "://" not in zookeeper:
+            return Cluster(zookeeper, root or DEFAULT_ROOT)
+        parts = urlsplit(zookeeper)
+        if not parts.scheme.startswith("zk") or not parts.netloc:
+            raise click.BadParameter(
+                f"expected hosts or zk+hierarchical://host:port/root, found {zookeeper!r}",
+                param_hint="--zookeeper",
+            )
+        hosts = parts.netloc.replace(";", ",")
+        return Cluster(hosts, root or parts.path.rstrip("/") or DEFAULT_ROOT)
+
+    async def store(self) -> ZooKeeperStore:
+        """Open a session; MetadataStoreError when ZooKeeper does not answer."""
+        return await ZooKeeperStore.connect(self.zookeeper, _SESSION_TIMEOUT_S)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[ZooKeeperStore]:
+        """Open a session for the block."""
+        store = await self.store()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def client(self, config: ClientConfig | None = None) -> AsyncGenerator[LedgerClient]:
+        """Open a ledger client with a session of its own for the block."""
+        async with self.session() as store:
+            client = await LedgerClient.connect(
+                store,
+                root=self.root,
+                config=config or ClientConfig(),
+                rng=OsRng(),
+                clock=OsClock(),
+            )
+            try:
+                yield client
+            finally:
+                await client.close()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on a loop of its own, uvloop's when installed. Ctrl-C cancels it."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(coroutine)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --json; it gets `output`, and what it raises becomes an exit code."""
+
+    @click.option("--json", "is_json", is_flag=True, help="Print JSON, one value a line.")
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, is_json: bool, **options: Any) -> None:
+        output = Output(is_json=is_json)
+        with output.exits():
+            command(*arguments, output=output, **options)
+
+    return wrapped
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --zookeeper, --root and --json; it gets `cluster` and `output`."""
+
+    @click.option(
+        "--zookeeper",
+        envvar="BOOKIE_ZOOKEEPER",
+        show_envvar=True,
+        default=DEFAULT_ZOOKEEPER,
+        show_default=True,
+        metavar="HOSTS",
+        help="ZooKeeper's servers, with commas between; or Apache's zk+… URI.",
+    )
+    @click.option(
+        "--root",
+        envvar="BOOKIE_ROOT",
+        show_envvar=True,
+        metavar="PATH",
+        help=f"Where the cluster's metadata begins.  [default: {DEFAULT_ROOT}]",
+    )
+    @json_option
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, zookeeper: str, root: str | None, **options: Any) -> None:
+        command(*arguments, cluster=Cluster.of(zookeeper, root), **options)
+
+    return wrapped
+
+
+password_option = click.option(
+    "--password",
+    envvar="BOOKIE_PASSWORD",
+    show_envvar=True,
+    default="",
+    help="Of the ledger.  [default: empty]",
+)
