@@ -65,7 +65,7 @@ class LedgerIds:
         return await self._generate_long(self._long_parent)
 
     async def _generate_short(self) -> int:
-        number = await self._next_number(self._short_parent)
+        number = await self._next_number(self._short_parent, make_parents=True)
         if number is None:
             raise LedgerIdOverflowError(
                 f"{self._short_parent}: its sequence numbers are used up, there are no more short "
@@ -82,7 +82,14 @@ class LedgerIds:
             high = highs[-1]
             if high >= SHORT_ID_LIMIT:
                 raise LedgerIdOverflowError(f"{parent}: there are no more long ledger ids")
-            number = await self._next_number(join(parent, f"{_HIGH}{high:010d}"))
+            try:
+                # Never made again here: its counter would begin anew.
+                number = await self._next_number(
+                    join(parent, f"{_HIGH}{high:010d}"), make_parents=False
+                )
+            except NoNodeError:
+                highs = await self._highs(parent)
+                continue
             if number is not None:
                 break
             await self._make(join(parent, f"{_HIGH}{high + 1:010d}"))
@@ -105,13 +112,16 @@ class LedgerIds:
         digits = [name.removeprefix(_HIGH) for name in names if name.startswith(_HIGH)]
         return sorted(int(text) for text in digits if text.isascii() and text.isdigit())
 
-    async def _next_number(self, parent: str) -> int | None:
+    async def _next_number(self, parent: str, *, make_parents: bool) -> int | None:
         """Return a fresh sequence number below parent, or None when they are used up."""
         patience = Patience(self._store, self._limit_s)
         while True:
             try:
                 path = await self._store.create(
-                    join(parent, _SEQUENCE), is_ephemeral=True, is_sequence=True, make_parents=True
+                    join(parent, _SEQUENCE),
+                    is_ephemeral=True,
+                    is_sequence=True,
+                    make_parents=make_parents,
                 )
                 break
             except BROKEN as error:

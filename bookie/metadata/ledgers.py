@@ -121,15 +121,9 @@ class LedgerManager:
                     return version + 1
                 return (await self._store.write(path, data, version)).version
             except BadVersionError as error:
-                if is_lost:
-                    # Ours may have landed between our reading and this try.
-                    landed = await ask(
-                        self._store,
-                        self._patience_s,
-                        lambda: self._has_landed(path, data, version),
-                    )
-                    if landed:
-                        return version + 1
+                # Ours may have landed between our reading and this try.
+                if is_lost and await self._landed(ledger_id, path, data, version):
+                    return version + 1
                 raise MetadataVersionError(
                     f"ledger {ledger_id}: expected its metadata at version {version}, found it "
                     "changed; read it and decide again"
@@ -222,6 +216,14 @@ class LedgerManager:
             return None
         found = metadata_codec.decode(metadata.ledger_id, data, stat.ctime_ms)
         return stat if found.creator_token == metadata.creator_token else None
+
+    async def _landed(self, ledger_id: int, path: str, data: bytes, version: int) -> bool:
+        try:
+            return await ask(
+                self._store, self._patience_s, lambda: self._has_landed(path, data, version)
+            )
+        except NoNodeError:
+            raise _missing(ledger_id, path) from None
 
     async def _has_landed(self, path: str, data: bytes, version: int) -> bool:
         """Tell whether a write of data at version, its answer lost, was done and still stands."""

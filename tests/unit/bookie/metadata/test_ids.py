@@ -6,6 +6,7 @@ import pytest
 
 from bookie.errors import LedgerIdOverflowError
 from bookie.metadata.ids import LedgerIds
+from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.ledger_paths import SHORT_ID_LIMIT, Layout
 from bookie.metadata.memory import Fate, MemoryStore
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
@@ -128,6 +129,29 @@ def test_a_stale_list_of_upper_halves_is_not_believed() -> None:
         await store.delete(f"{parent}/HOB-0000000001")
         await store.create(f"{parent}/HOB-0000000004")
         assert await ids_of(lagging).generate() == 4 << 32
+
+    run(scenario)
+
+
+def test_an_upper_half_that_was_removed_meanwhile_is_not_made_again() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        parent = f"{ROOT}/idgen-long"
+        link = ScriptedLink()
+        other = world.client()
+        await other.create(f"{parent}/HOB-0000000001", make_parents=True)
+
+        def overtake(path: str, is_write: bool) -> Fate:
+            if is_write and path == f"{parent}/HOB-0000000001/ID-":
+                # Just before our request arrives, three upper halves are used up.
+                tree = world.server.tree
+                tree.apply([Delete(f"{parent}/HOB-0000000001")], 0, 0)
+                tree.apply([Create(f"{parent}/HOB-0000000004")], 0, 0)
+            return Fate.ANSWERED
+
+        link.fate_of = overtake
+        assert await ids_of(world.client(link)).generate() == 4 << 32
+        assert world.paths(parent) == [f"{parent}/HOB-0000000004"]
 
     run(scenario)
 
