@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from bookie.errors import FrameTooLargeError, MalformedFrameError
 from bookie.proto import v2
 from bookie.proto.frames import FrameSplitter
+from bookie.runtime.os_sockets import keep_alive
 from bookie.server.head import HEAD_BYTES, is_add_head
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ TURN_BYTES_MAX = 256 * 1024
 """Of answers that are collected before they are written and the loop goes on with others."""
 WRITE_HIGH_WATER = 256 * 1024
 """Of unsent bytes from which on requests of the peer wait."""
+STRANGER_PIECE_BYTES = 8192
+_VIEW_BYTES = 200
 
 
 class Connection(asyncio.Protocol):
@@ -119,8 +122,16 @@ class Connection(asyncio.Protocol):
         self._lost = hub.loop.create_future()
         hub.connections[self] = None
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
+        if not self._frame_count and len(data) > STRANGER_PIECE_BYTES:
+            # Many small messages of a stranger must not all be cut out before one was looked at.
+            self._take(data[:STRANGER_PIECE_BYTES])
+            data = data[STRANGER_PIECE_BYTES:]
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         if not self._is_open:
             return
         self.now = self._hub.loop.time()
@@ -139,9 +150,11 @@ class Connection(asyncio.Protocol):
             self._frames.extend(frames)
             if not self._is_upgrading:
                 self._dispatch()
-        buffered = self._splitter.buffered_byte_count
-        if buffered != self._held_receive:
-            self._hold_receive(buffered)
+        held = self._splitter.buffered_byte_count
+        if self._frames:  # they wait, and with them the bytes that they are views of
+            held += len(data) + len(self._frames) * _VIEW_BYTES
+        if held != self._held_receive:
+            self._hold_receive(held)
 
     def eof_received(self) -> bool:
         """Close also this side: a peer that sends no more takes no answers either."""
@@ -341,7 +354,9 @@ class Connection(asyncio.Protocol):
                 if not self._is_open or self._is_upgrading:
                     return
             else:
-                self._resume_reading()
+                if self._is_reading_paused:
+                    self._hold_receive(self._splitter.buffered_byte_count)
+                    self._resume_reading()
         finally:
             self._is_flush_due = was_flush_due
         if not was_flush_due or self._out_bytes >= TURN_BYTES_MAX:
@@ -379,7 +394,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._is_reading_paused and self._is_open:
+        if self._is_open:
             self._is_reading_paused = False
             assert self._transport is not None
             self._transport.resume_reading()
@@ -445,7 +460,7 @@ class Connection(asyncio.Protocol):
             return
         self._watch_progress()
         if hub.receive_bytes > hub.config.receive_bytes_total_max:
-            self._hub.metrics.peers_too_slow += 1
+            hub.metrics.connections_refused += 1
             _log.warning(
                 "closed the connection of %s: messages that have not come whole take %d bytes, "
                 "receive_bytes_total_max is %d",

@@ -101,6 +101,7 @@ class ServerMetrics:
         self.requests_refused = 0
         """With ETOOMANYREQUESTS, by the limits of connection and server."""
         self.connections_refused = 0
+        """Closed by connections_max or receive_bytes_total_max."""
         self.frames_malformed = 0
         """Each closed its connection."""
         self.peers_too_slow = 0
@@ -137,7 +138,7 @@ class ServerMetrics:
             ),
             (
                 "bookkeeper_server_CONNECTIONS_REFUSED",
-                "connections closed at once because connections_max was reached",
+                "connections closed because a limit over all of them was reached",
                 self.connections_refused,
             ),
             (

@@ -1,9 +1,12 @@
 """What a connection bears: odd pieces, bad messages, slow peers, too many requests."""
 
 import asyncio
+import os
+import socket
 from struct import pack
 
 import pytest
+import uvloop
 
 from bookie.ledger.types import Status
 from bookie.proto import v3
@@ -17,6 +20,7 @@ from tests.fixtures.bookies import (
     ask,
     packet,
     run,
+    running_bookie,
     simulate,
 )
 
@@ -321,6 +325,22 @@ def test_requests_wait_while_answers_do() -> None:
     simulate(test)
 
 
+def test_messages_that_wait_count_as_received() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0, payload=bytes(100_000)))
+        peer.transport.pause_reading()
+        peer.send(*(v3.encode_read_request(n + 2, 7, 0) for n in range(400)))
+        await asyncio.sleep(5)
+        hub = running.server._hub
+        assert hub.receive_bytes > 300 * 200
+        peer.transport.resume_reading()
+        while peer.frame_count < 401:
+            await peer.receive()
+        assert hub.receive_bytes == 0
+
+    simulate(test)
+
+
 def test_answers_beyond_the_limit_of_a_connection_are_refused() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await ask(peer, add(1, 7, 0, payload=bytes(400_000)))
@@ -396,3 +416,18 @@ def test_two_versions_of_peers_at_once() -> None:
         assert reply == bytes.fromhex("02020000") + pack(">iqq", 0, 7, 0) + packet(7, 0)
 
     run(test)
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_sockets_notice_dead_machines_and_delay_nothing(loops) -> None:
+    async def main() -> None:
+        async with running_bookie() as running:
+            await ask(await running.peer(), add(1, 7, 0))
+            (connection,) = running.server._hub.connections
+            descriptor = connection._transport.get_extra_info("socket").fileno()
+            with socket.socket(fileno=os.dup(descriptor)) as same:
+                assert same.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(main())

@@ -58,6 +58,25 @@ def test_a_stranger_costs_one_mebibyte_at_most(name: str, announced: int) -> Non
     assert asyncio.run(main()) < STRANGER_BYTES_MAX
 
 
+def test_many_small_messages_of_a_stranger_are_not_all_cut_out() -> None:
+    async def main() -> int:
+        async with running_bookie() as running:
+            loop = asyncio.get_running_loop()
+            hub = Hub(running.bookie, CONFIG, OsClock(), loop, ServerMetrics())
+            connection = Connection(hub, DispatcherV3(hub), DispatcherV2(hub))
+            connection.connection_made(Wire(loop, connection))
+            data = bytes(256 * 1024)  # 65,536 messages of no bytes
+            tracemalloc.start()
+            try:
+                connection.data_received(data)
+                assert not connection.is_open
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+    assert asyncio.run(main()) < STRANGER_BYTES_MAX
+
+
 def test_an_announced_size_is_not_allocated() -> None:
     """Also for an add, of which the head is good: memory follows what arrives."""
 
