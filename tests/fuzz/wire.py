@@ -42,6 +42,8 @@ _TURN = 64
 """Messages between two turns of the loop."""
 _MESSAGES_PER_PEER = 200
 _FLOOD_EVERY = 5000
+_OPEN_REQUESTS = 16
+"""Of the client, when a connection begins; most answers are to txn ids beyond."""
 _CONFIG = BookieConfig(
     journal_bytes_max=8 << 20,
     journal_preallocation_bytes=1 << 20,
@@ -206,7 +208,7 @@ class _ClientSide:
         connection = self._connection = BookieConnection(
             BookieId("b:1"), _Owner(), self._config, self._loop, None
         )
-        for txn_id in range(1, 40):
+        for txn_id in range(1, _OPEN_REQUESTS):
             operation = v3.Operation.ADD_ENTRY if txn_id % 2 else v3.Operation.READ_ENTRY
             table = connection.adds if txn_id % 2 else connection.reads
             pending = Pending(1e18, 0.0, operation, self._on_answer)
