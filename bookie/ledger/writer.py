@@ -389,9 +389,9 @@ class WriterMachine:
 
     def on_bookies(self, writable: tuple[BookieId, ...]) -> Actions:
         """Take note of which bookies are writable now, sorted; fill gaps in the ensemble."""
-        self._writable = writable
+        before, self._writable = self._writable, writable
         # Who went and comes back has a new chance.
-        self._suspects = {b: None for b in self._suspects if b in writable}
+        self._suspects = {b: None for b in self._suspects if b in before and b in writable}
         return self._fill_gaps()
 
     def _fill_gaps(self) -> Actions:

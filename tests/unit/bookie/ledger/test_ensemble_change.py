@@ -365,6 +365,16 @@ def test_cluster_3_the_bookie_itself_may_come_back() -> None:
     assert desk.machine.missing_bookies == ()
 
 
+def test_cluster_3_a_bookie_that_failed_after_it_had_left_comes_back_too() -> None:
+    desk = Desk(bookie_count=3)
+    desk.add(b"a")
+    desk.register(1, 2)
+    desk.bad(0, "b3")
+    assert desk.machine.missing_bookies == ("b3",)
+    desk.register(1, 2, 3)
+    assert desk.machine.missing_bookies == ()
+
+
 def test_cluster_3_too_few_left_ends_the_handle_and_says_how_many() -> None:
     desk = Desk(bookie_count=3)
     desk.add(b"a", b"b")
