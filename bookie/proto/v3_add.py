@@ -98,9 +98,8 @@ def parse_add_response(frame: BytesLike) -> AddResponse | None:
     if match is None:
         return None
     header_size, txn_id, size, ledger_id, entry_id = match.groups()
-    if header_size[0] != _HEADER_FIXED_BYTES + len(txn_id) or size[0] != 4 + len(ledger_id) + len(
-        entry_id
-    ):
+    inner_byte_count = 4 + len(ledger_id) + len(entry_id)
+    if header_size[0] != _HEADER_FIXED_BYTES + len(txn_id) or size[0] != inner_byte_count:
         return None
     return _new(
         AddResponse,

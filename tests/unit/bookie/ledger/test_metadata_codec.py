@@ -169,9 +169,15 @@ def test_ctime_of_the_store_is_not_written() -> None:
 
 def test_length_and_last_entry_count_only_when_closed() -> None:
     open_ledger = metadata(length=5, last_entry_id=EntryId(7))
-    for version in (2, 3):
-        read = decode(LEDGER, encode(replace(open_ledger, format_version=version)))
-        assert (read.length, read.last_entry_id) == (0, -1)
+    for version in (1, 2, 3):
+        encoded = encode(replace(open_ledger, format_version=version))
+        assert encoded == encode(metadata(format_version=version))
+        closed = replace(open_ledger, format_version=version, state=LedgerState.CLOSED)
+        read = decode(LEDGER, encode(closed))
+        assert (read.length, read.last_entry_id) == (5, 7)
+    # A writer that leaves them in means nothing by it.
+    read = decode(LEDGER, message_3(("length", 5), ("lastEntryId", 7)))
+    assert (read.length, read.last_entry_id) == (0, -1)
 
 
 def test_what_other_writers_leave_out_or_add() -> None:

@@ -233,6 +233,13 @@ def test_what_is_no_message(frame: bytes, parse: Callable[[bytes], object]) -> N
         parse(frame)
 
 
+@pytest.mark.parametrize("size", [-1, -4, -(2**31)])
+def test_an_entry_of_negative_size_ends_the_batch_at_once(size: int) -> None:
+    frame = bytes.fromhex("02070000") + bytes(28) + size.to_bytes(4, "big", signed=True)
+    with pytest.raises(MalformedFrameError, match=f"an entry of {size} bytes"):
+        v2.parse_response(frame)
+
+
 def test_a_master_key_has_twenty_bytes() -> None:
     for call in (
         lambda: v2.encode_add_request(b"short", PACKET),

@@ -115,6 +115,17 @@ def test_mutated_frames_mean_the_same_or_nothing(base: bytes, data: st.DataObjec
     check_like_protobuf(bytes(frame))
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [request(1, 7, 5, b"p"), request(300, 2**40, 200, bytes(130)), response(300, 0, 7, 200)],
+    ids=["small", "large", "response"],
+)
+def test_every_value_of_every_byte_but_the_packets(frame: bytes) -> None:
+    for index in range(min(len(frame), 60)):
+        for value in range(256):
+            check_like_protobuf(frame[:index] + bytes((value,)) + frame[index + 1 :])
+
+
 def overlong(number: int, byte_count: int) -> bytes:
     """Spell a number in more bytes than it needs, which protobuf allows."""
     groups = [number >> 7 * i & 0x7F for i in range(byte_count)]
