@@ -1,4 +1,4 @@
-"""Every error of the ledger store: picklable, documented, with BookKeeper's code and retry class."""
+"""Every error of the ledger store: picklable, explained, with a code and a retry class."""
 
 import inspect
 import pickle
