@@ -117,11 +117,9 @@ class LedgerManager:
         """True once an answer was lost: from then on a conflict may be with ourselves."""
         while True:
             try:
-                if is_lost and await self._has_landed(path, data, version):
-                    return version + 1
+                # Again at the same version, if need be: it is done once at most.
                 return (await self._store.write(path, data, version)).version
             except BadVersionError as error:
-                # Ours may have landed between our reading and this try.
                 if is_lost and await self._landed(ledger_id, path, data, version):
                     return version + 1
                 raise MetadataVersionError(

@@ -4,7 +4,7 @@ import asyncio
 
 from bookie.ledger.types import BookieId
 from bookie.metadata.bookies import DEFAULT_LOCATION, BookieDirectory
-from bookie.metadata.memory import MemoryStore
+from bookie.metadata.memory import MemoryStore, Plan
 from bookie.metadata.service_info import Address, ServiceInfo
 from tests.fixtures.metadata import ROOT, MetadataWorld, run
 
@@ -122,6 +122,34 @@ def test_a_bookie_that_goes_while_the_list_is_read_is_left_out(seed: int) -> Non
         await directory.close()
 
     run(scenario, seed=seed)
+
+
+def test_an_older_answer_never_replaces_a_newer_one() -> None:
+    class Slow:
+        def plan(self, session_id: int, path: str, *, is_write: bool) -> Plan:
+            return Plan(0.05, 0.05)
+
+        def event_s(self, session_id: int, path: str) -> float:
+            return 0.05
+
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        bookies = world.client()
+        for number in range(10):
+            await register(bookies, BookieId(f"b{number}:1"))
+        store = MemoryStore(world.server, Slow())
+        directory = BookieDirectory(store, ROOT)
+        starting = asyncio.ensure_future(directory.start())
+        # When two of them were read all go: the next reading has less to read, and ends first.
+        await asyncio.sleep(0.35)
+        await bookies.close()
+        await starting
+        await asyncio.sleep(5)
+        assert directory.writable == ()
+        await directory.close()
+        await store.close()
+
+    run(scenario)
 
 
 def test_without_the_store_the_last_answer_stands() -> None:

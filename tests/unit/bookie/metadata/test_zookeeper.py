@@ -154,6 +154,8 @@ def test_floods_of_requests_over_cut_connections_never_block_the_loop(
         for _ in range(10):
             states.clear()
             reads = [asyncio.ensure_future(store.exists(zookeeper_root)) for _ in range(1000)]
+            await asyncio.sleep(0)
+            assert len(store.client._queue) + len(store.client._pending) <= 64
             await reads[10]
             proxy.cut()
             await asyncio.wait(reads)
