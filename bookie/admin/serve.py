@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import types
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from bookie.admin.output import Output
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, cluster_options, run
 from bookie.config import BookieConfig
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
@@ -68,6 +69,15 @@ def _setting(text: str) -> tuple[str, object]:
     type=click.IntRange(0, 65535),
     help="Serve /metrics, /heartbeat, /health and /ready here.  [default: nowhere]",
 )
+@click.option(
+    "--session-timeout",
+    "session_timeout_s",
+    type=click.FloatRange(0.1, 600),
+    default=SESSION_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long without a word ZooKeeper takes the bookie for gone.",
+)
 @click.option("--read-only", "is_read_only", is_flag=True, help="Take no writes.")
 @click.option(
     "--tls",
@@ -102,6 +112,7 @@ def serve(
     settings: tuple[str, ...],
     tls: tuple[str, str] | None,
     tls_trust: str | None,
+    session_timeout_s: float,
     *,
     is_read_only: bool,
 ) -> None:
@@ -127,7 +138,12 @@ def serve(
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     context = None if tls is None else server_context(*tls, tls_trust)
     data.mkdir(parents=True, exist_ok=True)
-    run(_serve(cluster, output, data.resolve(), config, context, is_read_only=is_read_only))
+    run(
+        _serve(
+            cluster, output, data.resolve(), config, context, session_timeout_s,
+            is_read_only=is_read_only,
+        )
+    )  # fmt: skip
 
 
 async def _serve(
@@ -135,12 +151,13 @@ async def _serve(
     output: Output,
     data: Path,
     config: BookieConfig,
-    tls: Any,
+    tls: ssl.SSLContext | None,
+    session_timeout_s: float,
     *,
     is_read_only: bool,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        store = await stack.enter_async_context(cluster.session())
+        store = await stack.enter_async_context(cluster.session(session_timeout_s))
         journal = stack.enter_context(new_executor("journal"))
         storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
         index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))

@@ -20,7 +20,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
-_SESSION_TIMEOUT_S = 10.0
+SESSION_TIMEOUT_S = 10.0
 T = TypeVar("T")
 
 
@@ -50,14 +50,10 @@ class Cluster:
         hosts = parts.netloc.replace(";", ",")
         return Cluster(hosts, root or parts.path.rstrip("/") or DEFAULT_ROOT)
 
-    async def store(self) -> ZooKeeperStore:
-        """Open a session; MetadataStoreError when ZooKeeper does not answer."""
-        return await ZooKeeperStore.connect(self.zookeeper, _SESSION_TIMEOUT_S)
-
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator[ZooKeeperStore]:
-        """Open a session for the block."""
-        store = await self.store()
+    async def session(self, timeout_s: float = SESSION_TIMEOUT_S) -> AsyncGenerator[ZooKeeperStore]:
+        """Open a session for the block; StoreConnectionError when ZooKeeper does not answer."""
+        store = await ZooKeeperStore.connect(self.zookeeper, timeout_s)
         try:
             yield store
         finally:

@@ -222,6 +222,9 @@ class ApacheBookie:
             self._directory / "bookie.log",
         )
 
+    def has_started(self) -> bool:
+        return True  # its registration says so: it is started once
+
     def check_alive(self) -> None:
         assert self._child is not None
         assert self._child.exit_code() is None, self._child.log_tail()

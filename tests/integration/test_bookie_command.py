@@ -1,0 +1,180 @@
+"""The bookie command as a process: a local cluster, ledgers, cookies, errors, offline files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.line_process import LineProcess
+from tests.fixtures.zookeeper import skip_without_zookeeper
+
+pytestmark = pytest.mark.integration
+
+COMMAND = (sys.executable, "-W", "error", "-m", "bookie.admin.commands")
+
+
+def run(
+    *arguments: str, zookeeper: str = "127.0.0.1:1", stdin: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    environment = {**os.environ, "COLUMNS": "100", "BOOKIE_ZOOKEEPER": zookeeper}
+    return subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment, check=False
+    )
+
+
+def lines_of(found: "subprocess.CompletedProcess[bytes]") -> list[Any]:
+    assert found.returncode == 0, found.stderr.decode()
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """`bookie local 3`, as it tells of itself; ended by SIGTERM, and nothing left."""
+    skip_without_zookeeper()
+    data = tmp_path_factory.mktemp("local")
+    process = LineProcess([*COMMAND, "local", "3", "--data", str(data), "--json"])
+    try:
+        started = process.next()
+        assert started is not None, "\n".join(process.errors)
+        yield started
+        os.kill(process.pid, signal.SIGTERM)
+        process.finish()
+    finally:
+        process.close()
+    pids = [started["zookeeper_pid"], *(bookie["pid"] for bookie in started["bookies"])]
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_simpletest(local: dict[str, Any]) -> None:
+    zookeeper = local["zookeeper"]
+    (found,) = lines_of(run("simpletest", "--json", "--entries", "300", zookeeper=zookeeper))
+    assert (found["entries"], found["is_kept"]) == (300, False)
+    printed = run("simpletest", "--entries", "20", zookeeper=zookeeper).stdout.decode()
+    assert "on 3 bookies: 20 entries of 100 B written in" in printed
+    assert "read back equal" in printed
+
+
+def test_bookies(local: dict[str, Any]) -> None:
+    zookeeper = local["zookeeper"]
+    ids = [bookie["bookie_id"] for bookie in local["bookies"]]
+    for options in ((), ("--all",)):
+        found = lines_of(run("bookies", "list", "--json", *options, zookeeper=zookeeper))
+        assert [line["bookie_id"] for line in found] == sorted(ids)
+        assert {line["state"] for line in found} == {"writable"}
+    for line in lines_of(run("bookies", "info", "--json", zookeeper=zookeeper)):
+        assert line["answer"] == "OK"
+        assert 0 < line["free_bytes"] <= line["total_bytes"]
+
+
+def test_the_life_of_a_ledger(local: dict[str, Any]) -> None:
+    zookeeper = local["zookeeper"]
+    entries = b"one\ntwo\n\xff\xfe\n"
+    made = run(
+        "ledger", "create", "--json", "--digest", "hmac", "--password", "secret",
+        zookeeper=zookeeper, stdin=entries,
+    )  # fmt: skip
+    (record,) = lines_of(made)
+    ledger = str(record["ledger_id"])
+    assert record["last_entry_id"] == 2
+
+    (metadata,) = lines_of(run("ledger", "metadata", ledger, "--json", zookeeper=zookeeper))
+    assert (metadata["state"], metadata["digest"], metadata["length"]) == ("CLOSED", "HMAC", 8)
+    listed = lines_of(run("ledger", "list", "--long", "--json", zookeeper=zookeeper))
+    assert metadata["ledger_id"] in [line["ledger_id"] for line in listed]
+
+    read = ("ledger", "read", ledger, "--password", "secret")
+    found = run(*read, zookeeper=zookeeper)
+    assert found.stdout.decode() == "0: one\n1: two\n2: 0xfffe\n"
+    assert run(*read, "--raw", zookeeper=zookeeper).stdout == b"onetwo\xff\xfe"
+    found = lines_of(run(*read, "--first", "1", "--last", "1", "--json", zookeeper=zookeeper))
+    assert [(line["entry_id"], line["payload"]) for line in found] == [(1, "dHdv")]
+
+    (recovered,) = lines_of(
+        run("ledger", "recover", ledger, "--password", "secret", "--json", zookeeper=zookeeper)
+    )
+    assert recovered["last_entry_id"] == 2
+
+    assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, "nobody to ask"
+    assert run("ledger", "delete", ledger, "--yes", zookeeper=zookeeper).returncode == 0
+    gone = run("ledger", "read", ledger, zookeeper=zookeeper)
+    assert gone.returncode == 1
+    assert b"(NoSuchLedgerMetadataError, -25)" in gone.stderr
+
+
+def test_errors_are_one_sentence_and_an_exit_code(local: dict[str, Any]) -> None:
+    zookeeper = local["zookeeper"]
+    found = run("simpletest", "--ensemble", "5", "--json", zookeeper=zookeeper)
+    assert (found.returncode, found.stdout) == (1, b"")
+    error = json.loads(found.stderr)
+    assert (error["error"], error["code"], error["retry"]) == ("NotEnoughBookiesError", -6, "safe")
+    assert "5" in error["message"]
+    assert "3" in error["message"]
+
+    found = run("format", zookeeper=zookeeper)
+    assert found.returncode == 1
+    assert b"there is a cluster already" in found.stderr
+    assert run("ledger", "read", "x", zookeeper=zookeeper).returncode == 2
+
+
+def test_format_makes_and_destroys(local: dict[str, Any]) -> None:
+    zookeeper, root = local["zookeeper"], ("--root", "/another/cluster", "--json")
+    (made,) = lines_of(run("format", *root, zookeeper=zookeeper))
+    wrong = run("format", *root, "--destroy", "not-this-one", zookeeper=zookeeper)
+    assert wrong.returncode == 1
+    (again,) = lines_of(run("format", *root, "--destroy", made["instance_id"], zookeeper=zookeeper))
+    assert again["instance_id"] != made["instance_id"]
+
+
+def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
+    zookeeper, bookie_id = local["zookeeper"], local["bookies"][0]["bookie_id"]
+    (stored,) = lines_of(run("cookie", "get", bookie_id, "--json", zookeeper=zookeeper))
+    data = Path(local["data"]) / "bookie-1"
+    (made,) = lines_of(
+        run("cookie", "generate", bookie_id, "--data", str(data), "--json", zookeeper=zookeeper)
+    )
+    assert {**stored, "version": None} == made, "what `bookie serve` wrote"
+
+    file = tmp_path / "cookie"
+    other = "127.0.0.1:9"
+    generate = ("cookie", "generate", other, "--data", str(tmp_path), "--out", str(file))
+    assert run(*generate, zookeeper=zookeeper).returncode == 0
+    for command, code in (("update", 1), ("create", 0), ("create", 1), ("update", 0)):
+        found = run("cookie", command, other, str(file), zookeeper=zookeeper)
+        assert found.returncode == code, (command, found.stderr)
+    assert run("cookie", "create", bookie_id, str(file), zookeeper=zookeeper).returncode == 1
+    assert run("cookie", "delete", other, "--yes", zookeeper=zookeeper).returncode == 0
+    found = run("cookie", "get", other, zookeeper=zookeeper)
+    assert found.returncode == 1
+    assert bookie_id.encode() in found.stderr, "those that there are"
+
+
+def test_files_are_read_offline(local: dict[str, Any]) -> None:
+    zookeeper, data = local["zookeeper"], str(Path(local["data"]) / "bookie-1")
+    (record,) = lines_of(run("ledger", "create", "--json", zookeeper=zookeeper, stdin=b"a\nb\n"))
+    ledger = str(record["ledger_id"])
+    found = lines_of(run("inspect", "journal", data, "--ledger", ledger, "--json"))
+    kinds = [(line["kind"], line.get("entry_id")) for line in found]
+    assert kinds == [("master_key", None), ("entry", 0), ("entry", 1)]
+    assert run("inspect", "entry-log", data, "--summary", "--json").returncode == 0
+    assert run("inspect", "index", data, "--json").returncode == 0
+    assert run("inspect", "journal", data, "--file", "77").returncode == 2
+
+
+def test_no_zookeeper_is_said() -> None:
+    skip_without_zookeeper()  # the sentence comes after a wait of 15 s, which is no unit test's
+    found = run("ledger", "list")
+    assert found.returncode == 1
+    assert b"expected a ZooKeeper at 127.0.0.1:1" in found.stderr
