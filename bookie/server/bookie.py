@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
+from typing import NamedTuple
 
 from google_crc32c import value
 
@@ -34,6 +35,17 @@ _MASTER_KEY_BYTES_MAX = 1024
 _LAC_PACKET_BYTES_MAX = 4096
 
 
+class _HeldAdd(NamedTuple):
+    """An add that came while the write caches were full."""
+
+    packet: bytes
+    master_key: bytes
+    on_done: OnStatus
+    is_recovery: bool
+    is_deferred_sync: bool
+    is_high_priority: bool
+
+
 class Bookie:
     """BookieService over a disk and an index; made by open()."""
 
@@ -46,6 +58,8 @@ class Bookie:
         self._clock = clock
         self._config = config
         self._is_set_read_only = False
+        self._held: list[_HeldAdd] = []
+        self._held_bytes = 0
         self._is_closed = False
         self._on_read_only: list[Callable[[], None]] = []
 
@@ -77,7 +91,7 @@ class Bookie:
             on_failure=storage.journal_failed,
         )
         bookie = cls(storage, journal, clock, config)
-        storage.start(journal, bookie._tell_read_only)
+        storage.start(journal, bookie._tell_read_only, bookie._let_go)
         return bookie
 
     async def close(self) -> None:
@@ -85,6 +99,7 @@ class Bookie:
         if self._is_closed:
             return
         self._is_closed = True
+        self._let_go(has_room=False)
         await self._storage.close()
 
     # --- read-only -------------------------------------------------------------------------------
@@ -143,7 +158,12 @@ class Bookie:
         journal = self._journal
         if journal.failure is not None or self._is_closed:
             return on_done(Status.IO_ERROR)
-        if not journal.has_room(byte_count) or not storage.make_room(byte_count):
+        if not storage.make_room(byte_count):
+            again = _HeldAdd(
+                bytes(packet), master_key, on_done, is_recovery, is_deferred_sync, is_high_priority
+            )
+            return self._hold(again)
+        if not journal.has_room(byte_count):
             return on_done(Status.TOO_MANY_REQUESTS)
         state = storage.state(ledger_id)
         if state.master_key != master_key and not self._may_bind(state, master_key):
@@ -164,6 +184,32 @@ class Bookie:
         if lac > state.lac:
             self._advance_lac(state, lac)
         return None
+
+    def _hold(self, add: "_HeldAdd") -> None:
+        """Let an add wait for the flush that is under way, or refuse it when too much waits."""
+        byte_count = len(add.packet)
+        if self._held and self._held_bytes + byte_count > self._config.journal_queue_bytes_max:
+            return add.on_done(Status.TOO_MANY_REQUESTS)
+        self._held.append(add)
+        self._held_bytes += byte_count
+        return None
+
+    def _let_go(self, *, has_room: bool) -> None:
+        """Go on with the adds that waited for a flush; without room refuse them."""
+        held, self._held = self._held, []
+        self._held_bytes = 0
+        for add in held:
+            if has_room:
+                self.add(
+                    add.packet,
+                    add.master_key,
+                    add.on_done,
+                    is_recovery=add.is_recovery,
+                    is_deferred_sync=add.is_deferred_sync,
+                    is_high_priority=add.is_high_priority,
+                )
+            else:
+                add.on_done(Status.TOO_MANY_REQUESTS)
 
     def _added(self, state: LedgerState, on_done: OnStatus, status: Status) -> None:
         state.requests -= 1

@@ -394,3 +394,12 @@ def seal_leftover(disk: Disk, log_number: int, records_end_min: int) -> bool:
     finally:
         file.close()
     return True
+
+
+def sync_log(disk: Disk, log_number: int) -> None:
+    """Make what can be read of a log durable."""
+    file = disk.open(path_of(log_number))
+    try:
+        file.sync()
+    finally:
+        file.close()

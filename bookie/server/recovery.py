@@ -13,7 +13,7 @@ from bookie.runtime.interfaces import Disk
 from bookie.server import entry_log
 from bookie.server import journal as journals
 from bookie.server.compaction import finish_interrupted
-from bookie.server.entry_log import RecordKind, seal_leftover
+from bookie.server.entry_log import RecordKind, seal_leftover, sync_log
 from bookie.server.entry_logs import EntryLogs
 from bookie.server.flush import Flusher, FlushInput
 from bookie.server.interfaces import EntryIndex, LedgerRecord
@@ -138,6 +138,9 @@ def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
             continue
         reader.close()
         if reader.is_sealed:
+            if number >= mark.log_number:
+                # A process that was killed may have left its trailer in the system's cache only.
+                sync_log(disk, number)
             replaced.update(reader.header.sources)
             continue
         end_min = mark.log_bytes if number == mark.log_number else 0

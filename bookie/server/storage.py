@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from errno import EDQUOT, ENOSPC
 from functools import partial
+from typing import Protocol
 
 from bookie.config import BookieConfig
 from bookie.errors import CorruptFileError
@@ -32,6 +33,12 @@ _FENCED_AND_DELETED_MAX = 1_000_000
 _READ_AHEAD_BYTES = 128 * 1024
 _READ_TRIES = 5
 OnPacket = Callable[[Status, BytesLike], None]
+
+
+class OnFlush(Protocol):
+    """Hears whether the write cache has room again."""
+
+    def __call__(self, *, has_room: bool) -> None: ...
 
 
 class LedgerStorage:
@@ -74,9 +81,11 @@ class LedgerStorage:
         self._is_closed = False
         self._on_read_only: Callable[[], None] = lambda: None
         self._journal: Journal | None = None
+        self._on_flush: OnFlush | None = None
 
-    def start(self, journal: Journal, on_read_only: Callable[[], None]) -> None:
-        """Serve: flush by time and size from now on."""
+    def start(self, journal: Journal, on_read_only: Callable[[], None], on_flush: OnFlush) -> None:
+        """Serve: flush by time and size from now on; on_flush after each, with what came of it."""
+        self._on_flush = on_flush
         self._journal = journal
         self._on_read_only = on_read_only
         self._set_timer()
@@ -328,7 +337,7 @@ class LedgerStorage:
                 await self._flush()
             if self.journal.failure is None:
                 await self.journal.force()  # what is written without fsync, too
-            if self._flush_input is not None:  # the cache was full meanwhile
+            while self._flush_input is not None:  # the cache was full meanwhile, or is again
                 await self._flush()
             self._swap()
             await self._flush()
@@ -350,6 +359,8 @@ class LedgerStorage:
         except OSError as error:
             if error.errno in (ENOSPC, EDQUOT):
                 self.set_out_of_space(True)
+            if self._on_flush is not None:
+                self._on_flush(has_room=False)
             raise
         # An entry added again may be in the read cache as it was before.
         for ledger_id, entry_id in self._flushing_rewritten:
@@ -360,6 +371,8 @@ class LedgerStorage:
         self._flush_input = None
         if len(self._states) >= _STATES_MAX:
             self._evict()
+        if self._on_flush is not None:
+            self._on_flush(has_room=True)
 
     # --- removal of ledgers ----------------------------------------------------------------------
 
@@ -373,7 +386,7 @@ class LedgerStorage:
     async def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger that metadata no longer knows. A fence is remembered (G17)."""
         async with self.write_lock:
-            if self._flush_input is not None:
+            while self._flush_input is not None:
                 await self._flush()
             state = self.state(ledger_id)
             await self._loop.run_in_executor(
