@@ -27,7 +27,8 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo bench-wire bench-embedded big clean
+        docs reference interpreters test demo interop soak bench-wire bench-embedded \
+        bench-ledger big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +147,15 @@ demo: setup ## load five real tables, query them, kill a writer, prove that noth
 
 bench-wire: setup ## the wire codecs against plain protobuf, into build/bench/wire.json
 	$(PY) -m tests.benchmarks.wire
+
+interop: setup ## with Apache BookKeeper from Maven: its client on our bookies, ours on its, mixed
+	$(PY) -m pytest -q --timeout 600 tests/interop
+
+soak: setup ## ledgers rolled and deleted for 20 minutes, or N: make soak N=5
+	$(PY) -m tests.benchmarks.soak $(if $(N),--minutes $(N))
+
+bench-ledger: setup ## our bookies and client against Apache's, into build/bench/ledger.json
+	$(PY) -m tests.benchmarks.ledger $(if $(N),--rounds $(N))
 
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded

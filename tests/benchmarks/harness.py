@@ -24,7 +24,10 @@ _SPINNER = "import os\nos.nice(19)\nwhile True: pass"
 
 @dataclass(frozen=True)
 class Figure:
-    """One result; `bar` is the greatest ratio allowed, or the greatest value without a peer."""
+    """One result; `bar` is the greatest ratio allowed (the least, where more is better).
+
+    Without a peer it is the greatest value, or the least.
+    """
 
     name: str
     unit: str
@@ -79,11 +82,13 @@ class Bench:
         peer: float | None,
         peer_name: str | None,
         bar: float | None = None,
+        *,
+        better: str = "lower",
     ) -> None:
         ratio = ours / peer if peer else None
         measured = ours if ratio is None else ratio
-        ok = None if bar is None else measured <= bar
-        figure = Figure(name, unit, ours, peer, peer_name, ratio, "lower", bar, ok)
+        ok = None if bar is None else (measured >= bar if better == "higher" else measured <= bar)
+        figure = Figure(name, unit, ours, peer, peer_name, ratio, better, bar, ok)
         self.figures.append(figure)
         beside = "" if peer is None else f"{peer_name} {peer:,.2f}, ratio {ratio:.2f}"
         verdict = "" if ok is None else f"bar {bar:g} {'ok' if ok else 'MISSED'}"

@@ -3,11 +3,16 @@
 test_docs.py compares what stands there with what this would write.
 """
 
+import ast
 import inspect
+from collections.abc import Iterator
 from dataclasses import fields
 
 import click
 
+from bookie import config as bookie_config
+from bookie import errors as bookie_errors
+from bookie.admin.app import app as bookie_app
 from herdpy import errors, limits
 from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
@@ -110,6 +115,75 @@ def cli_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def bookie_cli_page() -> str:
+    lines = [
+        "# The bookie command",
+        "",
+        NOTE.format(source="bookie/admin/"),
+        "Exit codes: 0 all went well, 1 it failed, 2 wrong usage, 130 stopped by Ctrl-C. Results",
+        "go to standard output, errors and progress to standard error. With `--json` a command",
+        "prints one JSON value a line (bytes are base64), and an error as",
+        '`{"error", "code", "retry", "message"}`, with the code of Apache\'s BKException.',
+    ]
+    for context in _commands(click.Context(bookie_app, info_name="bookie", terminal_width=96)):
+        lines += ["", f"## {context.command_path}", "", "```text", context.get_help(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    if isinstance(context.command, click.Group):
+        for name, part in sorted(context.command.commands.items()):
+            yield from _commands(click.Context(part, context, name, terminal_width=96))
+
+
+def bookie_config_page() -> str:
+    lines = [
+        "# Settings of bookies and ledger clients",
+        "",
+        NOTE.format(source="bookie/config.py"),
+        "`bookie serve --set NAME=VALUE` sets those of a bookie; a client is given a",
+        "`ClientConfig`. An empty meaning is in the name. Ranges are checked when they are made.",
+    ]
+    for node in ast.parse(inspect.getsource(bookie_config)).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        lines += ["", f"## {node.name}", "", "| setting | default | meaning |", "|---|---:|---|"]
+        for index, item in enumerate(node.body):
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                default = getattr(getattr(bookie_config, node.name)(), item.target.id)
+                is_number = isinstance(default, int | float) and not isinstance(default, bool)
+                shown = _number(default) if is_number else f"`{default}`"
+                lines.append(f"| `{item.target.id}` | {shown} | {_text_after(node.body, index)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _text_after(body: list[ast.stmt], index: int) -> str:
+    """Return the docstring that follows a field, on one line."""
+    following = body[index + 1] if index + 1 < len(body) else None
+    if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+        return " ".join(str(following.value.value).split())
+    return ""
+
+
+def bookie_errors_page() -> str:
+    lines = [
+        "# Errors of bookies and ledger clients",
+        "",
+        NOTE.format(source="bookie/errors.py"),
+        "`code` is that of Apache BookKeeper's BKException; `retry` is as in [errors](errors.md).",
+        "",
+        "| class | inherits | code | retry | meaning |",
+        "|---|---|---:|---|---|",
+    ]
+    for name, kind in vars(bookie_errors).items():
+        if inspect.isclass(kind) and issubclass(kind, bookie_errors.BookieError):
+            summary = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split())
+            parents = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+            lines.append(f"| `{name}` | {parents} | {kind.code} | {kind.retry.name} | {summary} |")
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     if isinstance(value, float):
         return f"{value:g}"
@@ -120,6 +194,9 @@ def _number(value: float) -> str:
 
 
 PAGES = {
+    "bookie-cli.md": bookie_cli_page,
+    "bookie-config.md": bookie_config_page,
+    "bookie-errors.md": bookie_errors_page,
     "cli.md": cli_page,
     "config.md": config_page,
     "errors.md": errors_page,

@@ -4,7 +4,8 @@ Blocks of one document run in order and share their names, in an empty folder. L
 - python: run; `print(...)  # -> text` must print that text.
 - sql: each statement runs on one database of the document; `-- error 42P01` behind a statement
   expects that SQLSTATE.
-- sh: each line's command must be make with a target that exists, pip install, or herdpy.
+- sh: each line's command must be make with a target that exists, pip install, herdpy, or bookie
+  with commands and options that it has.
 - text, mermaid: shown only. Any other language, or none, fails: nothing is skipped in silence.
 """
 
@@ -16,9 +17,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 import herdpy
+from bookie.admin.app import app as bookie_app
 from tests.style import generate_reference
 from tests.style.test_layers import ROOT
 
@@ -93,6 +96,15 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
+def is_bookie_command(words: list[str]) -> bool:
+    """Tell whether commands and long options are those of the bookie command."""
+    command: click.Command = bookie_app
+    while isinstance(command, click.Group) and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    known = {option for parameter in command.params for option in parameter.opts}
+    return {word for word in words if word.startswith("--")} <= known | {"--help"}
+
+
 def check_shell(block: Block, where: str) -> None:
     for line in block.text.splitlines():
         words = line.split("#")[0].removeprefix("$ ").split()
@@ -101,7 +113,8 @@ def check_shell(block: Block, where: str) -> None:
         is_known = (
             (words[0] == "make" and {w for w in words[1:] if "=" not in w} <= make_targets())
             or words[:2] == ["pip", "install"]
-            or words[0] in ("herdpy", "git", "cd")
+            or words[0] in ("herdpy", "git", "cd", "export")
+            or (words[0] == "bookie" and is_bookie_command(words[1:]))
         )
         assert is_known, f"{where}:{block.line}: what is {line!r}?"
 
