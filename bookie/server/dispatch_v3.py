@@ -103,9 +103,6 @@ class DispatcherV3:
             )
             self._metrics.write_lac.observe(status, self._loop.time() - started)
 
-        if self._service.is_read_only:
-            answer(Status.READ_ONLY)
-            return
         self._service.write_lac(request.ledger_id, request.master_key, request.packet, answer)
 
     def _force(self, connection: "Connection", request: v3.ForceRequest) -> None:
@@ -210,11 +207,8 @@ class DispatcherV3:
         started = connection.now
 
         def answer(status: Status, lac_body: BytesLike, last_entry_body: BytesLike) -> None:
-            if status is Status.OK:
-                if not lac_body and not last_entry_body:
-                    status = Status.NO_ENTRY
-                elif not connection.has_room(len(lac_body) + len(last_entry_body)):
-                    status, lac_body, last_entry_body = Status.TOO_MANY_REQUESTS, b"", b""
+            if not connection.has_room(len(lac_body) + len(last_entry_body)):
+                status, lac_body, last_entry_body = Status.TOO_MANY_REQUESTS, b"", b""
             connection.finish(
                 v3.encode_read_lac_response(
                     request.txn_id, status, request.ledger_id, lac_body, last_entry_body
@@ -227,6 +221,9 @@ class DispatcherV3:
     # --- about the bookie -------------------------------------------------------------------------
 
     def _info(self, connection: "Connection", request: v3.InfoRequest) -> None:
+        if not connection.begin():
+            self._too_many(connection, request)
+            return
         total_bytes = free_bytes = None
         status = Status.OK
         try:
@@ -237,7 +234,7 @@ class DispatcherV3:
         else:
             total_bytes = total if request.requested & v3.INFO_TOTAL else None
             free_bytes = free if request.requested & v3.INFO_FREE else None
-        connection.send(v3.encode_info_response(request.txn_id, status, total_bytes, free_bytes))
+        connection.finish(v3.encode_info_response(request.txn_id, status, total_bytes, free_bytes))
         self._metrics.info.observe(status, self._loop.time() - connection.now)
 
     def _list_entries(self, connection: "Connection", request: v3.ListEntriesRequest) -> None:

@@ -68,12 +68,20 @@ class BookieService(Protocol):
 
     def write_lac(
         self, ledger_id: int, master_key: bytes, packet: BytesLike, on_done: OnStatus
-    ) -> None: ...
+    ) -> None:
+        """Keep the packet, not looked at; OK after the journal's fsync; a fence does not matter.
+
+        READ_ONLY, TOO_MANY_REQUESTS, NO_LEDGER (fenced and deleted), UNAUTHORIZED, IO_ERROR.
+        """
+        ...
 
     def read_lac(
         self, ledger_id: int, on_done: Callable[[Status, BytesLike, BytesLike], None]
     ) -> None:
-        """Hand out the stored explicit LAC packet and the last entry packet; empty: none."""
+        """Hand out the stored explicit LAC packet and the last entry packet; empty: none.
+
+        Neither: NO_ENTRY, also of an unknown ledger.
+        """
         ...
 
     def force(self, ledger_id: int, on_done: OnStatus) -> None: ...

@@ -358,6 +358,24 @@ def test_answers_beyond_the_limit_of_a_connection_are_refused() -> None:
     simulate(test, response_bytes_max=1_000_000)
 
 
+def test_answers_beyond_the_limit_over_all_connections_are_refused() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0, payload=bytes(400_000)))
+        other = await running.peer()
+        peer.transport.pause_reading()
+        peer.send(*(v3.encode_read_request(n + 2, 7, 0) for n in range(10)))
+        await asyncio.sleep(2)
+        assert running.server._hub.response_bytes > 256_000
+        refused = await ask(other, v3.encode_read_request(1, 7, 0))
+        assert refused.status is Status.TOO_MANY_REQUESTS
+        assert (await ask(other, v3.encode_read_request(2, 7, 1))).status is Status.NO_ENTRY
+        peer.transport.resume_reading()
+        await asyncio.sleep(2)
+        assert (await ask(other, v3.encode_read_request(3, 7, 0))).status is Status.OK
+
+    simulate(test, response_bytes_total_max=700_000)
+
+
 def test_answers_that_are_never_taken_end_the_connection() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await ask(peer, add(1, 7, 0, payload=bytes(400_000)))

@@ -6,6 +6,7 @@ TestAuth.testClientWithAuthAndBookieWithDisabledAuth of Apache BookKeeper.
 """
 
 from struct import pack
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_golden_fence_read_of_a_known_ledger() -> None:
     run(test)
 
 
+def test_golden_negative_replies() -> None:
+    """No empty body, no LAC: only what the reply has to have."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        expected = bytes.fromhex("0a06080310011802109303a20610089303100718ffffffffffffffffff01")
+        assert await peer.ask(GOLDEN_FENCE) == expected
+
+    run(test)
+
+
 def test_golden_read_lac() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         assert (await ask(peer, GOLDEN_READ_LAC)).status is Status.NO_ENTRY
@@ -73,6 +84,7 @@ REQUESTS = {
     "force": v3.encode_force_request(5, 7),
     "list_entries": v3.encode_list_entries_request(5, 7),
 }
+BREAKING = {**REQUESTS, "space": v3.encode_info_request(5)}
 STATUSES = [status for status in Status if status > 0]
 
 
@@ -92,15 +104,46 @@ def test_every_status_of_every_operation_reaches_the_peer_twice(operation: str) 
     run(test)
 
 
-@pytest.mark.parametrize("operation", REQUESTS)
+@pytest.mark.parametrize("operation", BREAKING)
 def test_an_error_of_the_bookie_itself_is_answered_and_the_next_request_served(
     operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         running.service.forced[operation] = RuntimeError("broken on purpose")
-        assert (await ask(peer, REQUESTS[operation])).status is Status.BAD_REQUEST
+        assert (await ask(peer, BREAKING[operation])).status is Status.BAD_REQUEST
         running.service.forced.clear()
         assert (await ask(peer, add(6, 8, 0))).status is Status.OK
+        assert running.server.request_count == 0
+
+    run(test)
+    assert "broken on purpose" in caplog.text
+
+
+def test_an_error_after_the_answer_is_not_answered_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        real_force = running.service.force
+
+        def force(ledger_id: int, on_done: Any) -> None:
+            on_done(Status.OK)
+            raise RuntimeError("broken on purpose")
+
+        running.service.force = force
+        assert (await ask(peer, v3.encode_force_request(1, 7))).status is Status.OK
+        running.service.force = real_force
+        assert (await ask(peer, v3.encode_force_request(2, 7))).status is Status.OK
+        assert running.server.request_count == 0
+
+    run(test)
+    assert "broken on purpose" in caplog.text
+
+
+def test_a_fence_whose_read_breaks_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        running.service.forced["read"] = RuntimeError("broken on purpose")
+        fence = v3.encode_read_request(1, 7, -1, fence_key=KEY)
+        assert (await ask(peer, fence)).status is Status.BAD_REQUEST
         assert running.server.request_count == 0
 
     run(test)

@@ -103,6 +103,25 @@ def test_without_news_the_time_ends_the_wait() -> None:
     simulate(test)
 
 
+def test_a_wait_that_ended_leaves_nothing_behind() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0))
+        state = running.bookie._storage.state_in_memory(7)
+        await ask(peer, poll(2, 3, 200))  # by time
+        assert not state.watches
+        peer.send(poll(3, -1, 1000))
+        assert await is_waiting(peer)
+        (connection,) = running.server._hub.connections
+        (waiting,) = connection.polls
+        other = await running.peer()
+        await ask(other, add(4, 7, 1, lac=0))  # by news
+        await peer.receive()
+        assert waiting._timer.cancelled()
+        assert (connection.polls, running.server.request_count) == ({}, 0)
+
+    simulate(test)
+
+
 def test_a_wait_longer_than_the_limit_is_answered_then() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await ask(peer, add(1, 7, 0))
