@@ -49,6 +49,8 @@ FRAME_OVERHEAD_BYTES = 256
 FRAMES_PER_TURN = 8
 """Frames that append_many makes before it lets others run."""
 METADATA_PAUSE_S = 0.1
+STALE_READINGS_MAX = 20
+"""Half a minute of readings that are older than what is known; then the store is taken for ill."""
 METADATA_PAUSE_MAX_S = 2.0
 
 
@@ -445,13 +447,18 @@ class LedgerWriter:
         self._run(actions)
 
     async def _find_metadata(self, error: BookieError, version: int) -> Actions:
+        """Read what is there after a write that named `version` was refused or got no answer."""
+        is_refused = isinstance(error, MetadataVersionError)
+        if error.retry is Retry.NEVER and not is_refused:
+            return self._machine.on_metadata_failed(error)
+        # A reading may be older than what the store has said or we have written before.
+        oldest = version + 1 if is_refused else version
         pause = METADATA_PAUSE_S
         try:
-            while isinstance(error, MetadataVersionError) or error.retry is not Retry.NEVER:
+            for _ in range(STALE_READINGS_MAX):
                 found, found_version = await self._ledgers.read(self._ledger_id)
-                if found_version > version or not isinstance(error, MetadataVersionError):
+                if found_version >= oldest:
                     return self._machine.on_metadata_found(found, found_version)
-                # The store said that there is a newer one, and this reading is older than that.
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, METADATA_PAUSE_MAX_S)
         except BookieError as read_error:

@@ -58,14 +58,26 @@ class Plan:
     ensemble: Ensemble
     missing: int
     rejoining: int
+    last_chances: tuple[BookieId, ...] = ()
+    """Those that failed lately and are tried all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Who may stand in."""
+
+    writable: Sequence[BookieId]
+    suspects: Iterable[BookieId]
+    """Failed lately: passed over while there are others."""
+    spent: Iterable[BookieId]
+    """Suspects that had their last chance: not tried again before they are forgotten."""
 
 
 def plan(
     ensemble: Ensemble,
     failed: int,
     missing: int,
-    suspects: Iterable[BookieId],
-    writable: Sequence[BookieId],
+    candidates: Candidates,
     replacer: Replacer,
     *,
     reachable: Sequence[int],
@@ -73,28 +85,40 @@ def plan(
 ) -> Plan | None:
     """Replace what stands at the bits of `failed` and `missing`; None: adds cannot go on.
 
-    Bookies that failed lately (`suspects`) are passed over, but rather than give up they are
-    tried again; those at `failed` itself never. Indexes for which nobody is left stay `missing`,
-    which is borne as long as each of the write sets (`reachable`, one mask for each) keeps an ack
-    quorum. A missing bookie that is writable and no suspect any more rejoins in its own place.
+    Where nobody else is left, a bookie that is writable and no suspect (any more) rejoins in its
+    own place. Other indexes stay missing, which is borne as long as each of the write sets
+    (`reachable`, one mask for each) keeps an ack quorum. Rather than give up, suspects get one last
+    chance each: two that fail in turn would else take turns for ever.
     """
     wanting = [i for i in range(len(ensemble)) if (failed | missing) >> i & 1]
     gone = {ensemble[i] for i in wanting}
-    doubtful = set(suspects)
-    fresh = [b for b in writable if b not in gone and b not in doubtful]
-    result, unplaced = _replace_each(ensemble, wanting, fresh, replacer)
-    rejoining = [
-        i
-        for i in unplaced
-        if missing >> i & 1 and ensemble[i] in writable and ensemble[i] not in doubtful
-    ]
+    doubtful = set(candidates.suspects)
+    writable = candidates.writable
+    others = [b for b in writable if b not in gone]
+    result, unplaced = _replace_each(
+        ensemble, wanting, [b for b in others if b not in doubtful], replacer
+    )
+    rejoining = [i for i in unplaced if ensemble[i] in writable and ensemble[i] not in doubtful]
     unplaced = [i for i in unplaced if i not in rejoining]
+    chances: list[BookieId] = []
     if not _is_enough(unplaced, reachable, ack_quorum_size):
-        old = [b for b in writable if b not in gone and b in doubtful]
-        result, unplaced = _replace_each(result, unplaced, old, replacer)
+        hopeful = doubtful.difference(candidates.spent)
+        returning = [
+            i
+            for i in unplaced
+            if missing >> i & 1 and ensemble[i] in writable and ensemble[i] in hopeful
+        ]
+        rejoining += returning
+        unplaced = [i for i in unplaced if i not in returning]
+        before = result
+        result, unplaced = _replace_each(
+            result, unplaced, [b for b in others if b in hopeful], replacer
+        )
+        chances = [ensemble[i] for i in returning]
+        chances += [b for i, b in enumerate(result) if before[i] != b]
         if not _is_enough(unplaced, reachable, ack_quorum_size):
             return None
-    return Plan(result, mask_of(unplaced), mask_of(rejoining))
+    return Plan(result, mask_of(unplaced), mask_of(rejoining), tuple(chances))
 
 
 def _replace_each(

@@ -35,7 +35,7 @@ from bookie.ledger.actions import (
     WriterOptions,
 )
 from bookie.ledger.add_queue import AddQueue, PendingAdd
-from bookie.ledger.ensemble_change import EnsembleChange, Replacer, plan
+from bookie.ledger.ensemble_change import Candidates, EnsembleChange, Replacer, plan
 from bookie.ledger.members import Members, mask_of
 from bookie.ledger.types import BookieId, EntryId, LedgerMetadata, LedgerState, Status
 from bookie.ledger.writer_lac import LacSealer, WriterLac, fatal_error
@@ -90,6 +90,7 @@ class WriterMachine:
 
         self._writable = writable
         self._suspects: dict[BookieId, None] = {}  # failed lately, in that order
+        self._spent: dict[BookieId, None] = {}  # had their last chance since
         self._late_failures: dict[int, BookieId] = {}
         self._change: EnsembleChange | None = None
         self._change_count = 0
@@ -97,6 +98,7 @@ class WriterMachine:
         self._writing: LedgerMetadata | None = None
         self._closers: list[Any] = []
         self._is_closed = False
+        self._is_abandoned = False
 
         self._ticks = 0
         self._is_quorum_timer_armed = False
@@ -169,6 +171,12 @@ class WriterMachine:
         queue = self._queue
         members = self._members
         entry_id = queue.check(size, entry_id)
+        actions: list[Action] = []
+        if self._late_failures and self._change is None:
+            # Before the entry is sent: a bookie that missed an older entry gets no newer one.
+            actions += self._begin_change({})
+            if self._error is not None:
+                return [*actions, Failed(context, self._error)]
         queue.length += size
         lac = self._lac.entry_id
         packet = self._sealer.seal(self._ledger_id, entry_id, lac, queue.length, payload)
@@ -177,12 +185,6 @@ class WriterMachine:
         queue.push(
             entry_id, PendingAdd(packet, size, context, members.write_sets[slot], self._ticks)
         )
-        actions: list[Action] = []
-        if self._late_failures and self._change is None:
-            # Before the entry is sent: a bookie that missed an older entry gets no newer one.
-            actions += self._begin_change({})
-            if self._error is not None:
-                return actions
         actions.append(SendAdd(entry_id, packet, members.targets[slot]))
         if self._options.quorum_ticks_max is not None and not self._is_quorum_timer_armed:
             self._is_quorum_timer_armed = True
@@ -192,19 +194,19 @@ class WriterMachine:
     def on_add_reply(self, entry_id: int, bookie: BookieId, status: Status) -> Actions:
         """Count one answer. That of a bookie which is no longer in the ensemble means nothing."""
         bit = self._members.bits.get(bookie)
-        if bit is None or self._is_closed:
+        if bit is None:
             return NOTHING
-        op = self._queue.pending.get(entry_id)
+        add = self._queue.pending.get(entry_id)
         if status is not Status.OK:
-            return self._on_failure(op, entry_id, bit, bookie, status)
-        if op is None:
+            return self._on_failure(add, entry_id, bit, bookie, status)
+        if add is None:
             return NOTHING
         # Recorded even when the quorum is complete: a change may take other acks away (G11).
-        op.acks |= bit & op.write_set
+        add.acks |= bit & add.write_set
         if (
             entry_id != self._queue.next
             or self._change is not None
-            or op.acks.bit_count() < self._ack_quorum_size
+            or add.acks.bit_count() < self._ack_quorum_size
         ):
             return NOTHING
         return self._complete()
@@ -221,7 +223,7 @@ class WriterMachine:
     # --- failures ---------------------------------------------------------------------------------
 
     def _on_failure(
-        self, op: PendingAdd | None, entry_id: int, bit: int, bookie: BookieId, status: Status
+        self, add: PendingAdd | None, entry_id: int, bit: int, bookie: BookieId, status: Status
     ) -> Actions:
         if self._error is not None:
             return NOTHING
@@ -237,23 +239,25 @@ class WriterMachine:
                 WriteError(f"{where}: {status.name}; a deferred-sync ledger takes no new bookies")
             )
         index = bit.bit_length() - 1
-        if op is not None:
-            op.failed |= bit & op.write_set
+        if add is not None:
+            add.failed |= bit & add.write_set
         if self._change is not None:
             self._change.arrived[index] = bookie
             self._suspects[bookie] = None
             return NOTHING
         is_delayed = self._options.is_change_delayed and status is not Status.READ_ONLY
-        if op is None or self._queue.is_complete(op):
-            if not is_delayed:
-                self._late_failures[index] = bookie
-            return NOTHING
-        if is_delayed and self._can_complete(op):
+        if add is None or self._queue.is_complete(add):
+            if is_delayed:
+                return NOTHING
+            self._late_failures[index] = bookie
+            self._suspects[bookie] = None
+            return self._arm_retry()
+        if is_delayed and self._can_complete(add):
             return NOTHING
         return self._begin_change({index: bookie})
 
-    def _can_complete(self, op: PendingAdd) -> bool:
-        lost = op.write_set & (op.failed | self._members.missing) & ~op.acks
+    def _can_complete(self, add: PendingAdd) -> bool:
+        lost = add.write_set & (add.failed | self._members.missing) & ~add.acks
         return lost.bit_count() <= self._write_quorum_size - self._ack_quorum_size
 
     def _fail_all(self, error: BookieError, pending_error: BookieError | None = None) -> Actions:
@@ -278,18 +282,17 @@ class WriterMachine:
 
     def _begin_change(self, failed: dict[int, BookieId]) -> Actions:
         """Freeze completion and replace what failed, now or, of completed entries, before."""
-        failed = {**self._late_failures, **failed}
-        self._late_failures.clear()
         members = self._members
         if self._options.is_change_delayed:
             # What was borne so far is replaced as well, now that a change has to be made.
             borne = 0
-            for op in self._queue.pending.values():
-                borne |= op.failed
+            for add in self._queue.pending.values():
+                borne |= add.failed
             failed |= members.at(borne)
-        failed = members.at(members.where(failed) & ~members.missing)
-        self._change = EnsembleChange(failed)
         self._suspects.update(dict.fromkeys(failed.values()))
+        failed |= self._late_failures
+        self._late_failures.clear()
+        self._change = EnsembleChange(members.at(members.where(failed) & ~members.missing))
         return self._next_round()
 
     def _next_round(self) -> Actions:
@@ -308,8 +311,7 @@ class WriterMachine:
             stored,
             failed,
             missing & ~failed,
-            self._suspects,
-            self._writable,
+            Candidates(self._writable, self._suspects, self._spent),
             self._replacer,
             reachable=members.write_sets,
             ack_quorum_size=self._ack_quorum_size,
@@ -318,6 +320,7 @@ class WriterMachine:
             return self._fail_all(self._too_few(stored, failed | missing))
         change.missing = found.missing
         change.rejoining = found.rejoining
+        self._spent.update(dict.fromkeys(found.last_chances))
         # Spare entries that begin now the way to bookies that are being replaced.
         members.leave_out(members.where(change.failed) | change.missing)
         if found.ensemble == stored:
@@ -374,15 +377,15 @@ class WriterMachine:
         self._change = None
         members.become(stored, change.missing)
         pending = self._queue.pending
-        for op in pending.values():
-            op.acks &= ~replaced
-            op.failed &= ~again
+        for add in pending.values():
+            add.acks &= ~replaced
+            add.failed &= ~again
         actions: list[Action] = []
-        for entry_id, op in pending.items():
-            targets = op.write_set & again & ~op.acks
+        for entry_id, add in pending.items():
+            targets = add.write_set & again & ~add.acks
             if targets:
                 bookies = tuple(members.at(targets).values())
-                actions.append(SendAdd(entry_id, op.packet, bookies))
+                actions.append(SendAdd(entry_id, add.packet, bookies))
         actions += self._complete()
         actions += self._arm_retry()
         return actions
@@ -391,7 +394,9 @@ class WriterMachine:
         """Take note of which bookies are writable now, sorted; fill gaps in the ensemble."""
         before, self._writable = self._writable, writable
         # Who went and comes back has a new chance.
-        self._suspects = {b: None for b in self._suspects if b in before and b in writable}
+        for bookie in [b for b in self._suspects if b not in before or b not in writable]:
+            del self._suspects[bookie]
+            self._spent.pop(bookie, None)
         return self._fill_gaps()
 
     def _fill_gaps(self) -> Actions:
@@ -488,7 +493,10 @@ class WriterMachine:
 
         Errors: MetadataVersionError when another closed it elsewhere, LedgerFencedError when
         another recovers it (ADR 0012), or what the store said; then close() may be called again.
+        Raises ClientClosedError after abandon().
         """
+        if self._is_abandoned:
+            raise ClientClosedError(f"ledger {self._ledger_id}: this handle was abandoned")
         if self._is_closed:
             return [Done(context)]
         actions: list[Action] = []
@@ -510,7 +518,7 @@ class WriterMachine:
         error = self.fresh_error()
         actions += [Failed(context, error) for context in self._closers]
         self._closers.clear()
-        self._is_closed = True
+        self._is_abandoned = not self._is_closed
         return actions
 
     def _begin_close(self) -> Actions:
@@ -589,6 +597,7 @@ class WriterMachine:
         if timer is Timer.RETRY:
             self._is_retry_timer_armed = False
             self._suspects.clear()
+            self._spent.clear()
             if self._error is not None:
                 return NOTHING
             return [*self._fill_gaps(), *self._arm_retry()]
@@ -602,13 +611,13 @@ class WriterMachine:
         limit = self._options.quorum_ticks_max
         if limit is None or self._error is not None:
             return NOTHING
-        for entry_id, op in self._queue.pending.items():
-            if self._ticks - op.born <= limit:
+        for entry_id, add in self._queue.pending.items():
+            if self._ticks - add.born <= limit:
                 break
-            if not self._queue.is_complete(op):
+            if not self._queue.is_complete(add):
                 return self._fail_all(
                     AddEntryQuorumTimeoutError(
-                        f"ledger {self._ledger_id}, entry {entry_id}: {op.acks.bit_count()} of "
+                        f"ledger {self._ledger_id}, entry {entry_id}: {add.acks.bit_count()} of "
                         f"{self._ack_quorum_size} bookies acknowledged it in time"
                     )
                 )

@@ -346,6 +346,47 @@ def test_a_stale_reading_after_a_conflict_is_read_again() -> None:
     run(main())
 
 
+def test_a_reading_older_than_our_own_last_write_is_read_again() -> None:
+    """A lost answer, and a store whose follower lags behind what this handle wrote before."""
+
+    async def main() -> None:
+        world = World(bookies=5)
+        old = world.shelf.ledgers[7]
+        world.bookies[1].is_down = True
+        world.bookies[2].hold()
+        add = asyncio.ensure_future(world.writer.add(b"a"))
+        await turns()
+        assert world.shelf[7].last_segment.ensemble == ("b4", "b2", "b3")
+        read = world.shelf.read
+        is_lost = True
+
+        def lose(_: LedgerMetadata) -> None:
+            nonlocal is_lost
+            if is_lost:
+                is_lost = False
+                raise MetadataStoreError("the answer was lost")
+
+        stale = [old, old]
+
+        async def behind(ledger_id: Any) -> tuple[LedgerMetadata, int]:
+            fresh = await read(ledger_id)
+            return stale.pop() if stale else fresh
+
+        world.shelf.before_write = lose
+        world.shelf.read = behind  # type: ignore[method-assign]  # a follower that lags
+        world.bookies[3].is_down = True
+        world.bookies[2].release()
+        await add
+        await world.writer.add(b"b")
+        await asyncio.sleep(1)
+        assert stale == []
+        await world.writer.add(b"c")
+        assert world.shelf[7].last_segment.ensemble == ("b4", "b2", "b5")
+        await world.writer.close()
+
+    run(main())
+
+
 def test_a_ledger_deleted_under_the_writer_says_so() -> None:
     async def main() -> None:
         world = World(bookies=5)

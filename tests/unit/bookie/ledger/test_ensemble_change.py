@@ -378,11 +378,60 @@ def test_cluster_3_a_bookie_that_failed_after_it_had_left_comes_back_too() -> No
 def test_cluster_3_too_few_left_ends_the_handle_and_says_how_many() -> None:
     desk = Desk(bookie_count=3)
     desk.add(b"a", b"b")
+    desk.register(1, 2)
     desk.bad(0, "b3")
     desk.bad(0, "b2")
     assert list(desk.failed) == [b"a", b"b"]
     with pytest.raises(WriteError, match=r"1 of the 3 bookies .* 0 other writable .* needs 2"):
         desk.add(b"c")
+
+
+def test_rather_than_give_up_each_bookie_that_failed_gets_one_last_chance() -> None:
+    """One each: two that are down and still registered must not take turns for ever."""
+    desk = Desk(bookie_count=3)
+    desk.add(b"a")
+    desk.bad(0, "b3")
+    desk.take_sent()
+    desk.bad(0, "b2")
+    assert desk.take_sent() == [(0, ("b3",))]
+    desk.bad(0, "b3")
+    assert desk.take_sent() == [(0, ("b2",))]
+    desk.bad(0, "b2")
+    assert list(desk.failed) == [b"a"]
+
+
+def test_last_chances_of_replacements_end_too() -> None:
+    desk = Desk(bookie_count=4, quorums=(2, 2, 2))
+    desk.add(b"a")
+    writes = 0
+    while not desk.failed:
+        desk.bad(0, desk.machine.ensemble[0])
+        if desk.writes:
+            desk.written()
+            writes += 1
+    assert writes <= 2 * 3
+
+
+def test_a_last_chance_that_holds_keeps_the_handle_alive() -> None:
+    desk = Desk(bookie_count=3)
+    desk.add(b"a")
+    desk.bad(0, "b3")
+    desk.bad(0, "b2")
+    desk.ok(0, "b3", "b1")
+    assert desk.added == [0]
+    assert desk.machine.missing_bookies == ("b2",)
+
+
+def test_a_late_error_of_long_ago_is_forgiven_where_nobody_can_stand_in() -> None:
+    desk = Desk(bookie_count=3)
+    desk.add(b"a")
+    desk.ok(0, "b1", "b2")
+    desk.bad(0, "b3")
+    desk.fire(Timer.RETRY)
+    desk.take_sent()
+    desk.add(b"b")
+    assert desk.machine.missing_bookies == ()
+    assert desk.take_sent() == [(1, ("b2", "b3", "b1"))]
 
 
 def test_cluster_3_striped_write_sets_need_their_quorum_each() -> None:

@@ -175,3 +175,14 @@ def test_abandon_leaves_the_ledger_open() -> None:
     assert desk.writes == []
     desk.ok(1, "b1", "b2")
     assert desk.added == [0]
+    with pytest.raises(ClientClosedError):  # no success: the ledger is open
+        desk.close()
+
+
+def test_abandon_after_close_is_nothing() -> None:
+    desk = desk_with(b"a")
+    desk.close()
+    desk.written()
+    desk.run(desk.machine.abandon())
+    desk.run(desk.machine.close("again"))
+    assert desk.done == ["close", "again"]
