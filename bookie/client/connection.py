@@ -20,7 +20,6 @@ from bookie.proto import frames, v3
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
-_SILENT_TIMEOUTS_MAX = 3
 START_TLS_TXN = 0
 """Of the one request that is not the caller's; their txnIds begin at 1."""
 
@@ -70,6 +69,11 @@ class _Link(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._connection.link is self:
             self._connection.on_writing(is_paused=False)
+
+    def eof_received(self) -> None:
+        """End it: a bookie that sends no more takes no more, so nothing unsent is waited for."""
+        if self._connection.link is self:
+            self._connection.on_lost()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection.link is self:
@@ -300,9 +304,8 @@ class BookieConnection:
         if not expired:
             return
         # A peer that vanished without a word leaves a connection that only TCP's own patience
-        # would end: one that stays silent over several requests is replaced.
-        patience_s = min(pending.deadline - pending.sent_at for pending in expired)
-        is_dead = self._is_ready and now - self._heard_at >= _SILENT_TIMEOUTS_MAX * patience_s
+        # would end: one that has said nothing since a silent request was sent is replaced.
+        is_dead = self._heard_at < max(pending.sent_at for pending in expired)
         for pending in expired:
             pending.on_answer(self.bookie, Status.TIMED_OUT)
         if is_dead and self._is_ready:

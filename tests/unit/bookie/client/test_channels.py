@@ -250,12 +250,21 @@ def test_every_other_operation_is_asked_and_answered() -> None:
 
 def test_a_long_poll_outlives_the_read_timeout_and_a_read_does_not() -> None:
     async def body(server: RawServer, channels: AsyncioChannels) -> None:
-        polled, read = Collected(), Collected()
+        def answer_adds(transport: asyncio.Transport, request: v3.Request) -> None:
+            if isinstance(request, v3.AddRequest):
+                answer_add(transport, request)
+
+        server.on_request = answer_adds
+        polled, read, added = Collected(), Collected(), Collected()
         wait_ms = 100_000
         channels.read(
             B1, 7, -1, polled, previous_lac=3, wait_ms=wait_ms, is_piggyback=True
         )  # fmt: skip
+        await server.wait_for(1)
         channels.read(B1, 7, 4, read)
+        await server.wait_for(2)
+        # The bookie lives: one silent request does not break the connection.
+        channels.add((B1,), 7, 0, KEY, b"packet", added)
         await read.wait_for(1)
         assert read[0].status == Status.TIMED_OUT
         assert not polled
@@ -263,8 +272,29 @@ def test_a_long_poll_outlives_the_read_timeout_and_a_read_does_not() -> None:
         assert isinstance(poll, v3.ReadRequest)
         assert (poll.previous_lac, poll.wait_ms, poll.is_piggyback) == (3, wait_ms, True)
 
-    # One silent request does not break the connection under the long poll.
-    with_server(body, ClientConfig(read_timeout_s=0.05))
+    with_server(body, ClientConfig(read_timeout_s=0.3))
+
+
+def test_a_connection_without_a_word_is_replaced_after_one_time_out() -> None:
+    """However long it was idle before the request that was not answered."""
+
+    async def body(server: RawServer, channels: AsyncioChannels) -> None:
+        server.on_request = answer_add
+        done = Collected()
+        channels.add((B1,), 7, 0, KEY, b"packet", done)
+        await done.wait_for(1)
+        server.on_request = None
+        channels.add((B1,), 7, 1, KEY, b"packet", done)
+        await done.wait_for(2)
+        assert done[1] == (B1, Status.TIMED_OUT)
+        server.on_request = answer_add
+        while done[-1] != (B1, Status.OK):
+            channels.add((B1,), 7, 2, KEY, b"packet", done)
+            await done.wait_for(len(done) + 1)
+            await asyncio.sleep(0.01)
+        assert server.connection_count == 2
+
+    with_server(body, ClientConfig(add_timeout_s=0.05))
 
 
 def test_a_hung_bookie_times_out_and_its_connection_is_replaced() -> None:

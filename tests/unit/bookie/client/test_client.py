@@ -224,7 +224,59 @@ def test_fencing_with_a_hung_bookie() -> None:
     simulate_cluster(body)
 
 
+def test_writing_after_the_ledger_was_deleted() -> None:
+    """TestFencing.testWriteAfterDeleted: adds go on, what needs the metadata does not."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 5)
+        client = await cluster.client(CONFIG)
+        await client.delete(writer.ledger_id)
+        assert await writer.add(b"unaware") == 5
+        with pytest.raises(BookieError):
+            await writer.close()
+        with pytest.raises(NoSuchLedgerMetadataError):
+            await client.open(writer.ledger_id, PASSWORD)
+
+    simulate_cluster(body)
+
+
 # --- recovery -------------------------------------------------------------------------------------
+
+
+def test_recovery_after_a_rolling_restart() -> None:
+    """LedgerRecoveryTest.testLedgerRecoveryWithRollingRestart."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 20)
+        for name in sorted(cluster.bookies):
+            await cluster.bookies[name].kill()
+            await writer.add(b"while %s is away" % name.encode())
+            await cluster.bookies[name].start()
+            await asyncio.sleep(30)
+        await writer.abandon()
+        client = await cluster.client(CONFIG)
+        reader = await client.open(writer.ledger_id, PASSWORD)
+        assert reader.lac == 22
+        assert len(await reader.read(0, 22)) == 23
+
+    simulate_cluster(body)
+
+
+def test_recovery_with_a_slow_bookie() -> None:
+    """LedgerRecoveryTest.testLedgerRecoveryWithSlowBookie: its adds and reads never come back."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 20)
+        slow = cluster.bookies[writer.metadata.segments[0].ensemble[0]]
+        for name in ("add", "read", "fence"):
+            slow.answers.hold(name)
+        await writer.abandon()
+        client = await cluster.client(CONFIG)
+        began_at = asyncio.get_running_loop().time()
+        assert (await client.recover(writer.ledger_id, PASSWORD)).last_entry_id == 19
+        assert asyncio.get_running_loop().time() - began_at < 0.5
+
+    simulate_cluster(body)
 
 
 def test_an_empty_ledger_recovers_to_nothing() -> None:

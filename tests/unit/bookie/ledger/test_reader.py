@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from bookie.errors import DigestMismatchError, NoSuchEntryError, NoSuchLedgerError, ReadError
+from bookie.errors import (
+    DigestMismatchError,
+    LedgerRecoveryError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    ReadError,
+)
 from bookie.ledger.distribution import write_set
 from bookie.ledger.entry_read import SPECULATION_TICKS
 from bookie.ledger.lac import LacQuery
@@ -106,6 +112,29 @@ def test_a_silent_replica_is_passed_over_and_may_still_win() -> None:
     deliver, _ = machine.on_reply(*first, Status.OK, packet_of(0))
     assert deliver.entry.entry_id == 0
     assert machine.on_reply(BookieId("b2"), 0, Status.OK, packet_of(0)) == []
+
+
+def test_who_has_answered_is_not_called_slow() -> None:
+    """b0 denied it in time; b1, asked after it, is the slow one."""
+    machine = RangeRead(metadata_of(3, 3, 2), DIGEST, 0, 0)
+    (first,) = machine.start()
+    machine.on_reply(*first, *DENIED)
+    assert ticks(machine) == [ReportSlow(BookieId("b1")), AskEntry(BookieId("b2"), 0)]
+    (ended_or_not,) = [machine.on_reply(BookieId("b2"), 0, *DENIED)]
+    assert ended_or_not == []
+    assert ticks(machine) == []
+
+
+def test_a_second_answer_for_an_entry_that_waits_counts_once() -> None:
+    """Entry 1 arrives from two replicas while entry 0 is awaited: the window counts it once."""
+    machine = RangeRead(metadata_of(3, 3, 2), DIGEST, 0, 99, entries_max=8, bytes_max=200)
+    first, second, *_ = machine.start()
+    ticks(machine)
+    for bookie in (second.bookie, BookieId("b2"), BookieId("b0")):
+        assert machine.on_reply(bookie, 1, Status.OK, packet_of(1)) == []
+    delivered = machine.on_reply(*first, Status.OK, packet_of(0))
+    taken = [machine.taken(action.entry) for action in delivered]
+    assert [len(asked) for asked in taken] == [1, 1]
 
 
 def test_it_does_not_fail_while_a_replica_may_still_answer() -> None:
@@ -245,6 +274,15 @@ def test_damage_is_unknown_to_a_plain_query_and_reported() -> None:
     assert (machine.is_done, machine.lac, machine.damaged) == (True, 1, ["b0"])
 
 
+def test_coverage_by_damaged_packets_alone_is_no_answer() -> None:
+    """All are fenced, and none has said anything that can be believed."""
+    machine = LacQuery(metadata_of(3, 3, 2), DIGEST, is_fencing=True)
+    for index in range(2):
+        assert not machine.on_reply(index, Status.OK, b"junk" * 20)
+    assert machine.on_reply(2, Status.OK, b"junk" * 20)
+    assert isinstance(machine.error, LedgerRecoveryError)
+
+
 def test_damage_everywhere_is_the_error() -> None:
     machine = query(2, 2, 1)
     for index in range(2):
@@ -321,6 +359,14 @@ def test_failures_lead_on_and_all_of_them_to_an_error() -> None:
     (ended,) = machine.on_reply(1, Status.IO_ERROR, -1, b"", None)
     assert (ended.lac, ended.entry) == (3, None)
     assert isinstance(ended.error, ReadError)
+
+
+def test_an_entry_beyond_what_is_confirmed_is_not_delivered() -> None:
+    """A bookie that sends entry 4 and knows of LAC 3 only is wrong; nobody may see it yet."""
+    machine = poll(4)
+    machine.start()
+    assert machine.on_reply(2, Status.OK, 4, packet_of(4), 3) == [Poll(0, BookieId("b0"), 3)]
+    assert machine.on_reply(0, Status.OK, -1, b"", 3) == [PollEnded(3, None, None)]
 
 
 def test_damage_is_reported_and_not_delivered() -> None:

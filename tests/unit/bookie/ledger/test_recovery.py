@@ -188,6 +188,55 @@ def test_a_wrong_master_key_aborts_at_once() -> None:
     assert machine.on_fence_reply(1, Status.NO_ENTRY, b"") == []
 
 
+def test_a_wrong_master_key_met_while_reading_or_writing_aborts_too() -> None:
+    machine = Recovery(metadata_of(3, 3, 2), DIGEST, lambda *_: None, read_ahead=1)
+    (read,) = begin(machine, NONE, NONE, NONE)
+    (failed,) = machine.on_read_reply(read.bookie, 0, Status.UNAUTHORIZED, b"")
+    assert isinstance(failed.error, UnauthorizedAccessError)
+    machine = Recovery(metadata_of(3, 3, 2), DIGEST, lambda *_: None, read_ahead=1)
+    (read,) = begin(machine, NONE, NONE, NONE)
+    machine.on_read_reply(read.bookie, 0, Status.OK, packet_of(0))
+    (failed,) = machine.on_write_reply(0, BookieId("b1"), Status.UNAUTHORIZED)
+    assert isinstance(failed.error, UnauthorizedAccessError)
+
+
+def test_metadata_closed_by_another_during_recovery_is_adopted() -> None:
+    """LedgerRecovery2Test.testMetadataClosedDuringRecovery, and ParallelLedgerRecoveryTest."""
+    world = World(metadata_of(3, 3, 2), 3)
+    for entry_id in range(4):
+        world.put(entry_id, lac=-1)
+    slow = world.recoverer()
+    slow.start()
+    for _ in range(4):
+        world.events.pop(0)()
+    waiting, world.events = world.events, []
+    quick = world.recoverer()
+    quick.start()
+    while quick.result is None:
+        world.events.pop(0)()
+    world.events = waiting + world.events
+    world.run()
+    assert slow.result == quick.result == world.metadata.value
+    closes = [m for m in world.metadata.history if m.is_closed]
+    assert len(closes) == 1
+
+
+def test_a_writer_may_not_change_the_ensemble_once_recovery_has_begun() -> None:
+    """LedgerRecovery2Test.testNewEnsembleAddedDuringRecovery: the writer's write finds IN_RECOVERY.
+
+    If its change came first, recovery reads it with the metadata and starts at its segment.
+    """
+    world = World(metadata_of(3, 3, 2), 5)
+    node = world.metadata
+    version_of_writer = node.version
+    recoverer = world.recoverer()
+    recoverer.start()
+    changed = node.history[0].with_ensemble(EntryId(2), bookie_ids(5)[2:])
+    assert not node.write(changed, version_of_writer)
+    world.run()
+    assert closed_at(world) == (LedgerState.CLOSED, -1, 0)
+
+
 def test_g4_absent_takes_qw_minus_qa_plus_one_denials() -> None:
     """Qw 3, Qa 2: one denial leaves two that could have acknowledged it; two denials decide."""
     machine = Recovery(metadata_of(3, 3, 2), DIGEST, lambda *_: None, read_ahead=1)
