@@ -56,7 +56,9 @@ class Lane:
             self._waiting.popleft()
             self._is_running = True
             try:
-                function()
+                function()  # what it raises goes to the loop's exception handler
             finally:
                 self._is_running = False
-        self._arm(loop)
+                self._arm(loop)
+        else:
+            self._arm(loop)
