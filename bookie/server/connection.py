@@ -436,7 +436,7 @@ class Connection(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=hub.config.start_tls_timeout_s,
             )
-        except OSError as error:  # ssl.SSLError and time-outs of the handshake are OSErrors
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             _log.info("TLS with %s failed: %s", self.peer, error)
             secured = None
         if secured is None or secured.is_closing() or not self._is_open:

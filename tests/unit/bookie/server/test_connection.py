@@ -98,6 +98,7 @@ MALFORMED = {
     "cut in the body": frame_of(add(1, 7, 0)[4:-3]),
     "a header without txn id": frame_of(bytes.fromhex("0a0408031002")),
     "v2 of no operation": frame_of(bytes.fromhex("02630000") + bytes(40)),
+    "another version than 2": frame_of(bytes.fromhex("05020000") + pack(">qq", 7, 0)),
     "v2 cut": frame_of(bytes.fromhex("0201")),
     "oversized add": pack(">i", 5 * 1024 * 1024 - 3) + LARGE_ADD_HEAD,
     "large, but no add": pack(">i", 2 << 20) + v3.encode_read_request(1, 7, 0)[4:] + bytes(64),
@@ -405,7 +406,9 @@ def test_close_lets_answers_under_way_go_out() -> None:
         assert not closing.done()
         held[0]()
         assert (await answer_to(peer, frame)).status is Status.OK
+        answered = asyncio.get_running_loop().time()
         await closing
+        assert asyncio.get_running_loop().time() - answered < 0.5
         await peer.ended
 
     simulate(test, close_timeout_s=5.0)

@@ -7,6 +7,7 @@ import pytest
 
 from bookie.ledger.types import Status
 from bookie.proto import v2
+from bookie.server import dispatch_v2
 from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, run
 
 OTHER_KEY = bytes(range(20))
@@ -209,6 +210,29 @@ def test_the_size_of_a_batch_and_at_least_one_entry() -> None:
             assert len((await reply_to(peer, batch(0, 0, max_size))).packets) == count
 
     run(test)
+
+
+def test_no_batch_holds_up_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_v2, "BATCH_COUNT_MAX", 3)
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await fill(peer, *range(10))
+        for max_count in (0, 3, 7):
+            running.service.calls.clear()
+            assert len((await reply_to(peer, batch(0, max_count))).packets) == 3
+            assert running.service.calls == ["read"] * 3
+
+    run(test)
+
+
+def test_a_batch_that_finds_no_room_for_its_answer_is_refused() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        body = packet(7, 0, payload=bytes(400_000))
+        assert (await reply_to(peer, v2.encode_add_request(KEY, body))).status is Status.OK
+        for frame in (batch(), v2.encode_read_request(7, 0)):
+            assert (await reply_to(peer, frame)).status is Status.TOO_MANY_REQUESTS
+
+    run(test, response_bytes_max=300_000)
 
 
 def test_a_fencing_batch() -> None:

@@ -11,9 +11,25 @@ import uvloop
 from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
 from bookie.proto import v2, v3
+from bookie.runtime.os_clock import OsClock
+from bookie.server.connection import Connection
+from bookie.server.dispatch_v2 import DispatcherV2
+from bookie.server.dispatch_v3 import DispatcherV3
+from bookie.server.hub import Hub
+from bookie.server.metrics import ServerMetrics
 from bookie.server.tls import server_context
-from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, running_bookie
+from tests.fixtures.bookies import (
+    CONFIG,
+    KEY,
+    Peer,
+    RunningBookie,
+    add,
+    ask,
+    packet,
+    running_bookie,
+)
 from tests.fixtures.certificates import make_certificate
+from tests.fuzz.wire import Wire
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
 START_TLS = bytes.fromhex("0000000b0a0608031009180a") + bytes.fromhex("d20600")
@@ -109,6 +125,34 @@ def test_a_handshake_that_does_not_come_ends_it(pem: tuple[str, str], loops: Loo
         await peer.ended
 
     run(test, loops, tls=server_context(*pem), start_tls_timeout_s=0.05)
+
+
+def test_nothing_is_read_between_the_answer_and_the_handshake(pem: tuple[str, str]) -> None:
+    """A handshake that comes at once must not be taken for messages."""
+
+    class Paused(Wire):
+        is_paused = False
+
+        def pause_reading(self) -> None:
+            self.is_paused = True
+
+    async def main() -> None:
+        async with running_bookie() as running:
+            loop = asyncio.get_running_loop()
+            hub = Hub(
+                running.service, CONFIG, OsClock(), loop, ServerMetrics(), server_context(*pem)
+            )
+            connection = Connection(hub, DispatcherV3(hub), DispatcherV2(hub))
+            wire = Paused(loop, connection)
+            connection.connection_made(wire)
+            connection.data_received(START_TLS)
+            assert wire.is_paused
+            connection.data_received(add(1, 7, 0))  # decrypted, before start_tls() returned
+            assert running.service.calls == []
+            await connection.wait_lost()  # no loop takes this transport to TLS
+            assert not connection.is_open
+
+    asyncio.run(main())
 
 
 def test_closing_during_a_handshake(pem: tuple[str, str], loops: Loops) -> None:
