@@ -253,7 +253,10 @@ class Schedule:
             self.events.pop(self.random.randrange(len(self.events)))()
         elif chance < 0.90:
             name = self.random.choice(self.names)
-            self.is_up[name] = not self.is_up[name]
+            # Mostly at most one is down, or most handles would not live long.
+            self.is_up[name] = not self.is_up[name] or (
+                not all(self.is_up.values()) and self.random.random() < 0.7
+            )
         elif chance < 0.93:
             self.register(tuple(n for n in self.names if self.is_up[n]))
         elif chance < 0.95:
