@@ -382,6 +382,8 @@ def test_a_reading_older_than_our_own_last_write_is_read_again() -> None:
         assert stale == []
         await world.writer.add(b"c")
         assert world.shelf[7].last_segment.ensemble == ("b4", "b2", "b5")
+        # One for b1, the lost one, and its repetition: nothing was planned on old news.
+        assert world.shelf.write_count == 3
         await world.writer.close()
 
     run(main())
