@@ -56,6 +56,7 @@ class LedgerClient:
         self._root = root
         self._services = services
         self._readers: dict[LedgerReader, None] = {}
+        """Those that watch: of ledgers that are not CLOSED."""
         self._is_closed = False
 
     @staticmethod
@@ -188,9 +189,10 @@ class LedgerClient:
             lac = EntryId(await query_lac(self._services, metadata, digest))
         self._check_open()
         reader = LedgerReader(self._services, metadata, version, digest, lac)
-        reader.follow()
-        self._readers[reader] = None
-        reader.on_closed = lambda: self._readers.pop(reader, None)
+        if not reader.is_closed:
+            self._readers[reader] = None
+            reader.on_settled = lambda: self._readers.pop(reader, None)
+            reader.follow()
         return reader
 
     async def recover(

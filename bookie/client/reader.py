@@ -70,8 +70,8 @@ class LedgerReader:
         self._changed: dict[asyncio.Future[None], None] = {}
         """Those who wait for news of the metadata."""
         self._runs: dict[RangeRunner, None] = {}
-        self.on_closed: Callable[[], object] = lambda: None
-        """For the owner that keeps a list of its readers."""
+        self.on_settled: Callable[[], object] = lambda: None
+        """Called when there is nothing left to be ended by close()."""
 
     # --- what is known ----------------------------------------------------------------------------
 
@@ -282,6 +282,7 @@ class LedgerReader:
             if self._watch is not None:
                 self._watch.close()
                 self._watch = None
+            self.on_settled()
         self._wake()
 
     def _wake(self) -> None:
@@ -310,7 +311,7 @@ class LedgerReader:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        self.on_closed()
+        self.on_settled()
 
 
 class RangeRunner:
@@ -356,7 +357,8 @@ class RangeRunner:
             while self._delivered:
                 entry = self._delivered.popleft()
                 yield entry
-                self._run(self._machine.taken(entry))
+                if self._ended is None:
+                    self._run(self._machine.taken(entry))
             if self._ended is not None:
                 if self._ended.error is not None:
                     raise self._ended.error

@@ -447,3 +447,16 @@ def test_a_bookie_that_moved_is_found_at_its_new_place() -> None:
         await new.close()
 
     asyncio.run(main())
+
+
+def test_several_connections_to_one_bookie_share_its_ledgers() -> None:
+    async def body(server: RawServer, channels: AsyncioChannels) -> None:
+        server.on_request = answer_add
+        done = Collected()
+        for ledger_id in range(6):
+            channels.add((B1,), ledger_id, 0, KEY, b"packet", done)
+        await done.wait_for(6)
+        assert server.connection_count == 3
+        assert set(done) == {(B1, Status.OK)}
+
+    with_server(body, ClientConfig(connections_per_bookie=3))

@@ -642,6 +642,39 @@ def test_bookies_that_lost_a_ledger_which_is_not_deleted() -> None:
     simulate_cluster(body)
 
 
+def test_the_client_keeps_no_list_of_readers_that_need_no_end() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 5)
+        client = await cluster.client(CONFIG)
+        following = await client.open(writer.ledger_id, PASSWORD, recover=False)
+        assert client._readers == {following: None}
+        await writer.close()
+        assert [entry.entry_id async for entry in following.tail()] == list(range(5))
+        assert client._readers == {}
+        settled = await client.open(writer.ledger_id, PASSWORD)
+        assert client._readers == {}
+        await client.close()
+        with pytest.raises(ClientClosedError):
+            await settled.read(0, 4)
+
+    simulate_cluster(body)
+
+
+def test_a_range_given_up_early_asks_for_no_more() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        _, reader = await opened(cluster, 200)
+        for bookie in cluster.bookies.values():
+            bookie.answers.calls.clear()
+        entries = reader.entries(0, 199)
+        assert (await anext(entries)).entry_id == 0
+        await entries.aclose()
+        await asyncio.sleep(5)
+        asked = sum(b.answers.calls.count("read") for b in cluster.bookies.values())
+        assert asked <= 8
+
+    simulate_cluster(body)
+
+
 def test_closing_a_reader_ends_its_reads() -> None:
     async def body(cluster: LedgerCluster) -> None:
         _, reader = await opened(cluster, 5)
