@@ -7,9 +7,9 @@ has them durably (with deferred sync: has them). The owner awaits close(), or ca
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from bookie.client.interfaces import BytesLike, Channels
 from bookie.config import ClientConfig
@@ -17,6 +17,7 @@ from bookie.errors import (
     BookieError,
     IllegalOperationError,
     IncorrectParameterError,
+    MetadataStoreError,
     MetadataVersionError,
     Retry,
 )
@@ -373,11 +374,9 @@ class LedgerWriter:
             if not action.context.done():
                 action.context.set_result(None)
         elif type(action) is WriteMetadata:
-            self._metadata_task = self._loop.create_task(
-                self._write_metadata(action.metadata, action.version)
-            )
+            self._ask_store(self._write_metadata(action.metadata, action.version))
         elif type(action) is ReadMetadata:
-            self._metadata_task = self._loop.create_task(self._read_metadata())
+            self._ask_store(self._read_metadata())
         elif type(action) is StartTimer:
             self._start_timer(action.timer)
         elif type(action) is SendForce:
@@ -428,23 +427,32 @@ class LedgerWriter:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    async def _write_metadata(self, metadata: LedgerMetadata, version: int) -> None:
-        """Compare-and-set, or find out what is there when that was refused or its answer lost."""
-        actions: Actions
+    def _ask_store(self, question: Coroutine[Any, Any, Actions]) -> None:
+        self._metadata_task = self._loop.create_task(self._answer(question))
+
+    async def _answer(self, question: Coroutine[Any, Any, Actions]) -> None:
         try:
-            written = await self._ledgers.write(metadata, version)
-            actions = self._machine.on_metadata_written(written)
-        except BookieError as error:
-            actions = await self._find_metadata(error, version)
+            actions = await question
+        except Exception as error:  # noqa: BLE001 - a defect: reported, and nobody is left waiting
+            message = f"ledger {self._ledger_id}: asking for metadata failed: {error!r}"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+            actions = self._machine.on_metadata_failed(MetadataStoreError(message))
         self._run(actions)
 
-    async def _read_metadata(self) -> None:
-        actions: Actions
+    async def _write_metadata(self, metadata: LedgerMetadata, version: int) -> Actions:
+        """Compare-and-set, or find out what is there when that was refused or its answer lost."""
         try:
-            actions = self._machine.on_metadata_found(*await self._ledgers.read(self._ledger_id))
+            written = await self._ledgers.write(metadata, version)
         except BookieError as error:
-            actions = self._machine.on_metadata_failed(error)
-        self._run(actions)
+            return await self._find_metadata(error, version)
+        return self._machine.on_metadata_written(written)
+
+    async def _read_metadata(self) -> Actions:
+        try:
+            found, version = await self._ledgers.read(self._ledger_id)
+        except BookieError as error:
+            return self._machine.on_metadata_failed(error)
+        return self._machine.on_metadata_found(found, version)
 
     async def _find_metadata(self, error: BookieError, version: int) -> Actions:
         """Read what is there after a write that named `version` was refused or got no answer."""

@@ -403,6 +403,25 @@ def test_a_ledger_deleted_under_the_writer_says_so() -> None:
     run(main())
 
 
+def test_a_defect_in_the_store_ends_the_handle_and_is_reported() -> None:
+    async def main() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, c: reported.append(c))
+        world = World(bookies=5)
+
+        def defect(_: LedgerMetadata) -> None:
+            raise ZeroDivisionError("a defect")
+
+        world.shelf.before_write = defect
+        world.bookies[1].is_down = world.bookies[2].is_down = True
+        with pytest.raises(WriteError, match="a defect"):
+            await world.writer.add(b"a")
+        await world.writer.abandon()
+        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+    asyncio.run(main())  # the simulated loop takes no exception handler
+
+
 def test_cluster_3_a_gap_is_filled_when_bookies_return() -> None:
     async def main() -> None:
         world = World(bookies=4)
