@@ -403,8 +403,7 @@ class Connection(asyncio.Protocol):
 
     def _schedule_flush(self) -> None:
         self._is_flush_due = True
-        if not self._is_upgrading:
-            self._hub.loop.call_soon(self._flush_turn)
+        self._hub.loop.call_soon(self._flush_turn)
 
     def _flush_turn(self) -> None:
         self._is_flush_due = False
@@ -413,7 +412,7 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         out = self._out
         transport = self._transport
-        if not out or not self._is_open or self._is_upgrading or transport is None:
+        if not out or not self._is_open or transport is None:
             return
         self._out = []
         self._out_bytes = 0
@@ -446,8 +445,6 @@ class Connection(asyncio.Protocol):
             return
         self._transport = secured
         self._is_upgrading = False
-        if self._out:
-            self._flush()
         self._dispatch_later()
 
     # --- limits -----------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ operation and txn id only. A fencing read is answered, found or not, after fence
 durable (G6). Requests beyond the limits of connection and server get ETOOMANYREQUESTS.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.ledger.types import Status
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+ENTRY_IDS_ON_LOOP_MAX = 4096
+"""Lists of entries that are longer are encoded by the executor."""
 PARTS_BYTES_MIN = 16 * 1024
 """Bodies from this size on go to the socket without being copied into the answer."""
 
@@ -243,8 +247,7 @@ class DispatcherV3:
             return
         started = connection.now
 
-        def answer(status: Status, entry_ids: Any) -> None:
-            encoded = availability.encode(entry_ids) if status is Status.OK else b""
+        def answer(status: Status, encoded: bytes = b"") -> None:
             if not connection.has_room(len(encoded)):
                 status, encoded = Status.TOO_MANY_REQUESTS, b""
             connection.finish(
@@ -252,7 +255,23 @@ class DispatcherV3:
             )
             self._metrics.list_entries.observe(status, self._loop.time() - started)
 
-        self._service.list_entries(request.ledger_id, answer)
+        def listed(status: Status, entry_ids: Sequence[int]) -> None:
+            if status is not Status.OK:
+                answer(status)
+            elif len(entry_ids) <= ENTRY_IDS_ON_LOOP_MAX:
+                answer(status, availability.encode(entry_ids))
+            else:  # a second for a million entries: not on the loop
+                job = partial(availability.encode, entry_ids)
+                future = self._loop.run_in_executor(self._hub.executor, job)
+                future.add_done_callback(encoded)
+
+        def encoded(future: asyncio.Future[bytes]) -> None:
+            if future.cancelled() or future.exception() is not None:
+                answer(Status.IO_ERROR)
+            else:
+                answer(Status.OK, future.result())
+
+        self._service.list_entries(request.ledger_id, listed)
 
     # --- the connection itself --------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bookie.config import BookieConfig
 from bookie.runtime.interfaces import Clock
+from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
 
@@ -25,6 +26,7 @@ class Hub:
         "clock",
         "config",
         "connections",
+        "executor",
         "idle",
         "is_closing",
         "loop",
@@ -44,12 +46,14 @@ class Hub:
         loop: asyncio.AbstractEventLoop,
         metrics: ServerMetrics,
         tls: ssl.SSLContext | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.service = service
         self.config = config
         self.clock = clock
         self.loop = loop
         self.tls = tls
+        self.executor = executor
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}
         self.requests = 0

@@ -117,7 +117,7 @@ class BookieNode:
             node._closers.append(node.bookie.close)
             node.bookie.on_read_only_change(node._bookie_changed)
             node._start_disk_watch()
-            await node._listen(clock, tls)
+            await node._listen(clock, tls, storage_executor)
             await node._register()
             node._start_collector(rng, clock)
         except BaseException:
@@ -157,9 +157,11 @@ class BookieNode:
         if is_new:
             _log.info("bookie %s is new: its cookie was made", self.bookie_id)
 
-    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
         config = self._config
-        self.server = BookieServer(self.bookie, config, clock, tls=tls, metrics=self.metrics)
+        self.server = BookieServer(
+            self.bookie, config, clock, tls=tls, metrics=self.metrics, executor=executor
+        )
         self.port = await self.server.start()
         self._closers.append(self.server.close)
         self.metrics.add_source(self._figures)

@@ -10,6 +10,7 @@ import ssl
 
 from bookie.config import BookieConfig
 from bookie.runtime.interfaces import Clock
+from bookie.runtime.os_executors import Executor
 from bookie.server.connection import Connection
 from bookie.server.dispatch_v2 import DispatcherV2
 from bookie.server.dispatch_v3 import DispatcherV3
@@ -22,7 +23,10 @@ _GOODBYE_S = 0.1
 
 
 class BookieServer:
-    """See the module. tls: what START_TLS turns on; None: it is answered with EBADREQ."""
+    """See the module. tls: what START_TLS turns on; None: it is answered with EBADREQ.
+
+    executor: for the few answers that take long to encode; None: the loop's own.
+    """
 
     def __init__(
         self,
@@ -32,11 +36,13 @@ class BookieServer:
         *,
         tls: ssl.SSLContext | None = None,
         metrics: ServerMetrics | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self._service = service
         self._config = config
         self._clock = clock
         self._tls = tls
+        self._executor = executor
         self.metrics = metrics if metrics is not None else ServerMetrics()
         self._hub: Hub | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -60,7 +66,7 @@ class BookieServer:
         """Listen; return the port. OSError when the address cannot be had."""
         loop = asyncio.get_running_loop()
         config = self._config
-        hub = Hub(self._service, config, self._clock, loop, self.metrics, self._tls)
+        hub = Hub(self._service, config, self._clock, loop, self.metrics, self._tls, self._executor)
         self._hub = hub
         v3, v2 = DispatcherV3(hub), DispatcherV2(hub)
         server = await loop.create_server(lambda: Connection(hub, v3, v2), config.host, config.port)

@@ -290,10 +290,11 @@ class LedgerStorage:
                 on_done(Status.IO_ERROR, ())
             else:
                 found: list[int] = future.result()  # type: ignore[assignment]
-                on_done(Status.OK, sorted(cached.union(found)))
+                on_done(Status.OK, found)
 
         index = self.index
-        self._submit(lambda: list(index.entry_ids(ledger_id))).add_done_callback(listed)
+        job = self._submit(lambda: sorted(cached.union(index.entry_ids(ledger_id))))
+        job.add_done_callback(listed)
         return None
 
     # --- flush -----------------------------------------------------------------------------------

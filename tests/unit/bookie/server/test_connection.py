@@ -428,6 +428,20 @@ def test_close_does_not_wait_for_ever() -> None:
     simulate(test, close_timeout_s=5.0)
 
 
+def test_close_cuts_off_who_does_not_take_the_answers() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0, payload=bytes(400_000)))
+        peer.transport.pause_reading()
+        peer.send(*(v3.encode_read_request(n + 2, 7, 0) for n in range(10)))
+        await asyncio.sleep(1)
+        started = asyncio.get_running_loop().time()
+        await running.server.close()
+        assert asyncio.get_running_loop().time() - started < 6
+        assert running.server.connection_count == 0
+
+    simulate(test, close_timeout_s=5.0)
+
+
 def test_two_versions_of_peers_at_once() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         other = await running.peer()

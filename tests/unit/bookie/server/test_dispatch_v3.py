@@ -14,7 +14,17 @@ from bookie.ledger.types import Status
 from bookie.proto import availability, v3
 from bookie.proto import wire_v3_pb2 as wire
 from bookie.proto.v3 import Operation
-from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, run
+from bookie.server import dispatch_v3
+from tests.fixtures.bookies import (
+    KEY,
+    Peer,
+    RunningBookie,
+    add,
+    ask,
+    packet,
+    run,
+    simulate,
+)
 
 OTHER_KEY = bytes(range(20))
 GOLDEN_ADD = bytes.fromhex(
@@ -417,6 +427,20 @@ def test_the_list_of_entries() -> None:
         assert (reply.status, reply.availability) == (Status.NO_LEDGER, b"")
 
     run(test)
+
+
+def test_a_long_list_of_entries_is_encoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch_v3, "ENTRY_IDS_ON_LOOP_MAX", 3)
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        for entry_id in range(5):
+            await ask(peer, add(entry_id + 1, 7, entry_id))
+        reply = await ask(peer, v3.encode_list_entries_request(20, 7))
+        assert reply.availability == availability.encode(range(5))
+
+    simulate(test)
 
 
 def test_a_client_with_auth_is_told_that_it_is_disabled() -> None:

@@ -248,7 +248,7 @@ def test_closing_the_server_ends_the_wait() -> None:
         await running.server.close()
         assert asyncio.get_running_loop().time() - started < 1
 
-    simulate(test)
+    simulate(test, close_timeout_s=5.0)
 
 
 def test_a_read_that_breaks_after_the_wait_is_answered(caplog: pytest.LogCaptureFixture) -> None:
