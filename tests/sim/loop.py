@@ -25,6 +25,7 @@ import asyncio
 import contextvars
 import random
 import sys
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -478,21 +479,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._heap.clear()
         self._active.clear()
         self.network.close()
-        for node in self._nodes:
-            node.is_alive = False
-            node.ready.clear()
-            for task in node.tasks:
-                if task.done():
-                    if not task.cancelled():
-                        task.exception()
-                    continue
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                coroutine = task.get_coro()
-                try:
-                    coroutine.close()  # type: ignore[union-attr]
-                except BaseException:
-                    continue  # what it wanted to do at its end has no effect, nor an owner
-            node.tasks = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what the dead begin is never awaited
+            for node in self._nodes:
+                node.is_alive = False
+                node.ready.clear()
+                for task in node.tasks:
+                    _bury(task)
+                node.tasks = []
         self._graveyard.clear()
 
     async def shutdown_asyncgens(self) -> None:
@@ -567,3 +561,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if ssl is not None:
             raise NotImplementedError("there is no TLS in the simulation")
         return self.network.listen(self.current, protocol_factory, port or 0)
+
+
+def _bury(task: "asyncio.Task[Any]") -> None:
+    """Let go of a task that will never run again; what it wants at its end has no effect."""
+    if task.done():
+        if not task.cancelled():
+            task.exception()
+        return
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    try:
+        task.get_coro().close()  # type: ignore[union-attr]
+    except BaseException:
+        return

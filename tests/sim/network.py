@@ -28,14 +28,14 @@ _FIRST_FREE_PORT = 40_000
 class Link:
     """One direction between two hosts."""
 
-    __slots__ = ("delay_s", "is_blocked", "is_refused", "jitter_s")
+    __slots__ = ("delay_s", "is_blocked", "jitter_s", "refusal_count")
 
     def __init__(self, delay_s: float, jitter_s: float) -> None:
         self.delay_s = delay_s
         self.jitter_s = jitter_s
         self.is_blocked = False
-        self.is_refused = False
-        """New connections are refused at once."""
+        self.refusal_count = 0
+        """So many new connections are refused."""
 
 
 class _Socket:
@@ -378,7 +378,7 @@ class Network:
         """Take back every block, refusal and slowness."""
         for (source, target), link in list(self._links.items()):
             self.open(source, target)
-            link.is_refused = False
+            link.refusal_count = 0
             link.delay_s, link.jitter_s = self.delay_s, self.jitter_s
 
     def hold_news(self, peer: SimulatedTransport, error: Exception | None) -> None:
@@ -459,7 +459,8 @@ class Network:
         while there.is_blocked or back.is_blocked:  # noqa: ASYNC110 - as TCP does
             await asyncio.sleep(0.050)  # SYN again
         server = self.servers.get((host, port))
-        if server is None or there.is_refused:
+        if server is None or there.refusal_count > 0:
+            there.refusal_count = max(0, there.refusal_count - 1)
             await asyncio.sleep(back.delay_s)
             raise ConnectionRefusedError(f"connection refused: {host}:{port}")
         self._port += 1

@@ -108,6 +108,13 @@ def test_nobody_listening_is_refused(world):
     world.loop.run_until_complete(world.client_node.create_task(main()))
 
 
+def test_so_many_connections_are_refused_as_the_link_says(world):
+    world.network.link("c", "s").refusal_count = 1
+    with pytest.raises(ConnectionRefusedError):
+        world.connect()
+    assert world.connect().transport is not None
+
+
 def test_close_flushes_and_both_sides_hear_of_it_once(world):
     client = world.connect()
     client.transport.write(b"last words")

@@ -21,7 +21,9 @@ _MOMENTS = (
     ("recovery add reply", 3),
     ("long poll", 1),
 )
+_OF_RECOVERY = tuple(moment for moment in _MOMENTS if "fence" in moment[0] or "rec" in moment[0])
 _WINDOW_S = 0.2
+_CHURN_S = 0.008
 
 
 class Faults:
@@ -65,10 +67,13 @@ class Faults:
     def plan(self) -> None:
         """Arm what will happen; called when the bookies are up."""
         world, rng = self.world, self.rng
+        if world.plan.churn:
+            world.loop.call_later(_CHURN_S, self._churn)
+        moments = _OF_RECOVERY if rng.random() < 0.4 else _MOMENTS
         for _ in range(world.plan.fault_count):
             kind = rng.choice(self.kinds)
             if rng.random() < 0.75:
-                names, weights = zip(*_MOMENTS, strict=True)
+                names, weights = zip(*moments, strict=True)
                 moment = rng.choices(names, weights)[0]
                 count = rng.choice((1, 1, 1, 2, 2, 3, 5, 8))
                 delay_s = rng.choice((-1.0, 0.0, 0.000_3, 0.001, 0.003)) * rng.random()
@@ -77,6 +82,34 @@ class Faults:
                 )
             else:
                 world.loop.call_later(rng.random() * _WINDOW_S, self._happen, kind, None)
+
+    def _churn(self) -> None:
+        """Draw anew how some ways between clients and bookies are; again and again."""
+        world, rng = self.world, self.rng
+        if not world.is_rough:
+            return
+        network = world.loop.network
+        for client in world.clients:
+            if not client.node.is_alive or rng.random() > 0.5:
+                continue
+            for host in world.hosts:
+                if rng.random() > world.plan.churn:
+                    continue
+                pair = (client.name, host.name)
+                way = pair if rng.random() < 0.5 else pair[::-1]
+                fate = rng.random()
+                network.open(*way)
+                if fate < 0.45:
+                    network.link(*way).delay_s = 0.000_1
+                elif fate < 0.7:
+                    network.link(*way).delay_s = 0.03 * rng.random()
+                elif fate < 0.9:
+                    network.block(*way)
+                else:
+                    for transport in network.connections(*pair):
+                        network.cut(transport)
+        world.happen("churning network")
+        world.loop.call_later(_CHURN_S * 2 * rng.random(), self._churn)
 
     def _happen(
         self, kind: Callable[[str | None, str | None], None], message: Message | None

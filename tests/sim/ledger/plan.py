@@ -1,7 +1,7 @@
 """What a seed's world is like, and each ledger in it: drawn from the seed alone."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class LedgerPlan:
     recover_at: float
     """When the first recoverer comes: in parts of the entries acknowledged."""
     tailer_count: int
+    script: str | None = None
+    """See tests/sim/ledger/scripts.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ class WorldPlan:
     """How often a request to the metadata store goes wrong."""
     repeat_share: float
     """How often what a client sent comes a second time, later."""
+    timeout_s: float
+    """Of a client's adds and reads."""
     speculative_read_s: float
     recovery_read_ahead: int
     is_change_delayed: bool
@@ -66,6 +70,7 @@ class WorldPlan:
 def draw_plan(rng: random.Random) -> WorldPlan:
     """Small ledgers, tight timings, and the widths that clusters use more often than others."""
     ledgers = tuple(_draw_ledger(rng, number) for number in range(rng.choice((1, 2, 3, 4))))
+    patient = any(ledger.script == "split recovery" for ledger in ledgers)
     widest = max(ledger.ensemble_size for ledger in ledgers)
     return WorldPlan(
         bookie_count=max(rng.choice((3, 4, 4, 5, 5, 6, 6, 7)), widest),
@@ -75,7 +80,8 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         fault_count=rng.choice((0, 1, 2, 4, 6, 8, 12, 16)),
         store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
         repeat_share=rng.choice((0.0, 0.0, 0.02, 0.1)),
-        speculative_read_s=rng.choice((0.0, 0.005, 0.02, 0.05)),
+        timeout_s=0.5 if patient else 0.25,
+        speculative_read_s=0.06 if patient else rng.choice((0.0, 0.005, 0.02, 0.06)),
         recovery_read_ahead=rng.choice((1, 1, 2, 16)),
         is_change_delayed=rng.random() < 0.25,
         explicit_lac=rng.random() < 0.3,
@@ -92,7 +98,7 @@ def _draw_ledger(rng: random.Random, number: int) -> LedgerPlan:
         sizes = (ensemble, quorum, rng.randint(1, quorum))
     pause_s = rng.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.06))
     few = (0, 1, 2, 3, 5, 8)
-    return LedgerPlan(
+    plan = LedgerPlan(
         ensemble_size=sizes[0],
         write_quorum_size=sizes[1],
         ack_quorum_size=sizes[2],
@@ -108,4 +114,31 @@ def _draw_ledger(rng: random.Random, number: int) -> LedgerPlan:
         recoverer_count=rng.choice((1, 1, 1, 2, 2, 3)),
         recover_at=rng.choice((0.0, 0.3, 0.6, 0.9, 1.0)),
         tailer_count=rng.choice((0, 0, 1, 1, 2)),
+    )
+    if rng.random() < 0.1:
+        plan = _scripted(rng, plan)
+    return plan
+
+
+def _scripted(rng: random.Random, plan: LedgerPlan) -> LedgerPlan:
+    """Make room for a script: a living writer, one recoverer, no end of its own."""
+    script = rng.choice(("lost fence", "split recovery"))
+    if script == "lost fence":
+        sizes = rng.choice(((1, 1, 1), (2, 2, 2), (2, 1, 1), (3, 1, 1), (3, 2, 2)))
+    else:
+        sizes = rng.choice(((2, 2, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2)))
+    return replace(
+        plan,
+        script=script,
+        ensemble_size=sizes[0],
+        write_quorum_size=sizes[1],
+        ack_quorum_size=sizes[2],
+        entry_count=3 if script == "lost fence" else rng.choice((1, 1, 3)),
+        pause_s=0.06 if script == "lost fence" else 0.0,
+        payload_bytes_max=40,
+        is_deferred=False,
+        will_close=False,
+        writer_dies=False,
+        recoverer_count=1,
+        recover_at=0.0,
     )

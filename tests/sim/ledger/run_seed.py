@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.sim.ledger import operations
+from tests.sim.ledger import operations, scripts
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import Faults, rng_of
 from tests.sim.ledger.plan import draw_plan
@@ -101,6 +101,7 @@ async def _live_ledger(ledger: Ledger) -> None:
     if ledger.history.ledger_id is None:
         world.happen("no ledger")  # its only writer died before
         return
+    scripts.prepare(ledger)
     if writing is not None:
         ledger.jobs.append(world.act(writer_host.node, writing.run()))
     for number in range(plan.tailer_count):

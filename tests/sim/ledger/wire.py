@@ -51,6 +51,7 @@ class Trigger:
     delay_s: float
     action: Callable[[Message], object]
     bookie: str | None = None
+    ledger_id: int | None = None
 
 
 class Wire:
@@ -136,7 +137,11 @@ class Wire:
             )
         self._on_message(message)
         for trigger in self.triggers:
-            if trigger.kind == message.kind and trigger.bookie in (None, message.bookie):
+            if (
+                trigger.kind == message.kind
+                and trigger.bookie in (None, message.bookie)
+                and trigger.ledger_id in (None, message.ledger_id)
+            ):
                 trigger.count -= 1
                 if trigger.count == 0:
                     self._fire(trigger, message)

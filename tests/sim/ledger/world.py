@@ -115,6 +115,8 @@ class BookieHost:
         """How long a job on its disk takes, on average."""
         self.fences_pending: dict[int, None] = {}
         """Ledgers that it was asked to fence by a recovery that has not ended."""
+        self.restart_s: float | None = None
+        """When it comes back after the next crash; None: by chance."""
         self.start_count = 0
 
     @property
@@ -191,8 +193,10 @@ class BookieHost:
         choose = (lambda n: world.rng.randint(0, n)) if power else (lambda n: n)
         self.index = self.index.crash(choose)
         world.store_server.disconnect(self.session_of_life.session_id)
-        if world.wants_restart(self):
-            delay_s = world.rng.choice((0.005, 0.05, 0.3, 1.5)) * (0.5 + world.draw())
+        delay_s, self.restart_s = self.restart_s, None
+        if delay_s is not None or world.wants_restart(self):
+            if delay_s is None:
+                delay_s = world.rng.choice((0.005, 0.05, 0.3, 1.5)) * (0.5 + world.draw())
             world.loop.call_later(delay_s, self.start_if_wanted)
 
     def start_if_wanted(self) -> None:
@@ -324,8 +328,8 @@ class World:
         self.loop.network.silent_death_chance = rng.choice((0.0, 0.1, 0.5))
         self.loop.network.split_chance = rng.choice((0.0, 0.02, 0.2))
         self.client_config = ClientConfig(
-            add_timeout_s=0.25,
-            read_timeout_s=0.25,
+            add_timeout_s=plan.timeout_s,
+            read_timeout_s=plan.timeout_s,
             connect_timeout_s=0.3,
             speculative_read_s=plan.speculative_read_s,
             is_ensemble_change_delayed=plan.is_change_delayed,
