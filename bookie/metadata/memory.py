@@ -33,10 +33,9 @@ from bookie.metadata.interfaces import (
     Write,
 )
 from bookie.metadata.lane import Lane
-from bookie.metadata.memory_tree import Change, MemoryTree
+from bookie.metadata.memory_server import MemoryStoreServer, MemoryWatch, Session
 from bookie.metadata.paths import check_path
-from bookie.metadata.watches import SessionCallbacks, call_safely
-from bookie.runtime.interfaces import Clock
+from bookie.metadata.watches import SessionCallbacks
 
 T = TypeVar("T")
 
@@ -83,215 +82,6 @@ class DirectLink:
 
     def event_s(self, session_id: int, path: str) -> float:
         return 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Session:
-    """What the server knows of one session."""
-
-    session_id: int
-    store: "MemoryStore"
-    is_connected: bool = True
-    is_alive: bool = True
-    view: MemoryTree | None = None
-    """What its reads see while it is frozen."""
-    held: list["MemoryWatch"] | None = None
-    """Watches whose news a frozen session has yet to hear."""
-    expiry: asyncio.TimerHandle | None = None
-
-
-class MemoryStoreServer:
-    """The tree that MemoryStores share, and their sessions."""
-
-    def __init__(self, clock: Clock, *, session_timeout_s: float | None = None) -> None:
-        """Take the wall clock for nodes' times.
-
-        session_timeout_s: a session that stays disconnected this long (of the loop's time) is
-        expired; None: only expire() does.
-        """
-        self._clock = clock
-        self._session_timeout_s = session_timeout_s
-        self.context = contextvars.copy_context()
-        self._tree = MemoryTree()
-        self._sessions: dict[int, _Session] = {}
-        self._last_session_id = 0x1000
-        self._watches: dict[tuple[str, bool], dict[MemoryWatch, None]] = {}
-
-    @property
-    def tree(self) -> MemoryTree:
-        """The present truth, for checkers: read it only."""
-        return self._tree
-
-    @property
-    def session_ids(self) -> list[int]:
-        """The living sessions, oldest first."""
-        return list(self._sessions)
-
-    def disconnect(self, session_id: int, *, reconnect_s: float | None = None) -> None:
-        """Break a session's connection: what is under way is lost. The session lives on.
-
-        reconnect_s: the client comes back by itself after so long; None: on reconnect().
-        """
-        session = self._sessions.get(session_id)
-        if session is None or not session.is_connected:
-            return
-        session.is_connected = False
-        self._thaw(session)
-        if self._session_timeout_s is not None:
-            session.expiry = asyncio.get_running_loop().call_later(
-                self._session_timeout_s, self.expire, session_id, context=self.context
-            )
-        session.store.on_disconnected(session, reconnect_s)
-
-    def reconnect(self, session_id: int) -> None:
-        """Let a disconnected client find the server again; does nothing to others."""
-        session = self._sessions.get(session_id)
-        if session is None or session.is_connected:
-            return
-        session.is_connected = True
-        if session.expiry is not None:
-            session.expiry.cancel()
-            session.expiry = None
-        session.store.on_reconnected()
-
-    def expire(self, session_id: int) -> None:
-        """End a session; its ephemerals go.
-
-        The client hears of it when it is connected again: at once if it is connected now.
-        """
-        session = self._sessions.get(session_id)
-        if session is None:
-            return
-        was_connected = session.is_connected
-        if was_connected:
-            self.disconnect(session_id)
-        self._end(session)
-        if was_connected:
-            session.store.on_reconnected()
-
-    def freeze(self, session_id: int) -> None:
-        """Let a session read what is there now, and hear of no change, until sync() or a write.
-
-        As a client of a server that lags behind.
-        """
-        session = self._sessions.get(session_id)
-        if session is not None and session.is_connected and session.view is None:
-            session.view, session.held = self._tree.copy(), []
-
-    def thaw(self, session_id: int) -> None:
-        """Undo freeze()."""
-        session = self._sessions.get(session_id)
-        if session is not None:
-            self._thaw(session)
-
-    # --- for MemoryStore ------------------------------------------------------------------------
-
-    def open_session(self, store: "MemoryStore") -> _Session:
-        self._last_session_id += 1
-        session = _Session(self._last_session_id, store)
-        self._sessions[session.session_id] = session
-        return session
-
-    def close_session(self, session: _Session) -> None:
-        """End a session at its client's wish, if that is heard; else it expires."""
-        if session.is_connected:
-            self._end(session)
-
-    def view_of(self, session: _Session) -> MemoryTree:
-        return self._tree if session.view is None else session.view
-
-    def change(
-        self, session: _Session, operations: Sequence[Operation], *, make_parents: bool = False
-    ) -> list[str]:
-        self._thaw(session)
-        now_ms = self._clock.wall_us() // 1000
-        if make_parents:
-            for operation in operations:
-                self._ring(self._tree.make_parents(operation.path, now_ms))
-        paths, changes = self._tree.apply(operations, session.session_id, now_ms)
-        self._ring(changes)
-        return paths
-
-    def catch_up(self, session: _Session) -> None:
-        self._thaw(session)
-
-    def add_watch(self, watch: "MemoryWatch") -> None:
-        self._watches.setdefault((watch.path, watch.is_children), {})[watch] = None
-
-    def drop_watch(self, watch: "MemoryWatch") -> None:
-        watches = self._watches.get((watch.path, watch.is_children), {})
-        watches.pop(watch, None)
-        if not watches:
-            self._watches.pop((watch.path, watch.is_children), None)
-
-    def _end(self, session: _Session) -> None:
-        if session.expiry is not None:
-            session.expiry.cancel()
-        self._sessions.pop(session.session_id, None)
-        session.is_alive = session.is_connected = False
-        gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
-        _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
-        self._ring(changes)
-
-    def _thaw(self, session: _Session) -> None:
-        view, held = session.view, session.held
-        session.view = session.held = None
-        if view is None or held is None:
-            return
-        # A watch set meanwhile hears, too, of what came before it and was not to be seen yet.
-        held += [watch for watch in session.store.watches if self._differs(view, watch)]
-        for watch in held:
-            watch.ring()
-
-    def _differs(self, view: MemoryTree, watch: "MemoryWatch") -> bool:
-        before, now = view.exists(watch.path), self._tree.exists(watch.path)
-        if before is None or now is None:
-            return before is not now
-        if watch.is_children:
-            return view.children(watch.path) != self._tree.children(watch.path)
-        return (before.version, before.ctime_ms) != (now.version, now.ctime_ms)
-
-    def _ring(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            for watch in list(self._watches.get((change.path, change.is_children), ())):
-                session = watch.store.session
-                if session.held is not None:
-                    session.held.append(watch)
-                elif session.is_connected:
-                    watch.ring()
-
-
-class MemoryWatch:
-    """A standing watch of one client; made by MemoryStore.watch() and watch_children()."""
-
-    def __init__(
-        self, store: "MemoryStore", path: str, callback: Callable[[], None], *, is_children: bool
-    ) -> None:
-        self.store = store
-        self.path = path
-        self.is_children = is_children
-        self._callback = callback
-        self._is_ringing = False
-        self._is_closed = False
-
-    def ring(self) -> None:
-        """Call back soon; several rings before that are one."""
-        if not self._is_ringing and not self._is_closed:
-            self._is_ringing = True
-            self.store.post_event(self.path, self._call)
-
-    def forget_ring(self) -> None:
-        """Expect nothing that was on the way: the connection broke."""
-        self._is_ringing = False
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.store.drop_watch(self)
-
-    def _call(self) -> None:
-        self._is_ringing = False
-        if not self._is_closed:
-            call_safely(self._callback)
 
 
 class MemoryStore:
@@ -342,7 +132,7 @@ class MemoryStore:
     ) -> str:
         operation = Create(path, data, is_ephemeral, is_sequence)
 
-        def work(session: _Session) -> str:
+        def work(session: Session) -> str:
             return self._server.change(session, [operation], make_parents=make_parents)[0]
 
         return await self._ask(path, work, is_write=True)
@@ -354,14 +144,14 @@ class MemoryStore:
         return await self._ask(path, lambda session: self._server.view_of(session).exists(path))
 
     async def write(self, path: str, data: bytes, version: int) -> Stat:
-        def work(session: _Session) -> Stat:
+        def work(session: Session) -> Stat:
             self._server.change(session, [Write(path, data, version)])
             return self._server.tree.read(path)[1]
 
         return await self._ask(path, work, is_write=True)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        def work(session: _Session) -> None:
+        def work(session: Session) -> None:
             self._server.change(session, [Delete(path, version)])
 
         await self._ask(path, work, is_write=True)
@@ -370,7 +160,7 @@ class MemoryStore:
         return await self._ask(path, lambda session: self._server.view_of(session).children(path))
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        def work(session: _Session) -> None:
+        def work(session: Session) -> None:
             self._server.change(session, operations)
 
         path = operations[0].path if operations else "/"
@@ -397,7 +187,7 @@ class MemoryStore:
 
     # --- for the server and the watches ---------------------------------------------------------
 
-    def on_disconnected(self, session: _Session, reconnect_s: float | None) -> None:
+    def on_disconnected(self, session: Session, reconnect_s: float | None) -> None:
         if self._is_closed:
             return
         self._break(
@@ -428,7 +218,7 @@ class MemoryStore:
         self._watches.pop(watch, None)
         self._server.drop_watch(watch)
 
-    def _come_back(self, session: _Session) -> None:
+    def _come_back(self, session: Session) -> None:
         if session is not self.session or self._is_closed:
             return
         if session.is_alive:
@@ -474,7 +264,7 @@ class MemoryStore:
                 future.set_exception(error)
                 future.exception()  # its waiter may be gone: then nobody misses it
 
-    async def _ask(self, path: str, work: Callable[[_Session], T], *, is_write: bool = False) -> T:
+    async def _ask(self, path: str, work: Callable[[Session], T], *, is_write: bool = False) -> T:
         check_path(path)
         if self._is_closed:
             raise ClientClosedError("the metadata store's client was closed")

@@ -1,4 +1,4 @@
-"""ZooKeeperStore: the VersionedStore over a real ZooKeeper, by kazoo; the only user of kazoo.
+"""ZooKeeperStore: the VersionedStore over a real ZooKeeper, by kazoo (kazoo_client.py).
 
 kazoo has one thread here, its connection's. Answers, watch events and session states are handed
 over by it in the order in which it met them, and end in one ordered queue (a Lane) on the asyncio
@@ -15,19 +15,15 @@ from functools import partial
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import EventType, KazooState, KeeperState, ZnodeStat
-from kazoo.retry import KazooRetry
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, KazooState, ZnodeStat
 
 from bookie import errors
 from bookie.errors import (
-    BookieError,
     ClientClosedError,
     NodeExistsError,
     NoNodeError,
     StoreConnectionError,
-    StoreError,
 )
 from bookie.metadata.interfaces import (
     ANY_VERSION,
@@ -40,10 +36,10 @@ from bookie.metadata.interfaces import (
     Watch,
     Write,
 )
+from bookie.metadata.kazoo_client import OrderedClient, store_error
 from bookie.metadata.lane import Lane
 from bookie.metadata.paths import check_data, check_path, parent_of
 from bookie.metadata.watches import SessionCallbacks, call_safely
-from bookie.runtime.drivers import new_mutex
 
 Start = Callable[[], Any]
 """Hands a request to kazoo and returns its AsyncResult."""
@@ -53,112 +49,9 @@ Done = Callable[[Any, Exception | None], None]
 _UNDER_WAY_MAX = 64
 """Requests handed to kazoo and not answered. Each leaves a byte in a socket pair, which blocks its
 writer when it is full (some 270 of them)."""
-_RECONNECT_FIRST_S = 0.02
-_RECONNECT_MAX_S = 1.0
 _PARENT_TRIES_MAX = 20
-
-_MAPPED: tuple[tuple[type[Exception], type[BookieError]], ...] = (
-    (kazoo_errors.NoNodeError, errors.NoNodeError),
-    (kazoo_errors.NodeExistsError, errors.NodeExistsError),
-    (kazoo_errors.BadVersionError, errors.BadVersionError),
-    (kazoo_errors.NotEmptyError, errors.NotEmptyError),
-    # A subclass of SessionExpiredError: the connection, not the session, is at its end.
-    (kazoo_errors.ConnectionClosedError, errors.StoreConnectionError),
-    (kazoo_errors.SessionExpiredError, errors.SessionExpiredError),
-    (kazoo_errors.UnknownSessionError, errors.SessionExpiredError),
-    (kazoo_errors.ConnectionLoss, errors.StoreConnectionError),
-    (kazoo_errors.ConnectionDropped, errors.StoreConnectionError),
-    (kazoo_errors.OperationTimeoutError, errors.StoreConnectionError),
-    (kazoo_errors.RequestTimeoutError, errors.StoreConnectionError),
-    (kazoo_errors.SessionMovedError, errors.StoreConnectionError),
-    (kazoo_errors.ThrottledOpError, errors.StoreConnectionError),
-    (KazooTimeoutError, errors.StoreConnectionError),
-    (kazoo_errors.NoAuthError, errors.SecurityError),
-    (kazoo_errors.AuthFailedError, errors.SecurityError),
-    (kazoo_errors.InvalidACLError, errors.SecurityError),
-    (kazoo_errors.SessionClosedRequireSaslError, errors.SecurityError),
-)
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """What the other operations of a failed transaction get."""
-
-
-def store_error(error: Exception, path: str) -> BookieError:
-    """Return our error for one of kazoo's; what we do not know is a StoreError that names it."""
-    for theirs, ours in _MAPPED:
-        if isinstance(error, theirs):
-            text = f"{path}: {_TEXTS.get(ours, 'refused by ZooKeeper')}"
-            if ours is not errors.StoreConnectionError and str(error):
-                text += f" ({error})"
-            return ours(text, path) if issubclass(ours, StoreError) else ours(text)
-    return StoreError(f"{path}: ZooKeeper answered {type(error).__name__} {error}".rstrip(), path)
-
-
-_TEXTS: dict[type[BookieError], str] = {
-    errors.NoNodeError: "expected a node, found none",
-    errors.NodeExistsError: "expected no node, found one",
-    errors.BadVersionError: "its version is not the expected one",
-    errors.NotEmptyError: "expected no children, found some",
-    errors.SessionExpiredError: "the session with ZooKeeper expired before the answer",
-    errors.StoreConnectionError: "the connection to ZooKeeper broke before the answer",
-}
-
-
-class _Inline:
-    """Stands for kazoo's queue of completions: runs them at once, on the connection's thread."""
-
-    def put(self, function: Callable[[], None]) -> None:
-        function()
-
-
-class _InlineHandler(SequentialThreadingHandler):
-    """kazoo's handler without its two worker threads, which would lose the order of events."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.completion_queue = _Inline()
-
-    def start(self) -> None:
-        self._running = True
-
-    def stop(self) -> None:
-        self._running = False
-
-    def dispatch_callback(self, callback: Any) -> None:
-        callback.func(*callback.args)
-
-
-class _Client(KazooClient):
-    """KazooClient that takes requests only while it is connected.
-
-    The original queues what comes while it reconnects and sends it on the next connection.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        self._gate = new_mutex()
-        super().__init__(**settings)
-
-    def _session_callback(self, state: str) -> None:
-        with self._gate:
-            super()._session_callback(state)
-
-    def _call(self, request: Any, async_object: Any) -> Any:
-        with self._gate:
-            if self._state == KeeperState.CONNECTED:
-                return super()._call(request, async_object)
-        async_object.set_exception(kazoo_errors.ConnectionLoss())
-        return None
-
-    def forget_watcher(self, path: str, watcher: Callable[..., None], *, is_children: bool) -> None:
-        """Drop a watcher that nobody wants any more; only on kazoo's thread.
-
-        The server's own watch stays until it fires: one for each path, however many asked.
-        """
-        by_path = self._child_watchers if is_children else self._data_watchers
-        watchers = by_path.get(path)
-        if watchers is not None:
-            watchers.discard(watcher)
-            if not watchers:
-                del by_path[path]
 
 
 class ZooKeeperStore:
@@ -183,14 +76,7 @@ class ZooKeeperStore:
         self._session_id = 0
         self._is_closed = False
         self._closing: asyncio.Future[None] | None = None
-        self._client = _Client(
-            hosts=hosts,
-            timeout=session_timeout_s,
-            handler=_InlineHandler(),
-            connection_retry=KazooRetry(
-                max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
-            ),
-        )
+        self._client = OrderedClient(hosts, session_timeout_s)
         self._client.add_listener(self._on_kazoo_state)
 
     @classmethod

@@ -61,7 +61,7 @@ HEAVY = {
     "numpy": (),
     "prompt_toolkit": ("herdpy/cli/",),
     "click": ("herdpy/cli/", "bookie/admin/"),
-    "kazoo": ("bookie/metadata/zookeeper.py",),
+    "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "lmdb": ("bookie/server/lmdb_index.py",),
     "prometheus_client": ("bookie/admin/", "bookie/server/metrics.py"),
     "google": ("bookie/proto/", "bookie/ledger/", "bookie/metadata/"),

@@ -12,10 +12,11 @@ from bookie.errors import BookieError, StoreConnectionError, StoreError
 from bookie.ledger.types import BookieId, EntryId
 from bookie.metadata.cluster import initialize
 from bookie.metadata.interfaces import SessionState
+from bookie.metadata.kazoo_client import store_error
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
 from bookie.metadata.service_info import Address, ServiceInfo
-from bookie.metadata.zookeeper import ZooKeeperStore, store_error
+from bookie.metadata.zookeeper import ZooKeeperStore
 from tests.fixtures.cutting_proxy import CuttingProxy
 from tests.fixtures.metadata import SeededRng, metadata
 from tests.fixtures.versioned_stores import SESSION_TIMEOUT_S, until

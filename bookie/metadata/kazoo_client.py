@@ -1,0 +1,130 @@
+"""kazoo, made fit for one ordered queue: one thread, no request kept back, errors of our own.
+
+Overrides what KazooClient does not offer as a setting; ADR 0009 says why, test_zookeeper.py fails
+when a version of kazoo changes what is relied upon. Everything runs on kazoo's own thread but for
+_call(), which the thread of the caller enters.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+from bookie import errors
+from bookie.errors import BookieError, StoreError
+from bookie.runtime.drivers import new_mutex
+
+_RECONNECT_FIRST_S = 0.02
+_RECONNECT_MAX_S = 1.0
+
+_MAPPED: tuple[tuple[type[Exception], type[BookieError]], ...] = (
+    (kazoo_errors.NoNodeError, errors.NoNodeError),
+    (kazoo_errors.NodeExistsError, errors.NodeExistsError),
+    (kazoo_errors.BadVersionError, errors.BadVersionError),
+    (kazoo_errors.NotEmptyError, errors.NotEmptyError),
+    # A subclass of SessionExpiredError: the connection, not the session, is at its end.
+    (kazoo_errors.ConnectionClosedError, errors.StoreConnectionError),
+    (kazoo_errors.SessionExpiredError, errors.SessionExpiredError),
+    (kazoo_errors.UnknownSessionError, errors.SessionExpiredError),
+    (kazoo_errors.ConnectionLoss, errors.StoreConnectionError),
+    (kazoo_errors.ConnectionDropped, errors.StoreConnectionError),
+    (kazoo_errors.OperationTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.RequestTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.SessionMovedError, errors.StoreConnectionError),
+    (kazoo_errors.ThrottledOpError, errors.StoreConnectionError),
+    (KazooTimeoutError, errors.StoreConnectionError),
+    (kazoo_errors.NoAuthError, errors.SecurityError),
+    (kazoo_errors.AuthFailedError, errors.SecurityError),
+    (kazoo_errors.InvalidACLError, errors.SecurityError),
+    (kazoo_errors.SessionClosedRequireSaslError, errors.SecurityError),
+)
+
+
+def store_error(error: Exception, path: str) -> BookieError:
+    """Return our error for one of kazoo's; what we do not know is a StoreError that names it."""
+    for theirs, ours in _MAPPED:
+        if isinstance(error, theirs):
+            text = f"{path}: {_TEXTS.get(ours, 'refused by ZooKeeper')}"
+            if ours is not errors.StoreConnectionError and str(error):
+                text += f" ({error})"
+            return ours(text, path) if issubclass(ours, StoreError) else ours(text)
+    return StoreError(f"{path}: ZooKeeper answered {type(error).__name__} {error}".rstrip(), path)
+
+
+_TEXTS: dict[type[BookieError], str] = {
+    errors.NoNodeError: "expected a node, found none",
+    errors.NodeExistsError: "expected no node, found one",
+    errors.BadVersionError: "its version is not the expected one",
+    errors.NotEmptyError: "expected no children, found some",
+    errors.SessionExpiredError: "the session with ZooKeeper expired before the answer",
+    errors.StoreConnectionError: "the connection to ZooKeeper broke before the answer",
+}
+
+
+class _Inline:
+    """Stands for kazoo's queue of completions: runs them at once, on the connection's thread."""
+
+    def put(self, function: Callable[[], None]) -> None:
+        function()
+
+
+class _InlineHandler(SequentialThreadingHandler):
+    """kazoo's handler without its two worker threads, which would lose the order of events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.completion_queue = _Inline()
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+
+class OrderedClient(KazooClient):
+    """KazooClient that takes requests only while it is connected.
+
+    The original queues what comes while it reconnects and sends it on the next connection.
+    """
+
+    def __init__(self, hosts: str, session_timeout_s: float) -> None:
+        self._gate = new_mutex()
+        super().__init__(
+            hosts=hosts,
+            timeout=session_timeout_s,
+            handler=_InlineHandler(),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
+            ),
+        )
+
+    def _session_callback(self, state: str) -> None:
+        with self._gate:
+            super()._session_callback(state)
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        with self._gate:
+            if self._state == KeeperState.CONNECTED:
+                return super()._call(request, async_object)
+        async_object.set_exception(kazoo_errors.ConnectionLoss())
+        return None
+
+    def forget_watcher(self, path: str, watcher: Callable[..., None], *, is_children: bool) -> None:
+        """Drop a watcher that nobody wants any more; only on kazoo's thread.
+
+        The server's own watch stays until it fires: one for each path, however many asked.
+        """
+        by_path = self._child_watchers if is_children else self._data_watchers
+        watchers = by_path.get(path)
+        if watchers is not None:
+            watchers.discard(watcher)
+            if not watchers:
+                del by_path[path]

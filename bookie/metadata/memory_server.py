@@ -1,0 +1,254 @@
+"""MemoryStoreServer: the tree that memory stores share, their sessions and their watches.
+
+What a ZooKeeper ensemble is to its clients, without a network: each MemoryStore (memory.py) is one
+client. disconnect(), reconnect(), expire(), freeze() and thaw() do to a session what networks and
+servers do. Used from one asyncio loop; its timers run in the context in which it was made, so that
+they outlive the crash of a simulated node.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bookie.metadata.interfaces import Delete, Operation
+from bookie.metadata.memory_tree import Change, MemoryTree
+from bookie.metadata.watches import call_safely
+from bookie.runtime.interfaces import Clock
+
+
+class StoreClient(Protocol):
+    """A MemoryStore, as the server sees it."""
+
+    session: "Session"
+
+    @property
+    def watches(self) -> list["MemoryWatch"]:
+        """The standing watches, oldest first."""
+        ...
+
+    def on_disconnected(self, session: "Session", reconnect_s: float | None) -> None:
+        """Take note that the connection broke; come back after reconnect_s, if it is given."""
+        ...
+
+    def on_reconnected(self) -> None:
+        """Take note that the server can be reached again."""
+        ...
+
+    def post_event(self, path: str, function: Callable[[], None]) -> None:
+        """Run function on the client's side, behind what was sent to it before."""
+        ...
+
+    def drop_watch(self, watch: "MemoryWatch") -> None:
+        """Forget a watch that was closed."""
+        ...
+
+
+class MemoryWatch:
+    """A standing watch of one client; made by MemoryStore.watch() and watch_children()."""
+
+    def __init__(
+        self, store: "StoreClient", path: str, callback: Callable[[], None], *, is_children: bool
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.is_children = is_children
+        self._callback = callback
+        self._is_ringing = False
+        self._is_closed = False
+
+    def ring(self) -> None:
+        """Call back soon; several rings before that are one."""
+        if not self._is_ringing and not self._is_closed:
+            self._is_ringing = True
+            self.store.post_event(self.path, self._call)
+
+    def forget_ring(self) -> None:
+        """Expect nothing that was on the way: the connection broke."""
+        self._is_ringing = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.store.drop_watch(self)
+
+    def _call(self) -> None:
+        self._is_ringing = False
+        if not self._is_closed:
+            call_safely(self._callback)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """What the server knows of one session."""
+
+    session_id: int
+    store: "StoreClient"
+    is_connected: bool = True
+    is_alive: bool = True
+    view: MemoryTree | None = None
+    """What its reads see while it is frozen."""
+    held: list[MemoryWatch] | None = None
+    """Watches whose news a frozen session has yet to hear."""
+    expiry: asyncio.TimerHandle | None = None
+
+
+class MemoryStoreServer:
+    """The tree that MemoryStores share, and their sessions."""
+
+    def __init__(self, clock: Clock, *, session_timeout_s: float | None = None) -> None:
+        """Take the wall clock for nodes' times.
+
+        session_timeout_s: a session that stays disconnected this long (of the loop's time) is
+        expired; None: only expire() does.
+        """
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self.context = contextvars.copy_context()
+        self._tree = MemoryTree()
+        self._sessions: dict[int, Session] = {}
+        self._last_session_id = 0x1000
+        self._watches: dict[tuple[str, bool], dict[MemoryWatch, None]] = {}
+
+    @property
+    def tree(self) -> MemoryTree:
+        """The present truth, for checkers: read it only."""
+        return self._tree
+
+    @property
+    def session_ids(self) -> list[int]:
+        """The living sessions, oldest first."""
+        return list(self._sessions)
+
+    def disconnect(self, session_id: int, *, reconnect_s: float | None = None) -> None:
+        """Break a session's connection: what is under way is lost. The session lives on.
+
+        reconnect_s: the client comes back by itself after so long; None: on reconnect().
+        """
+        session = self._sessions.get(session_id)
+        if session is None or not session.is_connected:
+            return
+        session.is_connected = False
+        self._thaw(session)
+        if self._session_timeout_s is not None:
+            session.expiry = asyncio.get_running_loop().call_later(
+                self._session_timeout_s, self.expire, session_id, context=self.context
+            )
+        session.store.on_disconnected(session, reconnect_s)
+
+    def reconnect(self, session_id: int) -> None:
+        """Let a disconnected client find the server again; does nothing to others."""
+        session = self._sessions.get(session_id)
+        if session is None or session.is_connected:
+            return
+        session.is_connected = True
+        if session.expiry is not None:
+            session.expiry.cancel()
+            session.expiry = None
+        session.store.on_reconnected()
+
+    def expire(self, session_id: int) -> None:
+        """End a session; its ephemerals go.
+
+        The client hears of it when it is connected again: at once if it is connected now.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        was_connected = session.is_connected
+        if was_connected:
+            self.disconnect(session_id)
+        self._end(session)
+        if was_connected:
+            session.store.on_reconnected()
+
+    def freeze(self, session_id: int) -> None:
+        """Let a session read what is there now, and hear of no change, until sync() or a write.
+
+        As a client of a server that lags behind.
+        """
+        session = self._sessions.get(session_id)
+        if session is not None and session.is_connected and session.view is None:
+            session.view, session.held = self._tree.copy(), []
+
+    def thaw(self, session_id: int) -> None:
+        """Undo freeze()."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._thaw(session)
+
+    # --- for MemoryStore ------------------------------------------------------------------------
+
+    def open_session(self, store: "StoreClient") -> Session:
+        self._last_session_id += 1
+        session = Session(self._last_session_id, store)
+        self._sessions[session.session_id] = session
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """End a session at its client's wish, if that is heard; else it expires."""
+        if session.is_connected:
+            self._end(session)
+
+    def view_of(self, session: Session) -> MemoryTree:
+        return self._tree if session.view is None else session.view
+
+    def change(
+        self, session: Session, operations: Sequence[Operation], *, make_parents: bool = False
+    ) -> list[str]:
+        self._thaw(session)
+        now_ms = self._clock.wall_us() // 1000
+        if make_parents:
+            for operation in operations:
+                self._ring(self._tree.make_parents(operation.path, now_ms))
+        paths, changes = self._tree.apply(operations, session.session_id, now_ms)
+        self._ring(changes)
+        return paths
+
+    def catch_up(self, session: Session) -> None:
+        self._thaw(session)
+
+    def add_watch(self, watch: MemoryWatch) -> None:
+        self._watches.setdefault((watch.path, watch.is_children), {})[watch] = None
+
+    def drop_watch(self, watch: MemoryWatch) -> None:
+        watches = self._watches.get((watch.path, watch.is_children), {})
+        watches.pop(watch, None)
+        if not watches:
+            self._watches.pop((watch.path, watch.is_children), None)
+
+    def _end(self, session: Session) -> None:
+        if session.expiry is not None:
+            session.expiry.cancel()
+        self._sessions.pop(session.session_id, None)
+        session.is_alive = session.is_connected = False
+        gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
+        _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
+        self._ring(changes)
+
+    def _thaw(self, session: Session) -> None:
+        view, held = session.view, session.held
+        session.view = session.held = None
+        if view is None or held is None:
+            return
+        # A watch set meanwhile hears, too, of what came before it and was not to be seen yet.
+        held += [watch for watch in session.store.watches if self._differs(view, watch)]
+        for watch in held:
+            watch.ring()
+
+    def _differs(self, view: MemoryTree, watch: MemoryWatch) -> bool:
+        before, now = view.exists(watch.path), self._tree.exists(watch.path)
+        if before is None or now is None:
+            return before is not now
+        if watch.is_children:
+            return view.children(watch.path) != self._tree.children(watch.path)
+        return (before.version, before.ctime_ms) != (now.version, now.ctime_ms)
+
+    def _ring(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            for watch in list(self._watches.get((change.path, change.is_children), ())):
+                session = watch.store.session
+                if session.held is not None:
+                    session.held.append(watch)
+                elif session.is_connected:
+                    watch.ring()
