@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak bench-wire bench-embedded \
+        docs reference interpreters test demo interop soak bench-wire bench-server bench-embedded \
         bench-ledger big clean
 
 help: ## list the targets
@@ -156,6 +156,9 @@ soak: setup ## ledgers rolled and deleted for 20 minutes, or N: make soak N=5
 
 bench-ledger: setup ## our bookies and client against Apache's, into build/bench/ledger.json
 	$(PY) -m tests.benchmarks.ledger $(if $(N),--rounds $(N))
+
+bench-server: setup ## CPU of the bookie's server side for an add, into build/bench/bookie-server.json
+	$(PY) -m tests.benchmarks.bookie_server
 
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded
