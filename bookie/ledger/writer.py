@@ -511,12 +511,12 @@ class WriterMachine:
         return actions
 
     def abandon(self) -> Actions:
-        """End the handle without closing the ledger: the client goes, others may recover it."""
-        actions = list(
-            self._fail_all(ClientClosedError(f"ledger {self._ledger_id}: the client was closed"))
-        )
-        error = self.fresh_error()
-        actions += [Failed(context, error) for context in self._closers]
+        """End the handle without closing the ledger: the client goes, others may recover it.
+
+        A close under way fails, too; it may have happened.
+        """
+        ended = ClientClosedError(f"ledger {self._ledger_id}: the handle was abandoned")
+        actions = [*self._fail_all(ended), *(Failed(context, ended) for context in self._closers)]
         self._closers.clear()
         self._is_abandoned = not self._is_closed
         return actions

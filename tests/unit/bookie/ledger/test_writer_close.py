@@ -179,6 +179,14 @@ def test_abandon_leaves_the_ledger_open() -> None:
         desk.close()
 
 
+def test_abandon_during_a_close_says_that_it_may_have_happened() -> None:
+    desk = desk_with(b"a")
+    desk.close()
+    desk.run(desk.machine.abandon())
+    assert isinstance(desk.failed["close"], ClientClosedError)
+    assert desk.failed["close"].retry is Retry.UNKNOWN
+
+
 def test_abandon_after_close_is_nothing() -> None:
     desk = desk_with(b"a")
     desk.close()
