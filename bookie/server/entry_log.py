@@ -41,6 +41,7 @@ RECORD_HEADER_BYTES = _RECORD.size
 _MAP_ROW = Struct(">qQ")
 _SALT = 0x656E7472  # so that zeros are no record
 _BUFFER_BYTES = 256 * 1024
+_LARGE_BYTES = 16 * 1024  # from here on a write of its own is cheaper than a copy
 _WINDOW_BYTES = 1024 * 1024
 _ENTRY_IDS = Struct(">qq")
 
@@ -194,12 +195,17 @@ class EntryLogWriter:
             origin = location
         check = _check(kind, byte_count, crc, origin, number)
         self._buffer.append(_RECORD.pack(kind, byte_count, crc, check, origin))
-        self._buffer.append(body)
         total = RECORD_HEADER_BYTES + byte_count
-        self._buffer_bytes += total
         self.byte_count += total
         sizes = self.ledger_bytes
         sizes[ledger_id] = sizes.get(ledger_id, 0) + total
+        if byte_count >= _LARGE_BYTES:
+            self.write()
+            self._file.write_at(self._written, body)
+            self._written += byte_count
+            return location
+        self._buffer.append(body)
+        self._buffer_bytes += total
         if self._buffer_bytes >= _BUFFER_BYTES:
             self.write()
         return location

@@ -32,6 +32,7 @@ from bookie.server.journal_format import (
     Kind,
     Position,
     Record,
+    batch_pieces,
     encode_batch,
     encode_file_header,
     number_of,
@@ -105,17 +106,18 @@ class JournalWriter:
         NoRoomError: nothing happened. Any other error: what the disk holds is unknown.
         """
         if records:
-            batch = encode_batch(
+            pieces = batch_pieces(
                 Position(self._number, self._offset), self._durable_offset, records
             )
-            end = self._offset + len(batch)
-            if end > self._file_bytes_max and self._offset > BLOCK_BYTES:
+            byte_count = sum(map(len, pieces))
+            if self._offset + byte_count > self._file_bytes_max and self._offset > BLOCK_BYTES:
                 self._roll()
-                batch = encode_batch(Position(self._number, BLOCK_BYTES), BLOCK_BYTES, records)
-                end = BLOCK_BYTES + len(batch)
-            self._make_room(end + BLOCK_BYTES)  # END has to fit, too
-            self._open_file().write_at(self._offset, batch)
-            self._offset = end
+                pieces = batch_pieces(Position(self._number, BLOCK_BYTES), BLOCK_BYTES, records)
+            self._make_room(self._offset + byte_count + BLOCK_BYTES)  # END has to fit, too
+            file = self._open_file()
+            for piece in pieces:
+                file.write_at(self._offset, piece)
+                self._offset += len(piece)
         if is_synced and self._durable_offset < self._offset:
             self._open_file().sync()
             self._durable_offset = self._offset

@@ -38,6 +38,7 @@ _TABLE_ROW_BYTES = 12
 _RECORDS_MAX = 1 << 20
 _LEDGER_ID = Struct(">q")
 _WINDOW_BYTES = 1024 * 1024
+_LARGE_BYTES = 16 * 1024  # from here on a write of its own is cheaper than a copy
 
 
 class Kind(IntEnum):
@@ -114,6 +115,11 @@ def decode_file_header(data: bytes) -> int | None:
 
 def encode_batch(position: Position, durable_offset: int, records: Sequence[Record]) -> bytes:
     """Return the batch that stands at position, padded."""
+    return b"".join(batch_pieces(position, durable_offset, records))
+
+
+def batch_pieces(position: Position, durable_offset: int, records: Sequence[Record]) -> list[bytes]:
+    """Return the batch in pieces to write one behind the other; large bodies are not copied."""
     numbers: list[int] = []
     body_bytes = 0
     for kind, crc, body in records:
@@ -125,9 +131,18 @@ def encode_batch(position: Position, durable_offset: int, records: Sequence[Reco
     head = (number, offset, durable_offset, len(records), body_bytes)
     checked = _BATCH_HEADER.pack(_BATCH_MAGIC, 0, *head)[_BATCH_CHECKED_AT:]
     crc = extend(value(checked), table)
-    padding = -(_BATCH_HEADER.size + len(table) + body_bytes) % BLOCK_BYTES
-    bodies = [record.body for record in records]
-    return b"".join((_BATCH_HEADER.pack(_BATCH_MAGIC, crc, *head), table, *bodies, bytes(padding)))
+    small: list[bytes] = [_BATCH_HEADER.pack(_BATCH_MAGIC, crc, *head), table]
+    pieces: list[bytes] = []
+    for record in records:
+        body = record.body
+        if len(body) < _LARGE_BYTES:
+            small.append(body)
+        else:
+            pieces += (b"".join(small), body)
+            small = []
+    small.append(bytes(-(_BATCH_HEADER.size + len(table) + body_bytes) % BLOCK_BYTES))
+    pieces.append(b"".join(small))
+    return pieces
 
 
 class Batch(NamedTuple):

@@ -13,6 +13,7 @@ always opens.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from struct import pack
 from typing import Any
 
@@ -115,6 +116,7 @@ class World:
         self.lives = lives
         self.operations = operations
         self.first_ledger = 1
+        self.config = replace(CONFIG, entry_log_bytes_max=1 << self.rng.choice([16, 17]))
         self.disk = SimulatedDisk(self.rng.getrandbits(64))
         self.index = SteppedIndex(self.disk)
         self.crash_steps: list[tuple[str, str]] = []
@@ -208,7 +210,7 @@ class World:
             self.index,
             SimulatedClock(),
             rng,  # type: ignore[arg-type]
-            CONFIG,
+            self.config,
             journal_executor=journal,  # type: ignore[arg-type]
             storage_executor=storage,  # type: ignore[arg-type]
         )
@@ -282,7 +284,9 @@ class World:
             entry_id = facts.next_entry.get(ledger_id, 0)
             facts.next_entry[ledger_id] = entry_id + 1
         ids = (ledger_id, entry_id)
-        payload = rng.randbytes(rng.choice([0, 10, 100, 1000, 6000]))
+        payload = rng.randbytes(
+            rng.choice([0, 10, 100, 1000, 6000, 20_000 if rng.random() < 0.2 else 300])
+        )
         packet = pack(">qqqq", ledger_id, entry_id, entry_id - 1, len(payload)) + payload
         is_fenced = ledger_id in facts.fenced
         is_recovery = rng.random() < 0.1

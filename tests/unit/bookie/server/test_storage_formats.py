@@ -17,6 +17,7 @@ from bookie.server.ledger_record import (
     encode_ledger_record,
     merge_ledger_records,
 )
+from tests.sim.disk import SimulatedDisk
 
 PACKET = pack(">qqqq", 7, 3, 2, 20) + b"hello"
 LEDGER = LedgerRecord(b"key", is_fenced=True, explicit_lac=pack(">qq", 7, 3), last_add_confirmed=3)
@@ -157,6 +158,17 @@ class TestEntryLog:
         assert reader.ledger_map() is None
         assert len(list(reader.records())) == 2
         reader.close()
+
+    def test_the_records_are_durable_before_the_trailer_is_written(self) -> None:
+        disk = SimulatedDisk(7)
+        disk.make_directory("entries")
+        writer = EntryLogWriter(disk, 1)
+        writer.append(RecordKind.ENTRY, 7, PACKET, value(PACKET))
+        disk.trace = []
+        writer.seal()
+        writer.close()
+        steps = [step for step, _, _ in disk.trace]
+        assert steps == ["write", "sync", "sync_directory", "write", "sync"]
 
     def test_a_header_of_another_log_or_version(self) -> None:
         disk = self.disk()
