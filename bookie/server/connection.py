@@ -129,6 +129,8 @@ class Connection(asyncio.Protocol):
             # Many small messages of a stranger must not all be cut out before one was looked at.
             self._take(data[:STRANGER_PIECE_BYTES])
             data = data[STRANGER_PIECE_BYTES:]
+            if self._is_upgrading:
+                self.close_malformed("bytes in clear behind START_TLS")
         self._take(data)
 
     def _take(self, data: bytes) -> None:

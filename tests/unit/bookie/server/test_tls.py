@@ -12,7 +12,7 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
 from bookie.proto import v2, v3
 from bookie.runtime.os_clock import OsClock
-from bookie.server.connection import Connection
+from bookie.server.connection import STRANGER_PIECE_BYTES, Connection
 from bookie.server.dispatch_v2 import DispatcherV2
 from bookie.server.dispatch_v3 import DispatcherV3
 from bookie.server.hub import Hub
@@ -115,6 +115,21 @@ def test_messages_behind_start_tls_end_it(pem: tuple[str, str], loops: Loops) ->
         other.send(add(1, 7, 0), START_TLS)
         await other.ended
         assert running.server.metrics.frames_malformed == 2
+
+    run(test, loops, tls=server_context(*pem))
+
+
+def test_nor_behind_a_first_piece_that_ends_with_start_tls(
+    pem: tuple[str, str], loops: Loops
+) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        count = STRANGER_PIECE_BYTES - len(START_TLS)
+        heads = (v3.encode_auth_request(1, "p", bytes(count - n)) for n in range(60))
+        head = next(head for head in heads if len(head) == count)
+        peer.send(head + START_TLS + add(1, 7, 0))
+        await peer.ended
+        assert running.service.calls == []
+        assert running.server.metrics.frames_malformed == 1
 
     run(test, loops, tls=server_context(*pem))
 
