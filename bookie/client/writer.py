@@ -11,15 +11,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from bookie.client import ledger_store
 from bookie.client.interfaces import BytesLike, Channels
+from bookie.client.record_batch import RecordBatch
 from bookie.config import ClientConfig
 from bookie.errors import (
     BookieError,
     IllegalOperationError,
     IncorrectParameterError,
     MetadataStoreError,
-    MetadataVersionError,
-    Retry,
 )
 from bookie.ledger.actions import (
     Action,
@@ -49,20 +49,6 @@ FRAME_OVERHEAD_BYTES = 256
 """What an entry's frame has beside the payload, at most: ids, digest, master key, framing."""
 FRAMES_PER_TURN = 8
 """Frames that append_many makes before it lets others run."""
-METADATA_PAUSE_S = 0.1
-STALE_READINGS_MAX = 20
-"""Half a minute of readings that are older than what is known; then the store is taken for ill."""
-METADATA_PAUSE_MAX_S = 2.0
-
-
-class LedgerStore(Protocol):
-    """What is needed of a LedgerManager."""
-
-    async def read(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, int]: ...
-
-    async def write(self, metadata: LedgerMetadata, version: int) -> int:
-        """Compare-and-set; MetadataVersionError when the version is another."""
-        ...
 
 
 class Watch(Protocol):
@@ -88,7 +74,7 @@ class LedgerWriter:
     def __init__(
         self,
         channels: Channels,
-        ledgers: LedgerStore,
+        ledgers: ledger_store.LedgerStore,
         bookies: WritableBookies,
         placement: Replacer,
         metadata: LedgerMetadata,
@@ -225,24 +211,21 @@ class LedgerWriter:
                 f"ledger {self._ledger_id}: expected records of at most "
                 f"{bound - HEADER_BYTES - LENGTH_BYTES} bytes, found {largest}"
             )
-        batch = _Batch(self._loop.create_future())
+        batch = RecordBatch(self._loop.create_future())
         try:
             for start, frame in frames(records, min(self._config.record_frame_bytes_max, bound)):
                 await self._room(None)
                 actions = self._begin(frame, batch.on_added, None)
-                batch.starts.append(start)
-                batch.left += 1
+                batch.began(start)
                 self._run(actions)
                 if batch.done.done():
                     break
                 if not len(batch.starts) % FRAMES_PER_TURN:
                     await asyncio.sleep(0)
-            batch.is_whole = True
-            batch.settle(None)
+            batch.end()
             await batch.done
         finally:
-            if not batch.done.cancel() and not batch.done.cancelled():
-                batch.done.exception()  # seen, also when something else is raised
+            batch.forget()
         return RecordPositions(batch.entry_ids, batch.starts, len(records))
 
     async def _room(self, entry_id: int | None) -> None:
@@ -374,9 +357,9 @@ class LedgerWriter:
             if not action.context.done():
                 action.context.set_result(None)
         elif type(action) is WriteMetadata:
-            self._ask_store(self._write_metadata(action.metadata, action.version))
+            self._ask_store(ledger_store.write(self._ledgers, action.metadata, action.version))
         elif type(action) is ReadMetadata:
-            self._ask_store(self._read_metadata())
+            self._ask_store(ledger_store.read(self._ledgers, self._ledger_id))
         elif type(action) is StartTimer:
             self._start_timer(action.timer)
         elif type(action) is SendForce:
@@ -427,78 +410,24 @@ class LedgerWriter:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    def _ask_store(self, question: Coroutine[Any, Any, Actions]) -> None:
+    def _ask_store(self, question: Coroutine[Any, Any, ledger_store.Answer]) -> None:
         self._metadata_task = self._loop.create_task(self._answer(question))
 
-    async def _answer(self, question: Coroutine[Any, Any, Actions]) -> None:
+    async def _answer(self, question: Coroutine[Any, Any, ledger_store.Answer]) -> None:
         try:
-            actions = await question
+            answer = await question
         except Exception as error:  # noqa: BLE001 - a defect: reported, and nobody is left waiting
             message = f"ledger {self._ledger_id}: asking for metadata failed: {error!r}"
             self._loop.call_exception_handler({"message": message, "exception": error})
-            actions = self._machine.on_metadata_failed(MetadataStoreError(message))
-        self._run(actions)
-
-    async def _write_metadata(self, metadata: LedgerMetadata, version: int) -> Actions:
-        """Compare-and-set, or find out what is there when that was refused or its answer lost."""
-        try:
-            written = await self._ledgers.write(metadata, version)
-        except BookieError as error:
-            return await self._find_metadata(error, version)
-        return self._machine.on_metadata_written(written)
-
-    async def _read_metadata(self) -> Actions:
-        try:
-            found, version = await self._ledgers.read(self._ledger_id)
-        except BookieError as error:
-            return self._machine.on_metadata_failed(error)
-        return self._machine.on_metadata_found(found, version)
-
-    async def _find_metadata(self, error: BookieError, version: int) -> Actions:
-        """Read what is there after a write that named `version` was refused or got no answer."""
-        is_refused = isinstance(error, MetadataVersionError)
-        if error.retry is Retry.NEVER and not is_refused:
-            return self._machine.on_metadata_failed(error)
-        # A reading may be older than what the store has said or we have written before.
-        oldest = version + 1 if is_refused else version
-        pause = METADATA_PAUSE_S
-        try:
-            for _ in range(STALE_READINGS_MAX):
-                found, found_version = await self._ledgers.read(self._ledger_id)
-                if found_version >= oldest:
-                    return self._machine.on_metadata_found(found, found_version)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, METADATA_PAUSE_MAX_S)
-        except BookieError as read_error:
-            error = read_error
-        return self._machine.on_metadata_failed(error)
-
-
-class _Batch:
-    """Frames of one append_many under way; the future is done with the last, or the first error."""
-
-    __slots__ = ("done", "entry_ids", "is_whole", "left", "starts")
-
-    def __init__(self, done: "asyncio.Future[None]") -> None:
-        self.done = done
-        self.entry_ids: list[int] = []
-        self.starts: list[int] = []
-        self.left = 0
-        self.is_whole = False
-
-    def on_added(self, entry_id: int, error: BookieError | None) -> None:
-        self.left -= 1
-        if error is None:
-            self.entry_ids.append(entry_id)
-        self.settle(error)
-
-    def settle(self, error: BookieError | None) -> None:
-        if self.done.done():
-            return
-        if error is not None:
-            self.done.set_exception(_copy(error))
-        elif self.is_whole and not self.left:
-            self.done.set_result(None)
+            answer = MetadataStoreError(message)
+        machine = self._machine
+        match answer:
+            case ledger_store.Written(version):
+                self._run(machine.on_metadata_written(version))
+            case ledger_store.Found(metadata, version):
+                self._run(machine.on_metadata_found(metadata, version))
+            case BookieError():
+                self._run(machine.on_metadata_failed(answer))
 
 
 def _settle(done: "asyncio.Future[int]", entry_id: int, error: BookieError | None) -> None:
