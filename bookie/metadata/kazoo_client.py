@@ -5,6 +5,7 @@ when a version of kazoo changes what is relied upon. Everything runs on kazoo's 
 _call(), which the thread of the caller enters.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ from bookie import errors
 from bookie.errors import BookieError, StoreError
 from bookie.runtime.drivers import new_mutex
 
+_log = logging.getLogger("bookie.kazoo")
+# Each try to reconnect is a warning of kazoo's: for who configured logging, not for stderr.
+_log.addHandler(logging.NullHandler())
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 
@@ -101,6 +105,7 @@ class OrderedClient(KazooClient):
             hosts=hosts,
             timeout=session_timeout_s,
             handler=_InlineHandler(),
+            logger=_log,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
             ),
