@@ -2,8 +2,8 @@
 
 Both clusters run side by side over one ZooKeeper, three bookies each, E3 Qw3 Qa2, CRC32C, fsync on;
 rounds are interleaved, the figures are medians. Each client is one warm process that keeps a window
-of adds under way. Apache's bookies and client have their defaults but for the heap (512 MB each),
-InterleavedLedgerStorage and no client throttle. One spinner of the lowest priority runs all the
+of adds under way. Apache's bookies and client have their defaults but for the heap (512 MB each)
+and no client throttle. One spinner of the lowest priority runs all the
 while (an idle virtual machine syncs slowly); fdatasync is timed before, in the middle and after.
 """
 
@@ -32,6 +32,8 @@ from tests.interop.apache import (
 )
 
 PEER = "Apache BookKeeper"
+STORAGE = "SortedLedgerStorage"
+"""Apache's default."""
 SIZES = ((100, 20_000, 1000), (1024, 20_000, 1000), (65_536, 1000, 64))
 """(entry bytes, adds of one round, window)."""
 RECORDS = 200_000
@@ -101,6 +103,8 @@ def run_rounds(ours: Side, theirs: Side, rounds: int) -> Rounds:
             both = [(0, ours, our_command), (1, theirs, their_command or our_command)]
             for index, side, command in both if number % 2 else reversed(both):
                 answer = side.add(command, adds if index == 0 else _adds_of(command))
+                who = "Apache" if index else "ours"
+                print(f"  {who:6} {command:24} {answer['seconds']:8.2f} s", flush=True)
                 if number:
                     found.setdefault(name, ([], []))[index].append(answer)
     return found
@@ -172,7 +176,9 @@ def measure(java: Release, directory: Path, rounds: int, recovered: int) -> Benc
         peers = new_cluster(zookeeper, "/theirs")
         bookies = stack.enter_context(our_bookies(mine, directory, 3))
         apaches = stack.enter_context(
-            apache_bookies(java, zookeeper.hosts, directory, 3, jvm=BENCH_JVM, root=peers.root)
+            apache_bookies(
+                java, zookeeper.hosts, directory, 3, jvm=BENCH_JVM, root=peers.root, storage=STORAGE
+            )
         )
         registered(peers, apaches)
         client = stack.enter_context(our_client(mine))

@@ -20,6 +20,7 @@ from bookie.errors import BookieError
 ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 RECORDS_AT_ONCE = 1000
 BATCHES_AT_ONCE = 8
+PACE_S = 0.005
 
 
 def say(**values: object) -> None:
@@ -108,22 +109,27 @@ class Bench:
         report(taken, seconds, cpu, count // RECORDS_AT_ONCE * RECORDS_AT_ONCE)
 
     async def tail(self, size: int, count: int) -> None:
+        """As Bench.java's: a paced writer, a reader that follows by long polls."""
         writer = await self._create()
         data = b"x" * size
-        await writer.add(data)
-        await writer.add(data)
-        reader = await self._client.open(writer.ledger_id, recover=False)
+        begun = [0.0] * (count + 1)
         taken: list[float] = []
-        for number in range(count):
-            news = asyncio.ensure_future(
-                reader.read_next(2 * number + 2, 5.0, is_parallel=True)
-            )
+        await writer.add(data)
+
+        async def follow() -> None:
+            reader = await self._client.open(writer.ledger_id, recover=False)
+            while len(taken) < count:
+                news = await reader.read_next(len(taken), 1.0)
+                if news.entry is not None:
+                    taken.append(time.perf_counter() - begun[len(taken) + 1])
+            await reader.close()
+
+        reading = asyncio.create_task(follow())
+        for number in range(1, count + 1):
+            await asyncio.sleep(PACE_S)
+            begun[number] = time.perf_counter()
             await writer.add(data)
-            begun = time.perf_counter()
-            await writer.add(data)
-            await news
-            taken.append(time.perf_counter() - begun)
-        await reader.close()
+        await reading
         await writer.close()
         await self._client.delete(writer.ledger_id)
         report(taken, 1, 0)

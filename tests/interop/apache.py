@@ -197,6 +197,7 @@ class ApacheBookie:
         *,
         jvm: tuple[str, ...] = SMALL_JVM,
         root: str = "/ledgers",
+        storage: str = "InterleavedLedgerStorage",
     ) -> None:
         self._release = release
         self._jvm = jvm
@@ -205,7 +206,7 @@ class ApacheBookie:
         directory.mkdir(parents=True)
         self._directory = directory
         self.conf = directory / "bk_server.conf"
-        self.conf.write_text(server_conf(zookeeper_hosts, directory, self.port, root))
+        self.conf.write_text(server_conf(zookeeper_hosts, directory, self.port, root, storage))
         self._child: ChildProcess | None = None
 
     @property
@@ -238,7 +239,13 @@ class ApacheBookie:
             self._child.stop(20)
 
 
-def server_conf(zookeeper_hosts: str, directory: Path, port: int, root: str = "/ledgers") -> str:
+def server_conf(
+    zookeeper_hosts: str,
+    directory: Path,
+    port: int,
+    root: str = "/ledgers",
+    storage: str = "InterleavedLedgerStorage",
+) -> str:
     return (
         f"metadataServiceUri=zk+hierarchical://{zookeeper_hosts}{root}\n"
         f"bookiePort={port}\n"
@@ -246,7 +253,7 @@ def server_conf(zookeeper_hosts: str, directory: Path, port: int, root: str = "/
         f"ledgerDirectories={directory / 'ledgers'}\n"
         "allowLoopback=true\n"
         f"advertisedAddress={HOST}\n"
-        "ledgerStorageClass=org.apache.bookkeeper.bookie.InterleavedLedgerStorage\n"
+        f"ledgerStorageClass=org.apache.bookkeeper.bookie.{storage}\n"
         "statsProviderClass=org.apache.bookkeeper.stats.NullStatsProvider\n"
         "enableStatistics=false\n"
         "httpServerEnabled=false\n"

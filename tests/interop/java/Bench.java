@@ -2,10 +2,8 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerHandle;
@@ -19,6 +17,7 @@ import org.apache.bookkeeper.client.api.LastConfirmedAndEntry;
 public final class Bench {
     private static final int ENSEMBLE = 3;
     private static final int ACK_QUORUM = 2;
+    private static final long PACE_MS = 5;
 
     private final Peer peer;
     private final BookKeeper client;
@@ -106,37 +105,47 @@ public final class Bench {
                 "cpu_us_per_add", cpuSeconds * 1e6 / taken.length);
     }
 
-    /** Times from the start of an add to the arrival of that entry at a reader that long-polls. */
+    /**
+     * A writer adds every PACE_MS, a reader follows by long polls: times from the start of the add
+     * that carries an entry's confirmation (the next one) to the arrival of the entry.
+     */
     private void tail(int size, int count) throws Exception {
         LedgerHandle ledger = create();
         byte[] data = Peer.payload(0, size);
-        LedgerHandle reader =
-                client.openLedgerNoRecovery(ledger.getId(), peer.digest(), peer.password());
+        long[] begun = new long[count + 1];
+        long[] taken = new long[count];
         // Before the first entry a bookie knows no such ledger, and answers at once.
         ledger.addEntry(data);
-        ledger.addEntry(data);
-        long[] taken = new long[count];
-        AtomicLong begun = new AtomicLong();
-        for (int i = 0; i < count; i++) {
-            CountDownLatch arrived = new CountDownLatch(1);
-            int number = i;
-            // An add carries the LAC before it: what the second one lets through is the first.
-            reader.readLastAddConfirmedAndEntryAsync(2L * i + 2, 5000, true).whenComplete(
-                    (LastConfirmedAndEntry found, Throwable error) -> {
-                        taken[number] = System.nanoTime() - begun.get();
-                        if (found != null) {
-                            found.close();
-                        }
-                        arrived.countDown();
-                    });
+        Thread reading = new Thread(() -> {
+            try {
+                follow(ledger.getId(), begun, taken);
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
+        });
+        reading.start();
+        for (int i = 1; i <= count; i++) {
+            Thread.sleep(PACE_MS);
+            begun[i] = System.nanoTime();
             ledger.addEntry(data);
-            begun.set(System.nanoTime());
-            ledger.addEntry(data);
-            arrived.await();
         }
+        reading.join();
         ledger.close();
         client.deleteLedger(ledger.getId());
         report(taken, 1, 0);
+    }
+
+    private void follow(long id, long[] begun, long[] taken) throws Exception {
+        LedgerHandle reader = client.openLedgerNoRecovery(id, peer.digest(), peer.password());
+        for (int next = 0; next < taken.length;) {
+            try (LastConfirmedAndEntry found =
+                    reader.readLastAddConfirmedAndEntryAsync(next, 1000, false).get()) {
+                if (found.hasEntry()) {
+                    taken[next] = System.nanoTime() - begun[next + 1];
+                    next++;
+                }
+            }
+        }
     }
 
     private void left(int size, int count) throws Exception {
