@@ -108,6 +108,7 @@ class Outcome:
 
     messages: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
     growth_bytes: int = 0
     stranger_bytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -261,7 +262,7 @@ async def run(
     rng = random.Random(seed + 4)
     outcome = Outcome()
     settled_bytes = 0
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     try:
         for number in range(count):
             side, source = turns[number & 3]
@@ -284,6 +285,7 @@ async def run(
             if number == count // 5:
                 settled_bytes = resident_bytes()  # caches are full, pools are warm
         outcome.seconds = time.perf_counter() - began
+        outcome.cpu_s = time.process_time() - cpu_began
         outcome.growth_bytes = resident_bytes() - settled_bytes
     finally:
         for end in (server, old_server, client):
@@ -341,7 +343,8 @@ def main() -> int:
     what = ", ".join(f"{value} {name}" for name, value in outcome.counts.items())
     print(
         f"{outcome.messages} messages in {outcome.seconds:.1f} s "
-        f"({outcome.messages / outcome.seconds:.0f}/s): {what}; "
+        f"({outcome.messages / outcome.seconds:.0f}/s; {outcome.messages / outcome.cpu_s:.0f} in a "
+        f"second of CPU): {what}; "
         f"memory grew by {outcome.growth_bytes / 2**20:.1f} MB, "
         f"a stranger cost {outcome.stranger_bytes} bytes at most"
     )
