@@ -9,6 +9,7 @@ docs/protocols).
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -28,6 +29,7 @@ from bookie.server.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerSta
 from bookie.server.recovery import recover
 from bookie.server.storage import LedgerStorage
 
+_log = logging.getLogger(__name__)
 _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet
 _PACKET_BYTES_MIN = 32
 _LEDGER_ID = Struct(">q")
@@ -83,6 +85,13 @@ class Bookie:
         del rng  # nothing here is left to chance
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(storage_executor, partial(recover, disk, index, config))
+        _log.info("replayed %d journal records", found.replayed_records)
+        if found.unsealed_logs:
+            _log.error(
+                "entry logs %s are damaged, or were given up after a failed write: what can be "
+                "read of them is served; they are neither collected nor compacted",
+                ", ".join(map(str, found.unsealed_logs)),
+            )
         storage = LedgerStorage(disk, index, found.logs, config, storage_executor)
         journal = Journal(
             found.writer,
@@ -172,14 +181,15 @@ class Bookie:
             return on_done(Status.FENCED)
         data = packet if type(packet) is bytes else bytes(packet)
         crc = value(data)
+        is_synced = not is_deferred_sync and self._config.is_journal_synced
         storage.put(state, entry_id, data, crc)
         if not state.is_key_queued or state.master_key != master_key:
-            self._bind(state, master_key)
+            self._bind(state, master_key, is_synced=is_synced)
         state.requests += 1
         journal.append(
             Record(1, crc, data),
             partial(self._added, state, on_done),
-            is_synced=not is_deferred_sync and self._config.is_journal_synced,
+            is_synced=is_synced,
         )
         if lac > state.lac:
             self._advance_lac(state, lac)
@@ -218,12 +228,13 @@ class Bookie:
     def _may_bind(self, state: LedgerState, master_key: bytes) -> bool:
         return len(master_key) <= _MASTER_KEY_BYTES_MAX and state.accepts(master_key)
 
-    def _bind(self, state: LedgerState, master_key: bytes) -> None:
+    def _bind(self, state: LedgerState, master_key: bytes, *, is_synced: bool) -> None:
         """Take the key of the first touch; it is in the journal before what came with it."""
         state.master_key = master_key
         state.is_key_queued = True
         self._storage.mark_dirty(state)
-        self._journal.append(record_of(Kind.MASTER_KEY, state.ledger_id, master_key), None)
+        record = record_of(Kind.MASTER_KEY, state.ledger_id, master_key)
+        self._journal.append(record, None, is_synced=is_synced)
         if self._storage.was_fenced_and_deleted(state.ledger_id) and not state.is_fenced:
             # A recovery add brings it back; the fence comes back with it (G17).
             state.is_fenced = True
@@ -275,7 +286,7 @@ class Bookie:
         if not journal.has_room(len(packet)):
             return on_done(Status.TOO_MANY_REQUESTS)
         if not state.is_key_queued or state.master_key != master_key:
-            self._bind(state, master_key)
+            self._bind(state, master_key, is_synced=self._config.is_journal_synced)
         data = bytes(packet)
         before = state.lac
         state.set_explicit_lac(data)
