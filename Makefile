@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo interop soak bench-wire bench-server bench-embedded \
         bench-ledger big clean
 
@@ -87,6 +87,9 @@ crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 
 sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.ledger $(runner_flags)
+
+sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000 SEED=7 PLANT=all
+	$(PY) -m tests.sim.storage $(runner_flags)
 
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
