@@ -121,6 +121,7 @@ class LedgerWriter:
         self._queue: deque[Action] = deque()
         self._is_running = False
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_admitting = False  # the first waiter was told to go on, and has not run yet
         self._metadata_task: asyncio.Task[None] | None = None
         self._watch: Watch | None = bookies.on_change(self._on_bookies)
 
@@ -231,31 +232,35 @@ class LedgerWriter:
     async def _room(self, entry_id: int | None) -> None:
         """Wait until the window has room, in the order of the calls unless ids are given."""
         machine = self._machine
-        if machine.has_room_for(entry_id) and (entry_id is not None or not self._waiting):
+        is_turn = entry_id is not None or not (self._waiting or self._is_admitting)
+        if is_turn and machine.has_room_for(entry_id):
             return
+        put = self._waiting.append
         while machine.error is None:
             room: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(room)
+            put(room)
             try:
                 await room
             except asyncio.CancelledError:
-                if not room.cancelled():
-                    self._admit()  # it was our turn: the next one's now
+                if not room.cancelled():  # it was our turn: the next one's now
+                    self._is_admitting = False
+                    self._admit()
                 raise
+            self._is_admitting = False
             if machine.has_room_for(entry_id):
                 return
+            put = self._waiting.appendleft  # an add_nowait was faster
 
     def _admit(self) -> None:
         """Let the first waiter go on, whose add lets the next one; all, where ids are given."""
-        while self._waiting:
-            is_over = self._machine.error is not None or self._are_ids_given
-            if not is_over and self._machine.is_full:
+        while self._waiting and not self._is_admitting:
+            is_free = self._machine.error is not None or self._are_ids_given
+            if not is_free and self._machine.is_full:
                 return
             room = self._waiting.popleft()
             if not room.done():
                 room.set_result(None)
-                if not is_over:
-                    return
+                self._is_admitting = not is_free
 
     # --- the rest of a handle's life --------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """LedgerWriter, the runner: windows, callbacks, timers, metadata with lost answers, clean-up."""
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -214,6 +215,46 @@ def test_a_waiter_whose_add_is_refused_lets_the_next_one_in() -> None:
         await world.writer.close()
 
     run(main())
+
+
+def test_a_call_does_not_overtake_the_waiter_whose_turn_it_is() -> None:
+    async def main() -> None:
+        world = World(config=ClientConfig(pending_adds_max=1))
+        later: list[asyncio.Future[int]] = []
+        world.writer.add_nowait(
+            b"first", lambda *_: later.append(asyncio.ensure_future(world.writer.add(b"later")))
+        )
+        waiter = asyncio.ensure_future(world.writer.add(b"waiter"))
+        assert await waiter == 1
+        assert await later[0] == 2
+        await world.writer.close()
+
+    run(main())
+
+
+def test_entries_are_numbered_in_the_order_of_the_calls_however_scarce_room_is() -> None:
+    async def main(seed: int) -> None:
+        chance = random.Random(seed)
+        config = ClientConfig(pending_adds_max=2, explicit_lac_interval_s=0.001)
+        world = World(config=config)
+        for number in (1, 2, 3):
+            world.bookies[number].delay_s = 0.002 * number
+        adds: list[asyncio.Future[int]] = []
+        hasty: list[bytes] = []
+        for number in range(60):
+            adds.append(asyncio.ensure_future(world.writer.add(b"%d" % number)))
+            await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+            if chance.random() < 0.2:  # others take room when they find it
+                with suppress(TooManyRequestsError):
+                    world.writer.add_nowait(b"hasty", lambda *_: hasty.append(b""))
+            if chance.random() < 0.1:
+                adds.pop().cancel()
+        ids = await asyncio.gather(*adds)
+        assert ids == sorted(ids)
+        await world.writer.close()
+
+    for seed in range(30):
+        run(main(seed))
 
 
 def test_an_add_that_is_cancelled_under_way_is_written_all_the_same() -> None:
