@@ -1,0 +1,58 @@
+"""Options that commands share: where the cluster is, settings by name."""
+
+import click
+import pytest
+
+from bookie.admin.serve import _setting
+from bookie.admin.world import Cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "root", "expected"),
+    [
+        ("h1:2181,h2:2181", None, Cluster("h1:2181,h2:2181", "/ledgers")),
+        ("h1:2181", "/a/b", Cluster("h1:2181", "/a/b")),
+        ("zk+null://h1:2181;h2:2181/l", None, Cluster("h1:2181,h2:2181", "/l")),
+        ("zk+hierarchical://h1:2181/l/", None, Cluster("h1:2181", "/l")),
+        ("zk://h1:2181/l", "/other", Cluster("h1:2181", "/other")),
+        ("zk://h1:2181", None, Cluster("h1:2181", "/ledgers")),
+    ],
+)
+def test_hosts_or_apaches_uri(text: str, root: str | None, expected: Cluster) -> None:
+    assert Cluster.of(text, root) == expected
+
+
+def test_another_uri_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match=r"zk\+hierarchical.*found 'etcd://h/l'"):
+        Cluster.of("etcd://h/l", None)
+
+
+def test_the_uri_is_apaches() -> None:
+    assert Cluster("h1:1,h2:2", "/l").uri == "zk+null://h1:1;h2:2/l"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gc_interval_s=1.5", ("gc_interval_s", 1.5)),
+        ("journal_bytes_max=1048576", ("journal_bytes_max", 1048576)),
+        ("is_journal_synced=False", ("is_journal_synced", False)),
+    ],
+)
+def test_a_setting_has_the_type_of_its_field(text: str, expected: tuple[str, object]) -> None:
+    assert _setting(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("gc_interval_s=soon", "gc_interval_s: expected float, found 'soon'"),
+        ("is_journal_synced=2", "expected bool"),
+        ("gc_interval=1", "with a name of .*gc_interval_s"),
+        ("gc_interval_s", "NAME=VALUE"),
+        ("port=1", "NAME=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_explained(text: str, found: str) -> None:
+    with pytest.raises(click.BadParameter, match=found):
+        _setting(text)
