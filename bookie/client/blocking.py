@@ -59,7 +59,18 @@ class LoopThread:
         """Stop the loop and wait for its thread; idempotent."""
         if self._is_closed:
             return
-        self._is_closed = True
+        try:
+            self.call(self._finish())
+        finally:
+            self._is_closed = True
+            self._end()
+
+    async def _finish(self) -> None:
+        """End what the store or others may have begun on the loop beside tasks."""
+        await self._loop.shutdown_asyncgens()
+        await self._loop.shutdown_default_executor()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._worker.join()
         self._loop.close()

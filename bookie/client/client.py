@@ -18,7 +18,8 @@ from collections.abc import AsyncIterator, Mapping
 
 from bookie.client.channels import AsyncioChannels
 from bookie.client.health import BookieHealth
-from bookie.client.reader import LedgerReader, query_lac
+from bookie.client.read_runners import query_lac
+from bookie.client.reader import LedgerReader
 from bookie.client.recovery import OnProgress, RecoveryRunner
 from bookie.client.services import OnDamage, Services
 from bookie.client.writer import LedgerWriter

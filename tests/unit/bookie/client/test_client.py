@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bookie.client.client import LedgerClient
+from bookie.client.read_runners import POLLS_PER_BOOKIE_MAX
 from bookie.client.reader import LedgerReader
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
@@ -874,5 +875,30 @@ def test_a_long_poll_goes_on_without_a_hung_or_failing_bookie() -> None:
         news = await waiting
         assert news.lac == 4
         await writer.abandon()
+
+    simulate_cluster(body)
+
+
+def test_polls_do_not_pile_up_at_a_bookie_that_answers_none() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 3)
+        client = await cluster.client(CONFIG)
+        reader = await client.open(writer.ledger_id, PASSWORD, recover=False)
+        hung = cluster.bookies["b1"]
+        hung.answers.add = lambda *_, **__: None  # it hears of no entry, so it has no news
+        seen: list[bytes] = []
+        tailing = asyncio.ensure_future(collect(reader.tail(is_parallel=True), seen))
+        channels = client.services.channels
+        most = 0
+        for number in range(3, 43):
+            await writer.add(b"%d" % number)
+            await asyncio.sleep(0.01)
+            (connection,) = channels._connections[hung.bookie_id]
+            most = max(most, len(connection.polls))
+        assert seen == expected(0, 41)
+        assert most == POLLS_PER_BOOKIE_MAX
+        await writer.close()
+        await tailing
+        assert seen == expected(0, 42)
 
     simulate_cluster(body)
