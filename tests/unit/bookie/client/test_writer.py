@@ -229,7 +229,7 @@ def test_a_call_does_not_overtake_the_waiter_whose_turn_it_is() -> None:
         assert await later[0] == 2
         await world.writer.close()
 
-    run(main())
+    asyncio.run(main())  # in the order of asyncio's own loop
 
 
 def test_entries_are_numbered_in_the_order_of_the_calls_however_scarce_room_is() -> None:
