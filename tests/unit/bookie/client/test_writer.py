@@ -220,11 +220,16 @@ def test_a_waiter_whose_add_is_refused_lets_the_next_one_in() -> None:
 def test_a_call_does_not_overtake_the_waiter_whose_turn_it_is() -> None:
     async def main() -> None:
         world = World(config=ClientConfig(pending_adds_max=1))
+        for number in (1, 2, 3):
+            world.bookies[number].hold()
         later: list[asyncio.Future[int]] = []
         world.writer.add_nowait(
             b"first", lambda *_: later.append(asyncio.ensure_future(world.writer.add(b"later")))
         )
         waiter = asyncio.ensure_future(world.writer.add(b"waiter"))
+        await asyncio.sleep(0)
+        for number in (1, 2, 3):
+            world.bookies[number].release()
         assert await waiter == 1
         assert await later[0] == 2
         await world.writer.close()
