@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+import uvloop
 
 from bookie.errors import (
     BadVersionError,
@@ -33,7 +34,7 @@ from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
 
-KINDS = ["memory", "memory-slow", "zookeeper", "zookeeper-slow"]
+KINDS = ["memory", "memory-slow", "zookeeper", "zookeeper-slow", "zookeeper-uvloop"]
 
 
 @pytest.fixture(params=KINDS)
@@ -45,7 +46,10 @@ def world(request: pytest.FixtureRequest, seed: int) -> World:
         return MemoryWorld(random.Random(seed))
     server = request.getfixturevalue("zookeeper")
     root = request.getfixturevalue("zookeeper_root")
-    return ZooKeeperWorld(server.port, root, 0.01 if kind == "zookeeper-slow" else 0.0)
+    if kind == "zookeeper-slow":
+        return ZooKeeperWorld(server.port, root, delay_s=0.01)
+    loops = uvloop.new_event_loop if kind == "zookeeper-uvloop" else None
+    return ZooKeeperWorld(server.port, root, loop_factory=loops)
 
 
 def test_create_read_and_stat(world: World) -> None:
