@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self._progress_mark = 0
         self._written_mark = 0
         self.now = 0.0
-        """loop.time() when the bytes came that are being dispatched."""
+        """When the bytes came that are being dispatched, by the clock (uvloop counts in ms)."""
         self.peer = ""
         self.polls: dict[LongPoll, None] = {}
         """Long polls that wait, in the order in which they came."""
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         if not self._is_open:
             return
-        self.now = self._hub.loop.time()
+        self.now = self._hub.clock.monotonic()
         if self._first is not None:
             judged = self._judge(data)
             if judged is None:
@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
     def _dispatch_turn(self) -> None:
         self._is_turn_due = False
         if self._is_open and not self._is_upgrading:
-            self.now = self._hub.loop.time()
+            self.now = self._hub.clock.monotonic()
             self._dispatch()
 
     def _pause_reading(self) -> None:

@@ -30,8 +30,8 @@ class DispatcherV2:
     def __init__(self, hub: "Hub") -> None:
         self._hub = hub
         self._service = hub.service
-        self._loop = hub.loop
         self._metrics = hub.metrics
+        self._now = hub.clock.monotonic
         # The values take the request class that is their key.
         self._by_kind: dict[type, Callable[[Connection, Any], None]] = {
             v2.AddRequest: self._add,
@@ -61,7 +61,7 @@ class DispatcherV2:
 
         def answer(status: Status) -> None:
             connection.finish(v2.encode_add_response(status, request.ledger_id, request.entry_id))
-            self._metrics.add.observe(status, self._loop.time() - started)
+            self._metrics.add.observe(status, self._now() - started)
             if status is Status.OK:
                 self._metrics.write_bytes += byte_count
 
@@ -90,7 +90,7 @@ class DispatcherV2:
             connection.finish(
                 v2.encode_read_response(status, request.ledger_id, request.entry_id, body)
             )
-            stats.observe(status, self._loop.time() - started)
+            stats.observe(status, self._now() - started)
 
         self._when_fenced(
             connection,
@@ -220,4 +220,4 @@ class _Batch:
                 status, request.ledger_id, request.entry_id, request.request_id, packets
             )
         )
-        self._hub.metrics.read.observe(status, self._hub.loop.time() - self._started)
+        self._hub.metrics.read.observe(status, self._hub.clock.monotonic() - self._started)

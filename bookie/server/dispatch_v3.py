@@ -36,6 +36,7 @@ class DispatcherV3:
         self._service = hub.service
         self._loop = hub.loop
         self._metrics = hub.metrics
+        self._now = hub.clock.monotonic
         # The values take the request class that is their key.
         self._by_kind: dict[type, Callable[[Connection, Any], None]] = {
             v3.AddRequest: self._add,
@@ -73,7 +74,7 @@ class DispatcherV3:
         if not connection.begin():
             self._too_many(connection, request)
             return
-        loop = self._loop
+        now = self._now
         started = connection.now
         metrics = self._metrics
         txn_id, ledger_id, entry_id = request[:3]
@@ -81,7 +82,7 @@ class DispatcherV3:
 
         def answer(status: Status) -> None:
             connection.finish(v3.encode_add_response(txn_id, status, ledger_id, entry_id))
-            metrics.add.observe(status, loop.time() - started)
+            metrics.add.observe(status, now() - started)
             if status is Status.OK:
                 metrics.write_bytes += byte_count
 
@@ -105,7 +106,7 @@ class DispatcherV3:
             connection.finish(
                 v3.encode_write_lac_response(request.txn_id, status, request.ledger_id)
             )
-            self._metrics.write_lac.observe(status, self._loop.time() - started)
+            self._metrics.write_lac.observe(status, self._now() - started)
 
         self._service.write_lac(request.ledger_id, request.master_key, request.packet, answer)
 
@@ -117,7 +118,7 @@ class DispatcherV3:
 
         def answer(status: Status) -> None:
             connection.finish(v3.encode_force_response(request.txn_id, status, request.ledger_id))
-            self._metrics.force.observe(status, self._loop.time() - started)
+            self._metrics.force.observe(status, self._now() - started)
 
         self._service.force(request.ledger_id, answer)
 
@@ -143,7 +144,7 @@ class DispatcherV3:
                 status = self.answer_read(connection, request, status, body=body, max_lac=lac)
             else:
                 self.answer_read(connection, request, status)
-            self._metrics.read.observe(status, self._loop.time() - started)
+            self._metrics.read.observe(status, self._now() - started)
 
         self._service.read(request.ledger_id, request.entry_id, answer)
 
@@ -153,7 +154,7 @@ class DispatcherV3:
 
         def finish(status: Status, body: BytesLike | None = None) -> None:
             status = self.answer_read(connection, request, status, body=body)
-            self._metrics.fence.observe(status, self._loop.time() - started)
+            self._metrics.fence.observe(status, self._now() - started)
 
         def fenced(status: Status) -> None:
             if status is not Status.OK:
@@ -218,7 +219,7 @@ class DispatcherV3:
                     request.txn_id, status, request.ledger_id, lac_body, last_entry_body
                 )
             )
-            self._metrics.read_lac.observe(status, self._loop.time() - started)
+            self._metrics.read_lac.observe(status, self._now() - started)
 
         self._service.read_lac(request.ledger_id, answer)
 
@@ -239,7 +240,7 @@ class DispatcherV3:
             total_bytes = total if request.requested & v3.INFO_TOTAL else None
             free_bytes = free if request.requested & v3.INFO_FREE else None
         connection.finish(v3.encode_info_response(request.txn_id, status, total_bytes, free_bytes))
-        self._metrics.info.observe(status, self._loop.time() - connection.now)
+        self._metrics.info.observe(status, self._now() - connection.now)
 
     def _list_entries(self, connection: "Connection", request: v3.ListEntriesRequest) -> None:
         if not connection.begin():
@@ -253,7 +254,7 @@ class DispatcherV3:
             connection.finish(
                 v3.encode_list_entries_response(request.txn_id, status, request.ledger_id, encoded)
             )
-            self._metrics.list_entries.observe(status, self._loop.time() - started)
+            self._metrics.list_entries.observe(status, self._now() - started)
 
         def listed(status: Status, entry_ids: Sequence[int]) -> None:
             if status is not Status.OK:

@@ -107,7 +107,7 @@ class LongPoll:
         return True
 
     def _waited_s(self) -> float:
-        return self._hub.loop.time() - self._started
+        return self._hub.clock.monotonic() - self._started
 
     def _read(self) -> None:
         """Answer with what is known now."""

@@ -15,11 +15,13 @@ from bookie.proto import availability, v3
 from bookie.proto import wire_v3_pb2 as wire
 from bookie.proto.v3 import Operation
 from bookie.server import dispatch_v3
+from bookie.server.metrics import exposition
 from tests.fixtures.bookies import (
     KEY,
     Peer,
     RunningBookie,
     add,
+    answer_to,
     ask,
     packet,
     run,
@@ -474,3 +476,24 @@ def test_answers_are_counted_with_bookkeepers_meaning() -> None:
         assert (metrics.write_bytes, metrics.read_bytes) == (37, 37)
 
     run(test)
+
+
+def test_latencies_are_those_of_the_clock() -> None:
+    """uvloop's own time stands still within a millisecond and more."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        held = running.service.hold("add")
+        frame = add(1, 7, 0)
+        peer.send(frame)
+        await running.service.wait_held("add")
+        running.clock.advance(0.0003)
+        held[0]()
+        assert (await answer_to(peer, frame)).status is Status.OK
+        stats = running.server.metrics.add
+        assert stats.succeeded_s == pytest.approx(0.0003)
+        text = exposition(running.server.metrics).decode().splitlines()
+        name = "bookkeeper_server_ADD_ENTRY_bucket"
+        assert f'{name}{{le="0.2",success="true"}} 0.0' in text
+        assert f'{name}{{le="0.5",success="true"}} 1.0' in text
+
+    simulate(test)
