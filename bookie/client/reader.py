@@ -250,7 +250,7 @@ class LedgerReader:
 
     async def _keep_fresh(self) -> None:
         try:
-            while self._is_stale:
+            while self._is_stale and not self._metadata.is_closed:
                 self._is_stale = False
                 try:
                     await self._refresh()
@@ -261,6 +261,12 @@ class LedgerReader:
                     await asyncio.sleep(_METADATA_PAUSE_S)
         finally:
             self._refresh_task = None
+            self._settle()
+
+    def _settle(self) -> None:
+        """Tell the owner once the ledger is CLOSED and nobody is on the way to its metadata."""
+        if self._metadata.is_closed and self._refresh_task is None:
+            self.on_settled()
 
     async def _refresh(self) -> None:
         """Read the metadata and wake those who wait for news of it."""
@@ -278,7 +284,7 @@ class LedgerReader:
             if self._watch is not None:
                 self._watch.close()
                 self._watch = None
-            self.on_settled()
+            self._settle()
         self._wake()
 
     def _wake(self) -> None:
