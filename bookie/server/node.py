@@ -66,6 +66,9 @@ class BookieNode:
         self._is_set_read_only = False
         self._is_disk_full = False
         self._mode_changed = asyncio.Event()
+        self._is_started = False
+        self._early_error: BookieError | None = None
+        """Why the bookie has to stop before it was started."""
         self._closing: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.bookie_id = bookie_id
@@ -120,6 +123,9 @@ class BookieNode:
             await node._listen(clock, tls, storage_executor)
             await node._register()
             node._start_collector(rng, clock)
+            if node._early_error is not None:
+                raise node._early_error
+            node._is_started = True
         except BaseException:
             await node._close_all()
             raise
@@ -193,6 +199,7 @@ class BookieNode:
         await self.registration.start(is_read_only=self.bookie.is_read_only)
         self.registration.on_state(self._registration_changed)
         follower = asyncio.get_running_loop().create_task(self._follow_mode())
+        follower.add_done_callback(self._follower_ended)
 
         async def stop_following() -> None:
             follower.cancel()
@@ -251,6 +258,13 @@ class BookieNode:
             self._mode_changed.clear()
             await self.registration.set_read_only(self.bookie.is_read_only)
 
+    def _follower_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._end(
+                BookieError(f"bookie {self.bookie_id}: its registration cannot follow it: {error}")
+            )
+
     # --- what is known of it ----------------------------------------------------------------------
 
     def unhealthy_reason(self) -> str | None:
@@ -294,6 +308,9 @@ class BookieNode:
     def _end(self, error: BookieError) -> None:
         """Stop by itself, because of this."""
         if self._closing is not None:
+            return
+        if not self._is_started:
+            self._early_error = self._early_error or error
             return
         _log.critical("bookie %s stops: %s", self.bookie_id, error)
         self._closing = asyncio.get_running_loop().create_task(self._close_for(error))

@@ -389,6 +389,41 @@ def test_a_broken_journal_stops_the_bookie() -> None:
     simulate(test)
 
 
+def test_a_journal_that_breaks_during_the_start_is_an_error_of_the_start() -> None:
+    async def test(cluster: Cluster) -> None:
+        other = MemoryStore(cluster.metadata)
+        await other.create(WRITABLE, is_ephemeral=True)  # so that registering takes a while
+        starting = asyncio.ensure_future(cluster.start())
+        await cluster.until(lambda: ("world", 3181) in cluster.loop.network.servers)
+        peer = await cluster.peer()
+        cluster.disk.fail("sync", times=1000, path="journal")
+        assert (await ask(peer, add(1, 7, 0))).status is Status.IO_ERROR
+        await other.close()
+        with pytest.raises(BookieError, match="journal failed"):
+            await starting
+        assert not cluster.has(WRITABLE)
+        assert ("world", 3181) not in cluster.loop.network.servers
+        cluster.disk.heal()
+        await cluster.start()  # nothing was left behind
+
+    simulate(test)
+
+
+def test_a_registration_that_breaks_stops_the_bookie() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await cluster.start()
+
+        async def broken(is_read_only: bool) -> None:
+            raise BookieError("broken on purpose")
+
+        node.registration.set_read_only = broken  # type: ignore[method-assign]
+        node.set_read_only(is_read_only=True)
+        with pytest.raises(BookieError, match="broken on purpose"):
+            await node.wait()
+
+    simulate(test)
+
+
 def test_ledgers_that_metadata_does_not_know_are_collected() -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.start()
