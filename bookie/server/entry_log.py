@@ -41,6 +41,8 @@ RECORD_HEADER_BYTES = _RECORD.size
 _MAP_ROW = Struct(">qQ")
 _SALT = 0x656E7472  # so that zeros are no record
 _BUFFER_BYTES = 256 * 1024
+_READ_BYTES_MIN = 4096
+_READ_BYTES_MAX = 128 * 1024
 _LARGE_BYTES = 16 * 1024  # from here on a write of its own is cheaper than a copy
 _WINDOW_BYTES = 1024 * 1024
 _ENTRY_IDS = Struct(">qq")
@@ -258,18 +260,19 @@ class EntryLogWriter:
         self._file.close()
 
 
-def read_packet(
-    file: File, location: int, *, ahead_bytes: int = 0
-) -> tuple[LogRecord, list[LogRecord]]:
-    """Return the record at location and the whole, undamaged ones in the bytes behind it.
+def read_records(file: File, locations: Sequence[int]) -> list[LogRecord]:
+    """Return the record at the first location, and those of the others that lie close behind it.
 
-    CorruptFileError names file and offset when there is no such record or its bytes are wrong.
+    The locations are of one log, ascending. Of the others only whole, undamaged records of at most
+    128 KiB together come back. CorruptFileError names file and offset when there is no record at
+    the first one, or its bytes are wrong.
     """
-    log_number, at = split_location(location)
+    log_number, at = split_location(locations[0])
     start = at - RECORD_HEADER_BYTES
     if start < HEADER_BYTES:
         raise CorruptFileError(f"{file.path} at offset {at}: no record can begin there")
-    data = file.read_at(start, max(ahead_bytes, 4096))
+    last = split_location(locations[-1])[1] if len(locations) > 1 else at
+    data = file.read_at(start, min(last - start + _READ_BYTES_MIN, _READ_BYTES_MAX))
     first = _parse(data, 0, log_number, start)
     if isinstance(first, int):
         data = file.read_at(start, first)
@@ -279,14 +282,15 @@ def read_packet(
             f"{file.path} at offset {at}: the record is damaged; another bookie's copy is used, "
             f"and this one should be replicated anew"
         )
-    records: list[LogRecord] = []
-    offset = first.total_bytes
-    while True:
+    records = [first]
+    for location in locations[1:]:
+        offset = split_location(location)[1] - RECORD_HEADER_BYTES - start
         record = _parse(data, offset, log_number, start)
-        if not isinstance(record, LogRecord) or record.is_damaged:
-            return first, records
-        records.append(record)
-        offset += record.total_bytes
+        if not isinstance(record, LogRecord):
+            break
+        if not record.is_damaged:
+            records.append(record)
+    return records
 
 
 def _parse(data: bytes, offset: int, log_number: int, base: int) -> LogRecord | int | None:

@@ -5,7 +5,7 @@ readable for whoever is reading it; the next reader gets FileNotFoundError and a
 """
 
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from bookie.errors import BookieError
@@ -19,7 +19,7 @@ from bookie.server.entry_log import (
     LogRecord,
     number_of,
     path_of,
-    read_packet,
+    read_records,
     split_location,
 )
 
@@ -108,14 +108,14 @@ class EntryLogs:
             suffix = self._suffixes.get(number, "log")
         return EntryLogReader(self._disk, number, suffix)
 
-    def read(self, location: int, ahead_bytes: int = 0) -> tuple[LogRecord, list[LogRecord]]:
-        """Return the record at location and those in the bytes behind it.
+    def read(self, locations: Sequence[int]) -> list[LogRecord]:
+        """Return the record at the first location and those of the others close behind it.
 
         FileNotFoundError: the log is gone; CorruptFileError: the record is not what was written.
         """
-        number, _ = split_location(location)
+        number, _ = split_location(locations[0])
         with self._use(number) as file:
-            return read_packet(file, location, ahead_bytes=ahead_bytes)
+            return read_records(file, locations)
 
     @contextmanager
     def _use(self, number: int) -> Generator[File]:

@@ -117,6 +117,10 @@ class EntryIndex(Protocol):
 
     def get(self, ledger_id: int, entry_id: int) -> int | None: ...
 
+    def locations(self, ledger_id: int, first: int, count: int) -> list[tuple[int, int]]:
+        """Return (entry_id, location) of the entries held of the ids first to first + count - 1."""
+        ...
+
     def last_entry_id(self, ledger_id: int) -> int | None:
         """Return the highest entry id, or None without entries."""
         ...

@@ -37,6 +37,8 @@ class LedgerState:
         "last_entry_id",
         "ledger_id",
         "master_key",
+        "next_read",
+        "read_ahead",
         "requests",
         "watches",
     )
@@ -57,6 +59,10 @@ class LedgerState:
         """The index does not have all of the record."""
         self.requests = 0
         """Journal records under way; the state stays in memory."""
+        self.next_read = -1
+        """The entry behind the last one that was read from an entry log."""
+        self.read_ahead = 1
+        """Entries that the next read in order takes from there."""
         self.watches: list[LacWatch] | None = None
 
     @property

@@ -60,6 +60,21 @@ class LmdbIndex:
             found = txn.get(_KEY.pack(ledger_id, entry_id))
         return None if found is None else _LOCATION.unpack(found)[0]
 
+    def locations(self, ledger_id: int, first: int, count: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        end = _KEY.pack(ledger_id, min(first + count - 1, _LAST_ENTRY_ID))
+        with (
+            self._read_mutex,
+            self._env.begin(self._locations) as txn,
+            txn.cursor() as cursor,
+        ):
+            if cursor.set_range(_KEY.pack(ledger_id, first)):
+                for key, value in cursor.iternext():
+                    if key > end:
+                        break
+                    found.append((_KEY.unpack(key)[1], _LOCATION.unpack(value)[0]))
+        return found
+
     def last_entry_id(self, ledger_id: int) -> int | None:
         with (
             self._read_mutex,

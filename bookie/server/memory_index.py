@@ -30,6 +30,11 @@ class MemoryIndex:
             entries = self._locations.get(ledger_id)
             return None if entries is None else entries.get(entry_id)
 
+    def locations(self, ledger_id: int, first: int, count: int) -> list[tuple[int, int]]:
+        with self._mutex:
+            entries = self._locations.get(ledger_id, {})
+            return [(n, entries[n]) for n in range(first, first + count) if n in entries]
+
     def last_entry_id(self, ledger_id: int) -> int | None:
         with self._mutex:
             return self._last.get(ledger_id)

@@ -236,4 +236,4 @@ def _is_newer(
     known = index.get(ledger_id, entry_id)
     if known is None:
         return True
-    return logs.read(known)[0].origin <= origin
+    return logs.read((known,))[0].origin <= origin

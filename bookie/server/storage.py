@@ -18,7 +18,7 @@ from bookie.errors import CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
-from bookie.server.entry_log import LogRecord, RecordKind
+from bookie.server.entry_log import RecordKind
 from bookie.server.entry_logs import EntryLogs
 from bookie.server.flush import Flusher, FlushInput
 from bookie.server.interfaces import BytesLike, EntryIndex
@@ -30,7 +30,7 @@ from bookie.server.write_cache import WriteCache
 _log = logging.getLogger(__name__)
 _STATES_MAX = 65_536
 _FENCED_AND_DELETED_MAX = 1_000_000
-_READ_AHEAD_BYTES = 128 * 1024
+_READ_AHEAD_MAX = 64
 _READ_TRIES = 5
 OnPacket = Callable[[Status, BytesLike], None]
 
@@ -233,7 +233,11 @@ class LedgerStorage:
             waiting.append((entry_id, on_done))  # what is being read ahead may hold it
             return None
         self._cold[ledger_id] = []
-        job = partial(_read_cold, self.index, self.logs, ledger_id, entry_id)
+        # Whoever reads in order is read ahead for; a single read costs no more than itself.
+        is_in_order = state.next_read <= entry_id < state.next_read + _READ_AHEAD_MAX
+        state.read_ahead = min(4 * state.read_ahead, _READ_AHEAD_MAX) if is_in_order else 1
+        state.next_read = entry_id + state.read_ahead
+        job = partial(_read_cold, self.index, self.logs, ledger_id, entry_id, state.read_ahead)
         future = self._submit(job)
         future.add_done_callback(
             partial(self._read_done, ledger_id, entry_id, self._flush_count, on_done)
@@ -433,35 +437,39 @@ def _delete_ledger(index: EntryIndex, ledger_id: int) -> None:
 
 
 def _read_cold(
-    index: EntryIndex, logs: EntryLogs, ledger_id: int, entry_id: int
+    index: EntryIndex, logs: EntryLogs, ledger_id: int, entry_id: int, count: int
 ) -> list[tuple[int, int, bytes]]:
-    """Return the entry, and those that follow it in its log and are current; empty: no entry."""
+    """Return the entry and some of the count - 1 that follow it; empty: no such entry."""
     for _ in range(_READ_TRIES):
-        location = index.get(ledger_id, entry_id)
-        if location is None:
+        found = index.locations(ledger_id, entry_id, count)
+        if not found or found[0][0] != entry_id:
             return []
+        locations = _of_one_log([location for _, location in found])
         try:
-            first, others = logs.read(location, _READ_AHEAD_BYTES)
+            records = logs.read(locations)
         except FileNotFoundError:
             continue  # compaction moved it since the look-up
-        if first.kind != RecordKind.ENTRY or first.ids != (ledger_id, entry_id):
+        wanted = {location: found_id for found_id, location in found}
+        packets: list[tuple[int, int, bytes]] = []
+        for record in records:
+            ids = (ledger_id, wanted[record.location])
+            if record.kind == RecordKind.ENTRY and record.ids == ids:
+                packets.append((*ids, record.body))
+        if not packets or packets[0][1] != entry_id:
             raise CorruptFileError(
-                f"{logs.path(location >> 32)} at offset {location & 0xFFFFFFFF}: expected ledger "
-                f"{ledger_id} entry {entry_id}, found another record; rebuild the index"
+                f"{logs.path(locations[0] >> 32)} at offset {locations[0] & 0xFFFFFFFF}: expected "
+                f"ledger {ledger_id} entry {entry_id}, found another record; rebuild the index"
             )
-        return [
-            (ledger_id, entry_id, first.body),
-            *(found for record in others if (found := _current(index, ledger_id, record))),
-        ]
+        return packets
     raise CorruptFileError(
         f"ledger {ledger_id} entry {entry_id}: the index points to an entry log that is missing"
     )
 
 
-def _current(index: EntryIndex, ledger_id: int, record: LogRecord) -> tuple[int, int, bytes] | None:
-    if record.kind != RecordKind.ENTRY or len(record.body) < 16:
-        return None
-    found_ledger_id, entry_id = record.ids
-    if found_ledger_id != ledger_id or index.get(ledger_id, entry_id) != record.location:
-        return None
-    return ledger_id, entry_id, record.body
+def _of_one_log(locations: list[int]) -> list[int]:
+    """Return the first locations that ascend within one log."""
+    for position in range(1, len(locations)):
+        before, here = locations[position - 1], locations[position]
+        if here < before or here >> 32 != before >> 32:
+            return locations[:position]
+    return locations

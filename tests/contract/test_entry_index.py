@@ -65,6 +65,15 @@ def test_last_entry_ids_of_neighbours(index: EntryIndex) -> None:
     assert list(index.entry_ids(top)) == [top]
 
 
+def test_locations_of_a_stretch(index: EntryIndex) -> None:
+    index.put([(6, 4, 1), (7, 3, 30), (7, 4, 40), (7, 6, 60), (7, 9, 90), (8, 5, 2)])
+    assert index.locations(7, 3, 4) == [(3, 30), (4, 40), (6, 60)]
+    assert index.locations(7, 5, 100) == [(6, 60), (9, 90)]
+    assert index.locations(7, 4, 1) == [(4, 40)]
+    assert index.locations(7, 10, 5) == []
+    assert index.locations(9, 0, 5) == []
+
+
 def test_deleting_a_ledger_leaves_the_others(index: EntryIndex) -> None:
     index.put([(n, e, n * e) for n in (6, 7, 8) for e in range(100)])
     index.put([], [(n, RECORD) for n in (6, 7, 8)])

@@ -168,7 +168,7 @@ class World:
             if location is None:
                 raise LostError(f"the rebuilt index has no {ids}")
             # An unacknowledged packet of the same entry may be the newer one in the logs.
-            if logs.read(location)[0].body not in facts.sent[ids]:
+            if logs.read((location,))[0].body not in facts.sent[ids]:
                 raise LostError(f"the rebuilt index points to bytes of {ids} that nobody sent")
         for ledger_id in facts.keys:
             if ledger_id in facts.deleted or self.index.ledger(ledger_id) is None:

@@ -144,7 +144,7 @@ class TestEntryLog:
         if offset in (1, 2, 3):  # unused
             return file.close()
         with pytest.raises(CorruptFileError, match=r"00000002\.log at offset 536"):
-            entry_log.read_packet(file, 2 << 32 | 536)
+            entry_log.read_records(file, [2 << 32 | 536])
         return file.close()
 
     @pytest.mark.parametrize("offset", range(len(END)))
@@ -180,9 +180,10 @@ class TestEntryLog:
 
     def test_reading_ahead_returns_the_neighbours(self) -> None:
         file = self.disk().open("entries/00000002.log")
-        first, others = entry_log.read_packet(file, 2 << 32 | 536, ahead_bytes=4096)
+        second = 2 << 32 | 536 + len(PACKET) + 24
+        first, other = entry_log.read_records(file, [2 << 32 | 536, second, 2 << 32 | 1 << 20])
         assert first.body == PACKET
-        assert [record.kind for record in others] == [RecordKind.LEDGER]
+        assert other.kind == RecordKind.LEDGER
         file.close()
 
     def test_a_large_entry_is_read_whole(self) -> None:
@@ -193,7 +194,7 @@ class TestEntryLog:
         location = writer.append(RecordKind.ENTRY, 7, body, value(body))
         writer.sync()
         file = disk.open("entries/00000001.log")
-        assert entry_log.read_packet(file, location)[0].body == body
+        assert entry_log.read_records(file, [location])[0].body == body
         file.close()
         writer.close()
 
