@@ -208,8 +208,10 @@ class History:
         ):
             raise CheckError("metadata", f"CLOSED metadata was changed: {before} to {after}")
         kept = before.segments[:-1]
-        if after.segments[: len(kept)] != kept or (
-            after.segments[len(kept)].first_entry_id != before.last_segment.first_entry_id
+        if (
+            len(after.segments) <= len(kept)
+            or after.segments[: len(kept)] != kept
+            or (after.segments[len(kept)].first_entry_id != before.last_segment.first_entry_id)
         ):
             raise CheckError("metadata", f"an older segment was changed: {before} to {after}")
         if after.is_closed and not before.is_closed and after.segments != before.segments:
