@@ -27,7 +27,7 @@ ENTRY_BYTES = 1024
 ENTRIES_PER_LEDGER = 10_000
 ADDS_PER_S = 1000
 ADDS_AT_ONCE = 50
-KEPT = 20
+KEPT = 6
 """Ledgers that are not deleted yet: what the disk has to hold is KEPT * 10 MB on each bookie."""
 PHASE_S = 60.0
 SETTINGS = (
