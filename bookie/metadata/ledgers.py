@@ -191,8 +191,6 @@ class LedgerManager:
         is_lost = False
         while True:
             try:
-                if is_lost:
-                    await self._store.sync(path)
                 await self._store.create(path, data, make_parents=True)
                 return 0
             except NodeExistsError as error:
@@ -208,8 +206,13 @@ class LedgerManager:
 
     async def _created_by_us(self, path: str, metadata: LedgerMetadata) -> Stat | None:
         """Return the node's Stat if its token is ours: then the lost create was done."""
+
+        async def question() -> tuple[bytes, Stat]:
+            await self._store.sync(path)
+            return await self._store.read(path)
+
         try:
-            data, stat = await ask(self._store, self._patience_s, lambda: self._store.read(path))
+            data, stat = await ask(self._store, self._patience_s, question)
         except NoNodeError:
             return None
         found = metadata_codec.decode(metadata.ledger_id, data, stat.ctime_ms)

@@ -95,8 +95,6 @@ class MemoryStore:
         self._answers = Lane(context)
         self._context = context
         self._pending: dict[asyncio.Future[None], None] = {}
-        self._connection = 0
-        """Counts broken connections: what belongs to an older one is void."""
         self._watches: dict[MemoryWatch, None] = {}
         self._callbacks = SessionCallbacks()
         self._state = SessionState.CONNECTED
@@ -255,7 +253,6 @@ class MemoryStore:
 
     def _break(self, error: Exception) -> None:
         """Fail what is under way and forget what is on the wire."""
-        self._connection += 1
         self._requests.clear()
         self._answers.clear()
         pending, self._pending = self._pending, {}
@@ -268,7 +265,7 @@ class MemoryStore:
         check_path(path)
         if self._is_closed:
             raise ClientClosedError("the metadata store's client was closed")
-        session, connection = self.session, self._connection
+        session = self.session
         if not session.is_connected or self._state is not SessionState.CONNECTED:
             raise StoreConnectionError(f"{path}: the metadata store is not connected", path)
         plan = self._link.plan(session.session_id, path, is_write=is_write)
@@ -277,17 +274,15 @@ class MemoryStore:
         self._pending[answered] = None
 
         def lose() -> None:
-            if connection == self._connection:
-                self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s)
+            self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s)
 
         def answer(error: Exception | None) -> None:
-            if connection == self._connection:
-                self._pending.pop(answered, None)
-                if not answered.done():
-                    if error is None:
-                        answered.set_result(None)
-                    else:
-                        answered.set_exception(error)
+            self._pending.pop(answered, None)
+            if not answered.done():
+                if error is None:
+                    answered.set_result(None)
+                else:
+                    answered.set_exception(error)
 
         def arrive() -> None:
             if plan.fate is Fate.LOSE_REQUEST:
