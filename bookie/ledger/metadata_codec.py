@@ -195,7 +195,9 @@ def _decode_lines(ledger_id: LedgerId, data: bytes, ctime_ms: int | None) -> Led
     )
 
 
-def _bookie_id(ledger_id: int, text: str) -> BookieId:
+def _bookie_id(ledger_id: int, text: str | bytes) -> BookieId:
+    if isinstance(text, bytes):  # what protobuf makes of a proto2 string that is no UTF-8
+        raise _damage(ledger_id, f"bookie id {text!r}: expected text")
     try:
         return parse_bookie_id(text)
     except IncorrectParameterError as error:

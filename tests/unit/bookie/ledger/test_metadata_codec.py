@@ -327,6 +327,13 @@ def test_damage_says_what_is_wrong(data: bytes, says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_a_bookie_id_that_is_no_utf_8_is_damage() -> None:
+    data = encode(metadata())
+    name = metadata().segments[0].ensemble[0].encode()
+    with pytest.raises(MetadataFormatError, match="expected text"):
+        decode(LEDGER, data.replace(name, name[:-1] + b"\xcf"))
+
+
 def test_enum_values_of_a_newer_bookkeeper() -> None:
     golden = encode(metadata())
     for field, says in ((b"\x28", "required field"), (b"\x38", "digest type")):
