@@ -115,6 +115,36 @@ def test_a_ledger_that_was_never_there() -> None:
     simulate_cluster(body)
 
 
+def test_4_2_create_asks_no_bookie() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        for bookie in cluster.bookies.values():
+            await bookie.kill(is_registered=True)
+        client = await cluster.client(CONFIG)
+        writer = await client.create_ledger(3, 3, 2)
+        metadata = await client.metadata(writer.ledger_id)
+        assert metadata.state is LedgerState.OPEN
+        assert [segment.first_entry_id for segment in metadata.segments] == [0]
+        assert set(metadata.last_segment.ensemble) == set(cluster.bookies)
+        await writer.abandon()
+
+    simulate_cluster(body)
+
+
+def test_4_5_delete_removes_the_metadata_and_asks_no_bookie() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 3)
+        await writer.close()
+        client = await cluster.client(CONFIG)
+        for bookie in cluster.bookies.values():
+            await bookie.kill(is_registered=True)
+        await client.delete(writer.ledger_id)
+        with pytest.raises(NoSuchLedgerMetadataError):
+            await client.metadata(writer.ledger_id)
+        await client.delete(writer.ledger_id)
+
+    simulate_cluster(body)
+
+
 def test_not_enough_bookies_says_how_many_there_are() -> None:
     async def body(cluster: LedgerCluster) -> None:
         client = await cluster.client(CONFIG)
@@ -292,7 +322,7 @@ def test_an_empty_ledger_recovers_to_nothing() -> None:
     simulate_cluster(body)
 
 
-def test_recovering_a_closed_ledger_changes_nothing() -> None:
+def test_4_6_recovering_a_closed_ledger_changes_nothing() -> None:
     async def body(cluster: LedgerCluster) -> None:
         writer = await written(cluster, 3)
         await writer.close()
@@ -432,7 +462,7 @@ async def opened(cluster: LedgerCluster, count: int) -> tuple[LedgerClient, Ledg
     return client, await client.open(writer.ledger_id, PASSWORD)
 
 
-def test_ranges_are_checked_and_unconfirmed_reads_are_not() -> None:
+def test_4_7_ranges_are_checked_and_unconfirmed_reads_are_not() -> None:
     async def body(cluster: LedgerCluster) -> None:
         writer = await written(cluster, 5)
         client = await cluster.client(CONFIG)
@@ -520,7 +550,7 @@ def test_reads_survive_all_replicas_but_one() -> None:
     simulate_cluster(body)
 
 
-def test_no_such_entry_only_when_every_replica_says_so() -> None:
+def test_4_7_no_such_entry_only_when_every_replica_says_so() -> None:
     async def body(cluster: LedgerCluster) -> None:
         _, reader = await opened(cluster, 3)
         with pytest.raises(NoSuchEntryError):
@@ -588,7 +618,7 @@ def test_striping_spreads_reads_over_the_ensemble() -> None:
     simulate_cluster(body)
 
 
-def test_a_reader_follows_a_segment_that_was_moved() -> None:
+def test_4_7_a_reader_follows_a_segment_that_was_moved() -> None:
     """Re-replication put b3 in the place of b0, which has lost everything."""
 
     async def body(cluster: LedgerCluster) -> None:
@@ -696,7 +726,7 @@ def test_closing_a_reader_ends_its_reads() -> None:
 # --- the LAC and the tail -------------------------------------------------------------------------
 
 
-def test_read_lac_needs_coverage_and_passes_over_damage() -> None:
+def test_4_7_read_lac_needs_coverage_and_passes_over_damage() -> None:
     async def body(cluster: LedgerCluster) -> None:
         writer = await written(cluster, 10)
         client = await cluster.client(CONFIG)
@@ -830,7 +860,7 @@ def test_a_tail_of_a_closed_reader_ends_with_an_error() -> None:
     simulate_cluster(body)
 
 
-def test_a_long_poll_brings_the_entry_or_no_news_in_its_time() -> None:
+def test_4_7_a_long_poll_brings_the_entry_or_no_news_in_its_time() -> None:
     """TestReadLastConfirmedAndEntry: no news after the waiting time of E - Qa + 1 bookies."""
 
     async def body(cluster: LedgerCluster) -> None:

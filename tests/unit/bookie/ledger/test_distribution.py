@@ -20,7 +20,7 @@ from bookie.ledger.types import Status
 QUORUMS = [(e, qw, qa) for e in range(1, 6) for qw in range(1, e + 1) for qa in range(1, qw + 1)]
 
 
-def test_write_sets_by_hand() -> None:
+def test_4_1_write_sets_by_hand() -> None:
     assert write_set(0, 5, 3) == (0, 1, 2)
     assert write_set(3, 5, 3) == (3, 4, 0)
     assert write_set(4, 5, 3) == (4, 0, 1)

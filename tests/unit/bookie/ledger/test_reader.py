@@ -62,7 +62,7 @@ def test_entries_are_delivered_in_order_whatever_order_they_come_in() -> None:
     assert [action.entry.entry_id for action in delivered[:3]] == [0, 1, 2]
 
 
-def test_an_error_a_denial_and_damage_lead_to_the_next_replica() -> None:
+def test_4_7_an_error_a_denial_and_damage_lead_to_the_next_replica() -> None:
     machine = RangeRead(metadata_of(4, 4, 2), DIGEST, 0, 0)
     (asked,) = machine.start()
     (asked,) = machine.on_reply(*asked, Status.IO_ERROR, b"")
@@ -95,13 +95,13 @@ def last(machine: RangeRead, *answers: tuple[Status, bytes]) -> ReadEnded:
         ([(Status.OK, b"junk" * 20), (Status.IO_ERROR, b""), DENIED], DigestMismatchError),
     ],
 )
-def test_the_error_is_the_most_telling_one(answers, error) -> None:
+def test_4_7_the_error_is_the_most_telling_one(answers, error) -> None:
     """NoSuchEntry only when all replicas said so; a real error is never hidden by it."""
     machine = RangeRead(metadata_of(3, 3, 2), DIGEST, 0, 0)
     assert type(last(machine, *answers).error) is error
 
 
-def test_a_silent_replica_is_passed_over_and_may_still_win() -> None:
+def test_4_7_a_silent_replica_is_passed_over_and_may_still_win() -> None:
     machine = RangeRead(metadata_of(3, 3, 2), DIGEST, 0, 0)
     (first,) = machine.start()
     slow, second = ticks(machine)
@@ -151,7 +151,7 @@ def test_all_replicas_at_once_when_there_is_no_patience() -> None:
     assert [action.bookie for action in asked] == ["b0", "b1", "b2"]
 
 
-def test_replicas_are_ordered_by_rank_and_else_by_write_set() -> None:
+def test_4_7_replicas_are_ordered_by_rank_and_else_by_write_set() -> None:
     ranks = {"b0": 1, "b1": 2, "b2": 0, "b3": 3, "b4": 0}
     machine = RangeRead(metadata_of(5, 5, 2), DIGEST, 3, 3, rank=lambda b: ranks[b])
     order = []
@@ -187,7 +187,7 @@ def test_the_window_is_bounded_in_bytes_by_what_arrived() -> None:
     assert machine.taken(deliver.entry) == [], "seven more of that size are on their way"
 
 
-def test_the_lac_that_comes_along_is_noted() -> None:
+def test_4_7_the_lac_that_comes_along_is_noted() -> None:
     machine = RangeRead(metadata_of(3, 3, 2), DIGEST, 0, 1)
     first, second = machine.start()
     machine.on_reply(*first, Status.OK, packet_of(0), 41)
@@ -256,7 +256,7 @@ def query(*sizes: int) -> LacQuery:
     return LacQuery(metadata_of(*sizes), DIGEST, is_fencing=False)
 
 
-def test_the_greatest_lac_of_packets_and_entries_wins() -> None:
+def test_4_7_the_greatest_lac_of_packets_and_entries_wins() -> None:
     machine = query(3, 3, 2)
     assert not machine.on_reply(0, Status.OK, packet_of(5, lac=3), DIGEST.seal_lac(LEDGER, 4))
     assert machine.on_reply(1, Status.OK, packet_of(4))
@@ -343,7 +343,7 @@ def test_a_lac_without_the_entry_ends_the_poll() -> None:
     assert machine.on_reply(2, Status.OK, -1, b"", 9) == [PollEnded(9, None, None)]
 
 
-def test_no_news_takes_e_minus_qa_plus_one_empty_answers() -> None:
+def test_4_1_4_7_no_news_takes_e_minus_qa_plus_one_empty_answers() -> None:
     machine = poll(4, 5, 3, 3)
     machine.start()
     assert machine.on_reply(0, Status.OK, -1, b"", 3) == [Poll(1, BookieId("b1"), 3)]

@@ -48,13 +48,13 @@ def closed_at(world: World) -> tuple[LedgerState, int, int]:
     return found.state, found.last_entry_id, found.length
 
 
-def test_a_ledger_without_entries_closes_at_minus_one() -> None:
+def test_4_6_a_ledger_without_entries_closes_at_minus_one() -> None:
     world = World(metadata_of(3, 3, 2), 3)
     world.recoverer().run()
     assert closed_at(world) == (LedgerState.CLOSED, -1, 0)
 
 
-def test_the_metadata_is_in_recovery_before_a_bookie_is_asked() -> None:
+def test_4_6_the_metadata_is_in_recovery_before_a_bookie_is_asked() -> None:
     metadata = metadata_of(3, 3, 2)
     wanted = opening_metadata(metadata)
     assert wanted is not None
@@ -63,13 +63,13 @@ def test_the_metadata_is_in_recovery_before_a_bookie_is_asked() -> None:
     assert opening_metadata(wanted.closed(EntryId(3), 30)) is None
 
 
-def test_every_bookie_of_the_last_ensemble_is_fenced() -> None:
+def test_4_6_every_bookie_of_the_last_ensemble_is_fenced() -> None:
     world = World(metadata_of(5, 3, 2), 6)
     world.recoverer().run()
     assert [b.is_fenced for b in world.bookies.values()] == [True] * 5 + [False]
 
 
-def test_entries_beyond_the_lac_are_found_and_re_added_to_the_write_set() -> None:
+def test_4_6_entries_beyond_the_lac_are_found_and_re_added_to_the_write_set() -> None:
     world = World(metadata_of(3, 3, 2), 3)
     for entry_id in range(5):
         world.put(entry_id)
@@ -168,7 +168,7 @@ def test_slow_bookies_are_given_a_moment_once_enough_have_answered() -> None:
     assert read.bookie == "b2", "who has it is asked first"
 
 
-def test_all_answered_without_coverage_fails() -> None:
+def test_4_6_all_answered_without_coverage_fails() -> None:
     machine = Recovery(metadata_of(3, 3, 2), DIGEST, lambda *_: None)
     machine.start()
     machine.on_fence_reply(0, Status.NO_ENTRY, b"")
@@ -179,7 +179,7 @@ def test_all_answered_without_coverage_fails() -> None:
     assert "b1 TIMED_OUT" in str(failed.error)
 
 
-def test_a_wrong_master_key_aborts_at_once() -> None:
+def test_4_6_a_wrong_master_key_aborts_at_once() -> None:
     machine = Recovery(metadata_of(3, 3, 2), DIGEST, lambda *_: None)
     machine.start()
     (failed,) = machine.on_fence_reply(0, Status.UNAUTHORIZED, b"")
@@ -200,7 +200,7 @@ def test_a_wrong_master_key_met_while_reading_or_writing_aborts_too() -> None:
     assert isinstance(failed.error, UnauthorizedAccessError)
 
 
-def test_metadata_closed_by_another_during_recovery_is_adopted() -> None:
+def test_4_6_metadata_closed_by_another_during_recovery_is_adopted() -> None:
     """LedgerRecovery2Test.testMetadataClosedDuringRecovery, and ParallelLedgerRecoveryTest."""
     world = World(metadata_of(3, 3, 2), 3)
     for entry_id in range(4):
@@ -389,7 +389,7 @@ def test_damage_everywhere_is_unknown_and_fails() -> None:
     assert world.metadata.value.state is LedgerState.IN_RECOVERY
 
 
-def test_a_failed_bookie_is_replaced_in_memory_and_written_with_the_end() -> None:
+def test_4_6_a_failed_bookie_is_replaced_in_memory_and_written_with_the_end() -> None:
     world = World(metadata_of(3, 3, 2), 4)
     for entry_id in range(3):
         world.put(entry_id, lac=-1)
@@ -469,12 +469,12 @@ def test_g8_replacing_takes_back_acknowledgements_before_anything_is_counted() -
     assert machine.on_write_reply(0, BookieId("b9"), Status.OK)[0] == (1, 0)
 
 
-def test_closing_adopts_what_another_recoverer_closed() -> None:
+def test_4_6_closing_adopts_what_another_recoverer_closed() -> None:
     found = metadata_of(3, 3, 2).closed(EntryId(4), 40)
     assert closed_metadata(found, CloseLedger(3, 30, ())) is None
 
 
-def test_closing_keeps_earlier_segments_as_they_are_now() -> None:
+def test_4_6_closing_keeps_earlier_segments_as_they_are_now() -> None:
     """Re-replication put b7 into the first segment while recovery ran."""
     moved = Segment(EntryId(0), tuple(BookieId(b) for b in ("b7", "b1", "b2")))
     last = Segment(EntryId(5), bookie_ids(3))

@@ -46,7 +46,7 @@ async def update(manager: LedgerManager, ledger_id: int, change: Change) -> None
 # --- create ---------------------------------------------------------------------------------------
 
 
-def test_create_gives_id_version_and_token() -> None:
+def test_4_2_create_gives_id_version_and_token() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         manager = world.manager(world.client())
@@ -65,7 +65,7 @@ def test_create_gives_id_version_and_token() -> None:
     run(scenario)
 
 
-def test_an_explicit_id_that_is_taken_is_refused() -> None:
+def test_4_2_an_explicit_id_that_is_taken_is_refused() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         manager = world.manager(world.client())
@@ -76,7 +76,7 @@ def test_an_explicit_id_that_is_taken_is_refused() -> None:
     run(scenario)
 
 
-def test_a_generated_id_that_is_taken_is_replaced_by_the_next() -> None:
+def test_4_2_a_generated_id_that_is_taken_is_replaced_by_the_next() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         manager = world.manager(world.client())

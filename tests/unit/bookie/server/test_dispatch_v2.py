@@ -177,7 +177,7 @@ def batch(entry_id: int = 0, max_count: int = 0, max_size: int = 1 << 20, **opti
     return v2.encode_batch_read_request(7, entry_id, 99, max_count, max_size, **options)
 
 
-def test_a_batch_is_the_consecutive_entries_that_are_there() -> None:
+def test_4_8_a_batch_is_the_consecutive_entries_that_are_there() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await fill(peer, 0, 1, 2, 4, 5)
         reply = await reply_to(peer, batch())
