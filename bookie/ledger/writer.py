@@ -462,7 +462,8 @@ class WriterMachine:
                     "recovers it"
                 )
             )
-        if wanted is not None and metadata.last_segment == wanted.last_segment:
+        is_stored = wanted is not None and metadata.last_segment == wanted.last_segment
+        if is_stored and not self._change.is_write_adrift:
             return self._on_ensemble_stored(self._change)
         return self._next_round()
 

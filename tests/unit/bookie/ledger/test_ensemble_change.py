@@ -305,6 +305,24 @@ def test_a_write_that_may_still_land_is_kept_out_before_anything_completes() -> 
     assert desk.machine.missing_bookies == ("b1",)
 
 
+def test_g7_the_write_that_keeps_another_out_is_repeated_until_it_is_in_the_store() -> None:
+    """It equals what is there, so content does not tell that it was applied; its version does."""
+    desk = Desk()
+    desk.add(b"a")
+    desk.bad(0, "b1")
+    adrift = desk.take_write()
+    desk.register(1, 2, 3)  # b4, which that write names, is gone
+    desk.found(desk.metadata, 0)
+    desk.ok(0, "b2", "b3")
+    desk.found(desk.metadata, 0)  # its answer was lost as well, and it was not applied either
+    assert desk.added == []
+    assert desk.writes[0].version == 0
+    desk.found(adrift, 1)  # the first one landed after all
+    assert desk.take_sent()[-1] == (0, ("b4",))
+    assert desk.machine.ensemble == ("b4", "b2", "b3")
+    assert desk.added == [0]
+
+
 def test_an_undecided_answer_fails_pending_adds_as_unknown() -> None:
     desk = Desk()
     desk.add(b"a")
