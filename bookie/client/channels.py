@@ -169,6 +169,10 @@ class AsyncioChannels:
         operation = v3.Operation.FORCE_LEDGER
         self._ask(bookie, ledger_id, txn_id, operation, frame, _status_to(on_done))
 
+    def break_count(self, bookie: BookieId, ledger_id: int) -> int:
+        connections = self._connections.get(bookie)
+        return connections[ledger_id % len(connections)].break_count if connections else 0
+
     def info(self, bookie: BookieId, on_done: Callable[[BookieInfo], None]) -> None:
         def on_answer(_: BookieId, answer: Any) -> None:
             if isinstance(answer, Status):

@@ -103,6 +103,8 @@ class BookieConnection:
         self.address: tuple[str, int] | None = None
         self.link: _Link | None = None
         """The present one; others have nothing to say."""
+        self.break_count = 0
+        """How often a connection ended, or the attempt to make one."""
         self._transport: asyncio.Transport | None = None
         self._is_ready = False
         self._is_paused = False
@@ -329,6 +331,7 @@ class BookieConnection:
         self._answer_all(Status.UNAVAILABLE)
 
     def _drop(self) -> None:
+        self.break_count += 1
         self.link = None
         transport, self._transport = self._transport, None
         connecting, self._connecting = self._connecting, None

@@ -99,6 +99,14 @@ class Channels(Protocol):
         """Make durable on this bookie all that it acknowledged of the ledger."""
         ...
 
+    def break_count(self, bookie: BookieId, ledger_id: int) -> int:
+        """Return how often the ledger's connection to this bookie has ended so far.
+
+        While it stays the same the bookie has not restarted, and has lost nothing that it
+        acknowledged without fsync.
+        """
+        ...
+
     def info(self, bookie: BookieId, on_done: Callable[[BookieInfo], None]) -> None: ...
 
     def list_entries(

@@ -123,6 +123,9 @@ class LedgerWriter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_admitting = False  # the first waiter was told to go on, and has not run yet
         self._metadata_task: asyncio.Task[None] | None = None
+        # Deferred sync: who acknowledged what no force covers yet, and the number of its
+        # connection then. A bookie may lose that by a restart, and would not know when forced.
+        self._unforced: dict[BookieId, int] = {}
         self._watch: Watch | None = bookies.on_change(self._on_bookies)
 
     # --- what is known ----------------------------------------------------------------------------
@@ -267,11 +270,14 @@ class LedgerWriter:
     async def force(self) -> None:
         """Make durable on the whole ensemble what was acknowledged before; moves a deferred LAC.
 
-        WriteError (UNKNOWN) when one of its bookies did not say so.
+        WriteError (UNKNOWN) when one of its bookies did not say so, or, with deferred sync, may
+        have restarted since it acknowledged an entry.
         """
         done: asyncio.Future[None] = self._loop.create_future()
         self._run(self._machine.force(done))
         await done
+        if self.lac == self.last_pushed:
+            self._unforced.clear()
 
     async def write_lac(self) -> None:
         """Tell the bookies the LAC now instead of with the next entry."""
@@ -391,11 +397,25 @@ class LedgerWriter:
             )
 
     def _on_add_reply(self, entry_id: int, bookie: BookieId, status: Status) -> None:
+        if self._is_deferred_sync and status is Status.OK:
+            self._unforced.setdefault(bookie, self._break_count(bookie))
+            status = self._unless_restarted(bookie)
         actions = self._machine.on_add_reply(entry_id, bookie, status)
         if actions:
             self._run(actions)
 
+    def _break_count(self, bookie: BookieId) -> int:
+        return self._channels.break_count(bookie, self._ledger_id)
+
+    def _unless_restarted(self, bookie: BookieId) -> Status:
+        """Return OK, or UNAVAILABLE when the bookie may have lost what it acknowledged before."""
+        count = self._break_count(bookie)
+        is_same = self._unforced.get(bookie, count) == count
+        return Status.OK if is_same else Status.UNAVAILABLE
+
     def _on_force_reply(self, request: int, bookie: BookieId, status: Status) -> None:
+        if status is Status.OK:
+            status = self._unless_restarted(bookie)
         self._run(self._machine.on_force_reply(request, bookie, status))
 
     def _on_lac_reply(self, request: int, bookie: BookieId, status: Status) -> None:

@@ -204,3 +204,47 @@ def test_4_8_deferred_sync_recovers_to_what_was_forced_or_beyond() -> None:
         assert await payloads(cluster, writer.ledger_id) == [b"%d" % n for n in range(5)]
 
     simulate_cluster(body)
+
+
+@pytest.mark.parametrize("will_add", [False, True])
+def test_4_8_deferred_sync_a_bookie_that_restarted_before_the_force_fails_it(
+    will_add: bool,
+) -> None:
+    """It may have lost what it acknowledged without fsync, and its force would say OK."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        client = await cluster.client(CONFIG)
+        writer = await client.create_ledger(password=PASSWORD, is_deferred_sync=True)
+        await add_all(writer, 0, 4)
+        for bookie in cluster.bookies.values():
+            await bookie.kill()
+            await bookie.start()
+        await asyncio.sleep(30)
+        if will_add:
+            with pytest.raises(WriteError):
+                await writer.add(b"5")
+        for _ in range(2):
+            with pytest.raises(WriteError):
+                await writer.force()
+        assert writer.lac == -1
+        await writer.close()
+
+    simulate_cluster(body)
+
+
+def test_4_8_deferred_sync_a_restart_after_the_force_is_no_failure() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        client = await cluster.client(CONFIG)
+        writer = await client.create_ledger(password=PASSWORD, is_deferred_sync=True)
+        await add_all(writer, 0, 4)
+        await writer.force()
+        for bookie in cluster.bookies.values():
+            await bookie.kill()
+            await bookie.start()
+        await asyncio.sleep(30)
+        await add_all(writer, 5, 9)
+        await writer.force()
+        assert writer.lac == 9
+        await writer.close()
+
+    simulate_cluster(body)
