@@ -86,6 +86,13 @@ class Bookie:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(storage_executor, partial(recover, disk, index, config))
         _log.info("replayed %d journal records", found.replayed_records)
+        if found.rebuilt is not None:
+            _log.warning(
+                "the index was lost: made anew from %d entry logs, %d entries of %d ledgers",
+                found.rebuilt.logs,
+                found.rebuilt.entries,
+                found.rebuilt.ledgers,
+            )
         if found.unsealed_logs:
             _log.error(
                 "entry logs %s are damaged, or were given up after a failed write: what can be "

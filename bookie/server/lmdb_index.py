@@ -3,6 +3,8 @@
     locations   ledger id, entry id (u64 each, big-endian) -> u64 location
     ledgers     ledger id (u64, big-endian) -> ledger record (ledger_record.py)
 
+Beside them the key `whole` says that the file is not a new one in the place of one that was lost.
+
 Transactions are atomic and in order; metasync is off, so that a put costs one fsync and is durable
 after sync(). The map grows by doubling when it is full. Values are copied out: no view of the map
 outlives a call. Format and rules: docs/formats/entry_index.md.
@@ -27,6 +29,7 @@ _KEY = Struct(">QQ")
 _LOCATION = Struct(">Q")
 _PAGE = 4096  # keys per read transaction
 _LAST_ENTRY_ID = (1 << 63) - 1
+_WHOLE = b"whole"
 
 
 class LmdbIndex:
@@ -194,6 +197,15 @@ class LmdbIndex:
                 else:
                     return
 
+    @property
+    def is_whole(self) -> bool:
+        with self._read_mutex, self._env.begin() as txn:
+            return txn.get(_WHOLE) is not None
+
+    def set_whole(self) -> None:
+        self._write(lambda txn: txn.put(_WHOLE, b""))
+        self.sync()
+
     def sync(self) -> None:
         try:
             self._env.sync(True)
@@ -209,8 +221,8 @@ class LmdbIndex:
 
 def _damaged(path: str, error: lmdb.Error) -> CorruptFileError:
     return CorruptFileError(
-        f"{path}: expected an index that LMDB can open, found: {error}; move the file away and "
-        f"rebuild the index from the entry logs"
+        f"{path}: expected an index that LMDB can open, found: {error}; move the file away: the "
+        f"next start makes a new one from the entry logs"
     )
 
 

@@ -24,6 +24,7 @@ class MemoryIndex:
         self._ledgers: dict[int, LedgerRecord] = {}
         self._durable: list[_Write] = []  # what makes the durable content, from nothing
         self._unsynced: list[_Write] = []
+        self._is_whole = False
 
     def get(self, ledger_id: int, entry_id: int) -> int | None:
         with self._mutex:
@@ -61,6 +62,14 @@ class MemoryIndex:
     def delete_ledger(self, ledger_id: int) -> None:
         self._write(((), (), ledger_id))
 
+    @property
+    def is_whole(self) -> bool:
+        return self._is_whole
+
+    def set_whole(self) -> None:
+        self.sync()
+        self._is_whole = True
+
     def sync(self) -> None:
         with self._mutex:
             self._durable += self._unsynced
@@ -79,6 +88,7 @@ class MemoryIndex:
             for write in [*self._durable, *self._unsynced[:kept]]:
                 fresh._apply(write)
             fresh._durable = [fresh._content()]
+            fresh._is_whole = self._is_whole
             return fresh
 
     def _content(self) -> _Write:

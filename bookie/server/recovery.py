@@ -41,10 +41,15 @@ class Recovered(NamedTuple):
     replayed_records: int
     unsealed_logs: tuple[int, ...]
     """Logs that are kept as they are: damaged, or given up after a failed write."""
+    rebuilt: "RebuildReport | None"
+    """What was found when the index was lost and had to be made anew."""
 
 
 def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
-    """Bring disk and index to where everything acknowledged is in entry logs and index."""
+    """Bring disk and index to where everything acknowledged is in entry logs and index.
+
+    An index that was lost is made anew from the entry logs first.
+    """
     for directory in (DIRECTORY, entry_log.DIRECTORY):
         if not disk.exists(directory):
             disk.make_directory(directory)
@@ -54,6 +59,11 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     logs.open()
     finish_interrupted(disk, index, logs)
     unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
+    rebuilt = None
+    if not index.is_whole:
+        if mark is not None:  # the bookie has served, so the index was lost
+            rebuilt = _make_anew(disk, index)
+        index.set_whole()  # before the mark says that the bookie serves
     flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
     replay = _Replay(index, config.write_cache_bytes_max)
     count = 0
@@ -71,7 +81,7 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
         flusher.close()
         writer.close()
         raise
-    return Recovered(writer, logs, count, unsealed)
+    return Recovered(writer, logs, count, unsealed, rebuilt)
 
 
 class _Replay:
@@ -152,6 +162,22 @@ def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
     return tuple(kept)
 
 
+def _make_anew(disk: Disk, index: EntryIndex) -> "RebuildReport":
+    """Fill a new index in the place of one that was lost; until it is whole, again at each start.
+
+    Without it the bookie would deny what it acknowledged and forget its fences, as a wiped one.
+    """
+    report = rebuild_index(disk, index)
+    if report.damage:
+        more = len(report.damage) - 1
+        raise CorruptFileError(
+            f"the index was lost, and the entry logs do not say all that was in it: "
+            f"{report.damage[0]}{f', and {more} more places' if more else ''}; this bookie would "
+            f"deny entries that it acknowledged: restore the index, or format this bookie"
+        )
+    return report
+
+
 class RebuildReport(NamedTuple):
     """What rebuild_index() found."""
 
@@ -163,7 +189,7 @@ class RebuildReport(NamedTuple):
 
 
 def rebuild_index(disk: Disk, index: EntryIndex) -> RebuildReport:
-    """Fill an empty index from the entry logs; the bookie must not run.
+    """Fill an index from the entry logs; what is there already from them does no harm.
 
     What is only in the journal is added by the next start. Ledgers that were deleted come back,
     and go with the next garbage collection. Of two records of one entry the newer one counts.

@@ -110,6 +110,18 @@ def test_changes_beside_an_iteration(index: EntryIndex) -> None:
     assert rest[:9999] == list(range(1, 10_000))
 
 
+def test_whole_is_said_once_and_for_all(index: EntryIndex) -> None:
+    assert not index.is_whole
+    index.put([(7, 0, 100)], [(7, RECORD)])
+    assert not index.is_whole
+    index.set_whole()
+    index.set_whole()
+    assert index.is_whole
+    index.delete_ledger(7)
+    assert index.is_whole
+    assert list(index.ledger_ids()) == []
+
+
 class TestMemory:
     """What only the crash-aware one can show."""
 
@@ -134,10 +146,11 @@ class TestLmdb:
         path = str(tmp_path / "index.lmdb")
         index = LmdbIndex(path, map_bytes=1 << 16)
         index.put([(7, e, e) for e in range(5000)], [(7, FENCED)])
-        index.sync()
+        index.set_whole()
         index.close()
         index.close()
         index = LmdbIndex(path, map_bytes=1 << 16)
+        assert index.is_whole
         assert index.last_entry_id(7) == 4999
         assert index.ledger(7) == FENCED
         index.put([(8, e, e) for e in range(5000)])
@@ -146,7 +159,7 @@ class TestLmdb:
     def test_a_file_that_is_no_index(self, tmp_path: Path) -> None:
         path = tmp_path / "index.lmdb"
         path.write_bytes(b"x" * 8192)
-        with pytest.raises(Exception, match="rebuild the index") as caught:
+        with pytest.raises(Exception, match="move the file away") as caught:
             LmdbIndex(str(path))
         assert str(path) in str(caught.value)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bookie.admin.serve import INDEX_FILE
 from bookie.admin.zookeeper_process import ZooKeeperProcess, start_zookeeper
 from bookie.client.client import LedgerClient
 from bookie.client.writer import LedgerWriter
@@ -101,6 +102,33 @@ def test_g5_a_wiped_bookie_does_not_start(
         assert code == 1
         assert "a disk was wiped" in printed
         assert "Traceback" not in printed
+
+
+def test_g5_a_bookie_without_its_index_makes_a_new_one(
+    zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
+) -> None:
+    """Its only replicas are there: neither the entries nor the ledger may be denied."""
+    cluster = new_cluster(zookeeper, zookeeper_root)
+    with our_bookies(cluster, tmp_path, 1) as (bookie,):
+
+        async def write() -> int:
+            async with client_of(cluster) as client:
+                writer = await client.create_ledger(1, 1, 1)
+                await add(writer, 100)
+                await writer.abandon()
+                return writer.ledger_id
+
+        ledger_id = in_loop(write)
+        bookie.close()  # everything is in entry logs, nothing to replay
+        (bookie.directory / INDEX_FILE).unlink()
+        bookie.start()
+        registered(cluster, [bookie])
+
+        async def read() -> None:
+            async with client_of(cluster) as client:
+                await check(client, ledger_id, 100)
+
+        in_loop(read)
 
 
 def test_a_second_bookie_on_the_same_directory_does_not_start(

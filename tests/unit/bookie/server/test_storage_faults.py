@@ -297,6 +297,56 @@ class TestDamage:
 
         run(test)
 
+    def test_g5_a_lost_index_is_made_anew_before_anything_is_denied(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            assert await add(bookie, packet_of(7, 0, b"a")) is Status.OK
+            assert await fence(bookie, 8) is Status.OK
+            await bookie.checkpoint()
+            assert await add(bookie, packet_of(7, 1, b"b")) is Status.OK
+            disk = disk.restart()
+            found = MemoryIndex()
+            bookie = await open_bookie(disk, found)
+            assert found.is_whole
+            assert await read(bookie, 7, 0) == (Status.OK, packet_of(7, 0, b"a"))
+            assert await read(bookie, 7, 1) == (Status.OK, packet_of(7, 1, b"b"))
+            assert await add(bookie, packet_of(8, 0)) is Status.FENCED
+            assert await add(bookie, packet_of(7, 2), OTHER_KEY) is Status.UNAUTHORIZED
+            await bookie.close()
+
+        asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
+    def test_g5_a_lost_index_beside_a_damaged_log_refuses_every_start(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            for entry_id in range(3):
+                packet = packet_of(7, entry_id, b"%d" % entry_id * 2000)
+                assert await add(bookie, packet) is Status.OK
+            await bookie.close()
+            disk.flip("entries/00000001.log", disk.contents()["entries/00000001.log"].index(b"111"))
+            found = MemoryIndex()
+            for _ in range(2):
+                with pytest.raises(CorruptFileError, match=r"index was lost.*00000001\.log at off"):
+                    await open_bookie(disk, found)
+            bookie = await open_bookie(disk, index)  # the right one serves on
+            assert (await read(bookie, 7, 2))[0] is Status.OK
+            await bookie.close()
+
+        run(test)
+
+    def test_an_index_that_is_rightly_empty_is_taken_as_it_is(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            assert await add(bookie, packet_of(7, 0)) is Status.OK
+            await bookie.close()
+            index.delete_ledger(7)
+            index.sync()
+            bookie = await open_bookie(disk, index)
+            assert (await read(bookie, 7, 0))[0] is Status.NO_LEDGER
+            await bookie.close()
+
+        run(test)
+
     def test_g18_a_mark_never_goes_back(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             bookie = await open_bookie(disk, index)
