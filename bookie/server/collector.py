@@ -120,10 +120,12 @@ class Collector:
         """Return the live share of each sealed log whose ledgers are surely known."""
         storage = self._storage
         index = storage.index
-        open_log = storage.flusher.open_log_number
-        # After the numbers: a ledger that is new since then has nothing in these logs.
-        numbers = [n for n in storage.logs.numbers() if n != open_log]
-        live = await self._run(lambda: frozenset(index.ledger_ids()))
+        # A flush that fills a log and goes on in the next points to both only in its end. Between
+        # two flushes the index has all that these logs hold, and what is new goes to others.
+        async with storage.write_lock:
+            open_log = storage.flusher.open_log_number
+            numbers = [n for n in storage.logs.numbers() if n != open_log]
+            live = await self._run(lambda: frozenset(index.ledger_ids()))
         shares: list[tuple[int, float]] = []
         for number in numbers:
             if self._is_closed or number in self._kept:

@@ -148,12 +148,10 @@ class EntryLogs:
 
     def remove(self, number: int) -> None:
         """Unlink a log that nothing points to; the caller makes that durable with sync()."""
-        path = self.path(number)
-        with self._mutex:
+        self._disk.unlink(self.path(number))
+        with self._mutex:  # only now: a reader may have opened it just before
             self._retire(number)
             self._maps.pop(number, None)
-        self._disk.unlink(path)
-        with self._mutex:
             self._suffixes.pop(number, None)
 
     def sync(self) -> None:

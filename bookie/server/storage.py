@@ -70,9 +70,10 @@ class LedgerStorage:
         self._states: dict[int, LedgerState] = {}
         self._evict_at = _STATES_MAX
         self._dirty: dict[int, LedgerState] = {}
-        self._rewritten: list[tuple[int, int]] = []  # in the active cache, and held before
-        self._flushing_rewritten: list[tuple[int, int]] = []
+        self._rewritten: dict[tuple[int, int], None] = {}  # in the active cache, and held before
+        self._flushing_rewritten: dict[tuple[int, int], None] = {}
         self._flush_count = 0
+        self._changes = 0  # of what entry logs hold: what was read before one is not cached
         self._fenced_and_deleted: dict[int, None] = {}
         self._cold: dict[int, list[tuple[int, OnPacket]]] = {}  # reads behind one under way
         self._jobs: dict[asyncio.Future[object], None] = {}
@@ -208,7 +209,7 @@ class LedgerStorage:
         if entry_id > state.last_entry_id:
             state.last_entry_id = entry_id
         else:
-            self._rewritten.append((ledger_id, entry_id))
+            self._rewritten[ledger_id, entry_id] = None
 
     def read(self, ledger_id: int, entry_id: int, on_done: OnPacket) -> None:
         """Hand out a packet from memory at once, or from an entry log later; -1: the last one."""
@@ -240,7 +241,7 @@ class LedgerStorage:
         job = partial(_read_cold, self.index, self.logs, ledger_id, entry_id, state.read_ahead)
         future = self._submit(job)
         future.add_done_callback(
-            partial(self._read_done, ledger_id, entry_id, self._flush_count, on_done)
+            partial(self._read_done, ledger_id, entry_id, self._changes, on_done)
         )
         return None
 
@@ -254,7 +255,7 @@ class LedgerStorage:
         self,
         ledger_id: int,
         entry_id: int,
-        flush_count: int,
+        changes: int,
         on_done: OnPacket,
         future: asyncio.Future[object],
     ) -> None:
@@ -268,7 +269,7 @@ class LedgerStorage:
         else:
             packets: list[tuple[int, int, bytes]] = future.result()  # type: ignore[assignment]
             # Entries that were flushed meanwhile may be newer than what was read.
-            if self._flush_count == flush_count:
+            if self._changes == changes:
                 for found in reversed(packets):
                     self._read_cache.put(*found)
             if packets:
@@ -318,7 +319,7 @@ class LedgerStorage:
         self._flushing = active
         self._active = WriteCache(self._config.write_cache_bytes_max)
         self._flush_input = FlushInput(active.ledgers, ledgers, self.journal.durable)
-        self._flushing_rewritten, self._rewritten = self._rewritten, []
+        self._flushing_rewritten, self._rewritten = self._rewritten, {}
 
     def _flush_soon(self) -> None:
         if self._flush_task is None and not self._is_closed:
@@ -370,8 +371,9 @@ class LedgerStorage:
         # An entry added again may be in the read cache as it was before.
         for ledger_id, entry_id in self._flushing_rewritten:
             self._read_cache.drop(ledger_id, entry_id)
-        self._flushing_rewritten = []
+        self._flushing_rewritten = {}
         self._flush_count += 1
+        self._changes += 1
         self._flushing = None
         self._flush_input = None
         if len(self._states) >= _STATES_MAX:
@@ -389,23 +391,39 @@ class LedgerStorage:
         return sorted({*found, *unflushed})
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger that metadata no longer knows. A fence is remembered (G17)."""
+        """Forget a ledger that metadata no longer knows. A fence is remembered (G17).
+
+        Needs no flush: a full disk is what collection is waited for.
+        """
         async with self.write_lock:
-            while self._flush_input is not None:
-                await self._flush()
             state = self.state(ledger_id)
-            await self._loop.run_in_executor(
-                self.executor, partial(_delete_ledger, self.index, ledger_id)
-            )
+            state.requests += 1  # it stays the one state, whatever comes meanwhile (G16)
+            try:
+                await self._loop.run_in_executor(
+                    self.executor, partial(_delete_ledger, self.index, ledger_id)
+                )
+            finally:
+                state.requests -= 1
             if state.is_fenced:
                 self._fenced_and_deleted[ledger_id] = None
                 if len(self._fenced_and_deleted) > _FENCED_AND_DELETED_MAX:
                     del self._fenced_and_deleted[next(iter(self._fenced_and_deleted))]
             self._states.pop(ledger_id, None)
             self._dirty.pop(ledger_id, None)
-            self._active.drop_ledger(ledger_id)
+            self._drop_entries(ledger_id)
             for watch in state.take_watches(1 << 63):
                 self._loop.call_soon(watch.callback)
+
+    def _drop_entries(self, ledger_id: int) -> None:
+        """Take a ledger out of all caches; no flush is under way, but one may have to come."""
+        self._active.drop_ledger(ledger_id)
+        self._read_cache.drop_ledger(ledger_id)
+        self._changes += 1
+        work = self._flush_input
+        if work is not None and self._flushing is not None:
+            self._flushing.drop_ledger(ledger_id)
+            ledgers = tuple([row for row in work.ledgers if row[0] != ledger_id])
+            self._flush_input = work._replace(ledgers=ledgers)
 
     async def close(self) -> None:
         """Flush what can be flushed, seal the log, give all files back."""

@@ -1,17 +1,31 @@
 """The collector's timers, and what is forgotten from memory, in virtual time."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_executors import new_executor
 from bookie.server import storage as storages
 from bookie.server.memory_index import MemoryIndex
-from tests.fixtures.storages import CONFIG, add, fence, open_bookie, packet_of, read
+from tests.fixtures.storages import (
+    CONFIG,
+    HeldExecutor,
+    add,
+    fence,
+    open_bookie,
+    packet_of,
+    read,
+    turns,
+)
+from tests.sim.disk import SimulatedDisk
 from tests.sim.loop import SimulatedLoop
 
 
@@ -119,3 +133,164 @@ def test_ledgers_at_rest_are_forgotten_and_loaded_again(monkeypatch: pytest.Monk
         await bookie.close()
 
     simulate(test)
+
+
+class HeldIndex(MemoryIndex):
+    """A MemoryIndex whose put() waits while it is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reached = threading.Event()
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def put(self, locations: Any, ledgers: Any = ()) -> None:
+        self.is_reached.set()
+        self.may_go.wait()
+        super().put(locations, ledgers)
+
+
+@pytest.fixture
+def threads() -> Any:
+    with new_executor("storage", 3) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("is_compaction", [False, True])
+def test_g18_a_log_that_a_flush_filled_and_left_is_not_taken_for_empty(
+    threads: Executor, *, is_compaction: bool
+) -> None:
+    """The index points to a flush's logs only in its end; until then nobody knows what lives."""
+
+    async def test() -> None:
+        index = HeldIndex()
+        config = replace(CONFIG, entry_log_bytes_max=1 << 16)
+        bookie = await open_bookie(MemoryDisk(), index, config, storage_executor=threads)
+        for entry_id in range(6):
+            assert await add(bookie, packet_of(7, entry_id, bytes(20_000))) is Status.OK
+        index.is_reached.clear()
+        index.may_go.clear()
+        flush = asyncio.create_task(bookie.checkpoint())
+        await asyncio.get_running_loop().run_in_executor(threads, index.is_reached.wait)
+        collector = bookie.collector(Metadata(7))
+        work = collector.compact(1.01) if is_compaction else collector.collect()
+        collection = asyncio.create_task(work)
+        while not bookie._storage.write_lock._waiters:  # type: ignore[attr-defined]
+            await turns(1)
+        index.may_go.set()
+        await flush
+        await collection
+        for entry_id in range(6):
+            assert (await read(bookie, 7, entry_id))[0] is Status.OK
+        await bookie.close()
+
+    asyncio.run(test())
+
+
+def test_a_ledger_made_again_is_not_read_from_what_was_cached_of_the_old_one() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        bookie = await open_bookie(MemoryDisk(), MemoryIndex(), storage_executor=executor)
+        for entry_id in range(3):
+            assert await add(bookie, packet_of(7, entry_id, b"old")) is Status.OK
+        await bookie.checkpoint()
+        assert (await read(bookie, 7, 0))[1] == packet_of(7, 0, b"old")  # cached from here on
+        executor.is_holding = True
+        late = asyncio.create_task(read(bookie, 7, 1))  # answered after the ledger has gone
+        await turns()
+        held, executor.held = executor.held, []
+        executor.is_holding = False
+        results = [(future, job()) for future, job in held]
+        assert await bookie.collect(Metadata()) == [7]
+        for future, result in results:
+            future.set_result(result)
+        await late
+        for entry_id in range(3):
+            assert await add(bookie, packet_of(7, entry_id, b"new")) is Status.OK
+        await bookie.checkpoint()
+        for entry_id in range(3):
+            assert (await read(bookie, 7, entry_id))[1] == packet_of(7, entry_id, b"new")
+        await bookie.close()
+
+    asyncio.run(test())
+
+
+def test_what_is_added_while_a_ledger_is_removed_leaves_nothing_in_the_index() -> None:
+    """A writer may go on after its ledger was deleted, and may fill a cache just then."""
+
+    async def test() -> None:
+        executor = HeldExecutor()
+        index = MemoryIndex()
+        bookie = await open_bookie(MemoryDisk(), index, storage_executor=executor)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        await bookie.checkpoint()
+        executor.is_holding = True
+        removal = asyncio.create_task(bookie._storage.delete_ledger(7))
+        await turns()
+        for entry_id in range(1, 9):  # more than half a cache: the caches are swapped
+            assert await add(bookie, packet_of(7, entry_id, bytes(20_000))) is Status.OK
+        assert bookie._storage._flushing is not None
+        executor.let_go()
+        await removal
+        await bookie.checkpoint()
+        assert list(index.entry_ids(7)) == []
+        assert await read(bookie, 7, 0) == (Status.NO_LEDGER, b"")
+        await bookie.close()
+
+    asyncio.run(test())
+
+
+def test_g16_g17_a_fence_that_comes_while_a_ledger_is_removed_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """States of ledgers at rest are forgotten, but not that of one that is being removed."""
+    monkeypatch.setattr(storages, "_STATES_MAX", 4)
+
+    async def test() -> None:
+        executor = HeldExecutor()
+        bookie = await open_bookie(MemoryDisk(), MemoryIndex(), storage_executor=executor)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        await bookie.checkpoint()
+        executor.is_holding = True
+        removal = asyncio.create_task(bookie._storage.delete_ledger(7))
+        await turns()
+        bookie._storage._evict_at = 4
+        for ledger_id in range(100, 110):
+            assert await add(bookie, packet_of(ledger_id, 0)) is Status.OK
+        assert await fence(bookie, 7) is Status.OK
+        executor.let_go()
+        await removal
+        assert await add(bookie, packet_of(7, 1)) is Status.FENCED
+        await bookie.close()
+
+    asyncio.run(test())
+
+
+def test_a_full_disk_is_collected_and_gets_room_again() -> None:
+    """What is collected needs no flush, which a full disk refuses."""
+
+    async def test() -> None:
+        disk = SimulatedDisk(7)
+        bookie = await open_bookie(disk, MemoryIndex())
+        for ledger_id in (7, 8):
+            for entry_id in range(20):
+                packet = packet_of(ledger_id, entry_id, bytes(20_000))
+                assert await add(bookie, packet) is Status.OK
+            await bookie.checkpoint()
+        assert await add(bookie, packet_of(7, 20)) is Status.OK
+        assert await add(bookie, packet_of(8, 20)) is Status.OK
+        before = disk.list("entries")
+        disk.capacity_bytes = sum(map(len, disk.contents().values()))
+        with pytest.raises(OSError):
+            await bookie.checkpoint()
+        assert bookie.is_read_only
+        assert await bookie.collect(Metadata(8)) == [7]
+        assert len(disk.list("entries")) < len(before)
+        await bookie.checkpoint()
+        assert not bookie.is_read_only
+        assert await add(bookie, packet_of(8, 21)) is Status.OK
+        assert (await read(bookie, 8, 20))[0] is Status.OK
+        assert await read(bookie, 7, 20) == (Status.NO_LEDGER, b"")
+        await bookie.close()
+
+    asyncio.run(test())
