@@ -7,8 +7,8 @@ import click
 from bookie.admin.output import Output
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.errors import IllegalOperationError
+from bookie.ledger.types import parse_bookie_id
 from bookie.metadata.cookies import Cookie, CookieStore
-from bookie.metadata.service_info import check_bookie_id
 from bookie.server.identity import cookie_of
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -49,7 +49,7 @@ async def _get(cluster: Cluster, bookie_id: str) -> tuple[Cookie, int]:
 
 
 async def _expect(cookies: CookieStore, bookie_id: str) -> tuple[Cookie, int]:
-    found = await cookies.read(check_bookie_id(bookie_id))
+    found = await cookies.read(parse_bookie_id(bookie_id))
     if found is None:
         known = ", ".join(await cookies.bookie_ids()) or "none"
         raise IllegalOperationError(
@@ -85,7 +85,7 @@ def generate(
 async def _generate(cluster: Cluster, bookie_id: str, data: Path) -> Cookie:
     async with cluster.session() as store:
         instance_id = await CookieStore(store, cluster.root).instance_id()
-        return cookie_of(check_bookie_id(bookie_id), str(data), instance_id)
+        return cookie_of(parse_bookie_id(bookie_id), str(data), instance_id)
 
 
 @cookie.command()
@@ -121,7 +121,7 @@ async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool)
     async with cluster.session() as store:
         cookies = CookieStore(store, cluster.root)
         version = None if is_new else (await _expect(cookies, bookie_id))[1]
-        await cookies.write(check_bookie_id(bookie_id), new, version)
+        await cookies.write(parse_bookie_id(bookie_id), new, version)
 
 
 @cookie.command()
@@ -140,4 +140,4 @@ async def _delete(cluster: Cluster, bookie_id: str) -> None:
     async with cluster.session() as store:
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
-        await cookies.delete(check_bookie_id(bookie_id), version)
+        await cookies.delete(parse_bookie_id(bookie_id), version)

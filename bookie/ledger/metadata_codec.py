@@ -6,18 +6,22 @@ r"""LedgerMetadata to the bytes of the metadata store and back, in the three for
     version 3: varint length, then LedgerMetadataFormat in binary
 
 What is written is what BookKeeper writes: length 0 and last entry -1 while the ledger is not
-closed, the token in version 3 only. What is read is what BookKeeper reads, but checked: every
-ledger that comes out has its quorums in order and ensembles of their size. Bytes that are no
-metadata raise MetadataFormatError and nothing else. Source: docs/formats/ledger_metadata.md.
+closed, the token in version 3 only. Fields of version 3 that are not known here are kept and
+written again (BookKeeper drops them): who made them may rely on them. What is read is what
+BookKeeper reads, but checked: every ledger that comes out has its quorums in order and ensembles
+of their size. Bytes that are no metadata raise MetadataFormatError and nothing else. Source:
+docs/formats/ledger_metadata.md.
 """
 
 import re
+from copy import deepcopy
 
 from google.protobuf import text_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bookie.errors import IncorrectParameterError, MetadataFormatError
+from bookie.ledger import proto_text
 from bookie.ledger.ledger_metadata_pb2 import LedgerMetadataFormat
 from bookie.ledger.types import (
     INVALID_ENTRY_ID,
@@ -43,7 +47,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\n|\r")
 _ESCAPE = re.compile(r"\\(?:[0-7]{3}|.)")
 _JAVA_ESCAPES = {r"\007": r"\a", r"\010": r"\b", r"\013": r"\v", r"\014": r"\f"}
-_DIGEST_TYPE_FIELD = 7
+_STATE_FIELD, _DIGEST_TYPE_FIELD = 5, 7
 
 
 def encode(metadata: LedgerMetadata) -> bytes:
@@ -56,12 +60,14 @@ def encode(metadata: LedgerMetadata) -> bytes:
         case 1:
             return header + _encode_lines(metadata)
         case 2:
+            _insist_on_no_unknown_fields(metadata)
             message = _to_message(metadata)
             text = text_format.MessageToString(message, as_utf8=False)
             return header + _ESCAPE.sub(_as_java_escapes, text).encode("ascii")
         case 3:
             message = _to_message(metadata)
             message.cToken = metadata.creator_token or 0
+            message.MergeFromString(metadata.unknown_fields)
             body = message.SerializeToString()
             return header + _varint(len(body)) + body
         case version:
@@ -138,7 +144,16 @@ def _check(metadata: LedgerMetadata) -> None:
 # --- version 1 ------------------------------------------------------------------------------------
 
 
+def _insist_on_no_unknown_fields(metadata: LedgerMetadata) -> None:
+    if metadata.unknown_fields or any(segment.unknown_fields for segment in metadata.segments):
+        raise IncorrectParameterError(
+            f"ledger {metadata.ledger_id}: metadata format {metadata.format_version} has no room"
+            " for fields that are not known here; use format 3"
+        )
+
+
 def _encode_lines(metadata: LedgerMetadata) -> bytes:
+    _insist_on_no_unknown_fields(metadata)
     if metadata.ack_quorum_size != metadata.write_quorum_size or metadata.custom:
         raise IncorrectParameterError(
             f"ledger {metadata.ledger_id}: metadata format 1 has no room for an ack quorum of its"
@@ -196,10 +211,8 @@ def _decode_lines(ledger_id: LedgerId, data: bytes, ctime_ms: int | None) -> Led
 
 
 def _bookie_id(ledger_id: int, text: str | bytes) -> BookieId:
-    if isinstance(text, bytes):  # what protobuf makes of a proto2 string that is no UTF-8
-        raise _damage(ledger_id, f"bookie id {text!r}: expected text")
     try:
-        return parse_bookie_id(text)
+        return parse_bookie_id(_text(ledger_id, text))
     except IncorrectParameterError as error:
         raise _damage(ledger_id, str(error)) from None
 
@@ -220,7 +233,10 @@ def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
         ackQuorumSize=metadata.ack_quorum_size,
     )
     for segment in metadata.segments:
-        message.segment.add(ensembleMember=segment.ensemble, firstEntryId=segment.first_entry_id)
+        added = message.segment.add(
+            ensembleMember=segment.ensemble, firstEntryId=segment.first_entry_id
+        )
+        added.MergeFromString(segment.unknown_fields)
     if metadata.is_ctime_stored and metadata.ctime_ms is not None:
         message.ctime = metadata.ctime_ms
     for key, value in metadata.custom.items():
@@ -236,8 +252,8 @@ def _as_java_escapes(escape: re.Match[str]) -> str:
 def _parse_text(ledger_id: int, data: bytes) -> LedgerMetadataFormat:
     message = LedgerMetadataFormat()
     try:
-        text_format.Parse(data.decode("utf-8"), message)
-    except (text_format.ParseError, ValueError) as error:
+        proto_text.parse(data.decode("utf-8"), message)
+    except ValueError as error:
         raise _damage(ledger_id, f"text of format 2: {error}") from None
     return message
 
@@ -269,18 +285,22 @@ def _from_message(
 ) -> LedgerMetadata:
     if not message.IsInitialized():
         raise _damage(ledger_id, "a required field is missing, or its value is not known here")
-    if any(field.field_number == _DIGEST_TYPE_FIELD for field in UnknownFieldSet(message)):
-        raise _damage(ledger_id, "a digest type that is not known here")
+    for field in UnknownFieldSet(message):
+        if field.field_number == _DIGEST_TYPE_FIELD:
+            raise _damage(ledger_id, "a digest type that is not known here")
+        if field.field_number == _STATE_FIELD:
+            raise _damage(ledger_id, "a state that is not known here")
     state = LedgerState(message.state)
     is_closed = state is LedgerState.CLOSED
     if is_closed and not message.HasField("lastEntryId"):
         raise _damage(ledger_id, "closed without a last entry")
     try:
-        custom = {item.key: item.value for item in message.customMetadata}
+        custom = {_text(ledger_id, item.key): item.value for item in message.customMetadata}
         segments = [
             Segment(
                 EntryId(segment.firstEntryId),
                 tuple(_bookie_id(ledger_id, member) for member in segment.ensembleMember),
+                _unknown_fields(segment),
             )
             for segment in message.segment
         ]
@@ -304,7 +324,24 @@ def _from_message(
         is_ctime_stored=message.HasField("ctime"),
         creator_token=message.cToken if version == 3 else None,
         custom=custom,
+        unknown_fields=_unknown_fields(message),
     )
+
+
+def _text(ledger_id: int, text: str | bytes) -> str:
+    if isinstance(text, bytes):  # what protobuf makes of a proto2 string that is no UTF-8
+        raise _damage(ledger_id, f"{text!r}: expected text in UTF-8")
+    return text
+
+
+def _unknown_fields(message: Message) -> bytes:
+    """Return the fields of the message itself that are not known here, as they came."""
+    if not len(UnknownFieldSet(message)):
+        return b""
+    rest = deepcopy(message)
+    for field, _ in message.ListFields():
+        rest.ClearField(field.name)
+    return rest.SerializePartialToString()
 
 
 def _varint(number: int) -> bytes:

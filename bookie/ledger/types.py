@@ -24,7 +24,8 @@ def parse_bookie_id(text: str) -> BookieId:
     """Take text for a bookie id; IncorrectParameterError when BookKeeper would refuse it."""
     if not _BOOKIE_ID.fullmatch(text) or text.lower() == "readonly":
         raise IncorrectParameterError(
-            f"bookie id {text!r}: expected letters, digits and . - : _ and not 'readonly'"
+            f"bookie id {text[:100]!r}: expected letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
+            "but not 'readonly'"
         )
     return BookieId(text)
 
@@ -78,6 +79,8 @@ class Segment:
 
     first_entry_id: EntryId
     ensemble: tuple[BookieId, ...]
+    unknown_fields: bytes = b""
+    """As in LedgerMetadata, those of this segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,8 @@ class LedgerMetadata:
     0 after the first update: the methods below see to it. Versions 1 and 2 do not store it.
     """
     custom: dict[str, bytes] = field(default_factory=dict)
+    unknown_fields: bytes = b""
+    """Fields of a newer BookKeeper in protobuf's encoding, written again as they came."""
 
     @property
     def is_closed(self) -> bool:

@@ -12,10 +12,11 @@ from bookie.errors import (
     BookieError,
     ClientClosedError,
     CorruptFileError,
+    IncorrectParameterError,
     MetadataStoreError,
     NoNodeError,
 )
-from bookie.ledger.types import BookieId
+from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import VersionedStore, Watch
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
 from bookie.metadata.paths import join
@@ -174,11 +175,13 @@ class BookieDirectory:
             return {}
         found: dict[BookieId, ServiceInfo] = {}
         for name in names:
-            if name == READ_ONLY:
-                continue
-            info = await self._read_info(join(path, name), BookieId(name))
+            try:
+                bookie_id = parse_bookie_id(name)
+            except IncorrectParameterError:
+                continue  # "readonly" itself, or a name that no ledger's metadata may have
+            info = await self._read_info(join(path, name), bookie_id)
             if info is not None:
-                found[BookieId(name)] = info
+                found[bookie_id] = info
         return found
 
     async def _read_info(self, path: str, bookie_id: BookieId) -> ServiceInfo | None:

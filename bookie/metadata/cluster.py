@@ -104,7 +104,8 @@ async def initialize(
                 if was_lost and found == instance_id.encode("ascii"):
                     return instance_id
                 raise IllegalOperationError(
-                    f"{root}: there is a cluster already, instance {found.decode()}; "
+                    f"{root}: there is a cluster already, instance "
+                    f"{found.decode('utf-8', 'replace')}; "
                     "nothing was changed"
                 )
             parent = parent_of(root)
@@ -160,7 +161,7 @@ async def read_instance_id(store: VersionedStore, root: str = DEFAULT_ROOT) -> s
         data, _ = await ask(store, _PATIENCE_S, lambda: store.read(path))
     except NoNodeError:
         return None
-    return data.decode("utf-8")
+    return data.decode("utf-8", "replace")  # as Apache's: whatever it is, no cookie has it
 
 
 async def remove(store: VersionedStore, root: str, instance_id: str) -> None:

@@ -22,6 +22,7 @@ from bookie.errors import (
     NodeExistsError,
     NoNodeError,
 )
+from bookie.ledger import proto_text
 from bookie.ledger.types import BookieId
 from bookie.metadata.cluster import read_instance_id
 from bookie.metadata.formats_pb2 import CookieFormat
@@ -85,8 +86,8 @@ class Cookie:
             return _from_lines(rest, where)
         message = CookieFormat()
         try:
-            text_format.Parse(rest, message)
-        except text_format.ParseError as error:
+            proto_text.parse(rest, message)
+        except ValueError as error:
             raise CorruptFileError(f"{where}: expected a cookie, found {error}") from error
         if not message.IsInitialized():
             raise CorruptFileError(f"{where}: expected bookieHost, journalDir and ledgerDirs")

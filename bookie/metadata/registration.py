@@ -22,12 +22,12 @@ from bookie.errors import (
     NoNodeError,
     StoreError,
 )
-from bookie.ledger.types import BookieId
+from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import SessionState, Stat, VersionedStore, Watch
 from bookie.metadata.ledger_paths import AVAILABLE, READ_ONLY
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN
-from bookie.metadata.service_info import ServiceInfo, check_bookie_id
+from bookie.metadata.service_info import ServiceInfo
 from bookie.metadata.watches import call_safely
 
 _PAUSE_S = 0.1
@@ -64,7 +64,7 @@ class Registration:
         (The store ends a session a little after its time-out, by clock ticks of its own.)
         """
         self._store = store
-        self._bookie_id = check_bookie_id(bookie_id)
+        self._bookie_id = parse_bookie_id(bookie_id)
         self._data = info.to_bytes()
         self._owner_wait_s = owner_wait_s
         self._available = join(root, AVAILABLE)

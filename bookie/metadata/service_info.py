@@ -5,13 +5,12 @@ old bookies: then host and port are those that the bookie's id spells. Content w
 of protocol "bookie-rpc" names no address at all. Source: Apache BookKeeper's BP-41.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from bookie.errors import CorruptFileError, IncorrectParameterError
+from bookie.errors import CorruptFileError
 from bookie.ledger.types import BookieId
 from bookie.metadata.formats_pb2 import BookieServiceInfoFormat
 
@@ -19,10 +18,8 @@ BOOKIE_ENDPOINT_ID = "bookie"
 BOOKIE_PROTOCOL = "bookie-rpc"
 HTTP_ENDPOINT_ID = "httpserver"
 HTTP_PROTOCOL = "http"
-# Apache's pattern: ":-_" is a range of characters, from ":" to "_".
-_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
-_FORBIDDEN_ID = "readonly"
 _PORT_MAX = 65535
+_PORT_DIGITS_MAX = 5
 
 
 class Address(NamedTuple):
@@ -95,32 +92,37 @@ class ServiceInfo:
             message.ParseFromString(data)
             if not message.IsInitialized():
                 raise DecodeError("an endpoint lacks its id, port, host or protocol")
-        except DecodeError as error:
+            endpoints = tuple(map(_endpoint, message.endpoints))
+            properties = {_text(k): _text(v) for k, v in message.properties.items()}
+        except (DecodeError, UnicodeDecodeError) as error:
             raise CorruptFileError(
                 f"bookie {bookie_id}: expected its service info, found {len(data)} bytes that are "
                 f"none ({error})"
             ) from error
-        endpoints = tuple(
-            Endpoint(e.id, e.host, e.port, e.protocol, tuple(e.auth), tuple(e.extensions))
-            for e in message.endpoints
-        )
-        return ServiceInfo(endpoints, dict(message.properties))
+        return ServiceInfo(endpoints, properties)
 
 
 def address_in(bookie_id: BookieId) -> Address | None:
     """Return the host and port that an id spells ("host:port"), or None if it does not."""
     host, colon, port_text = bookie_id.rpartition(":")
-    if not (colon and host and port_text.isascii() and port_text.isdigit()):
+    is_number = port_text.isascii() and port_text.isdigit()
+    if not (colon and host and is_number and len(port_text) <= _PORT_DIGITS_MAX):
         return None
     port = int(port_text)
     return Address(host, port) if 0 < port <= _PORT_MAX else None
 
 
-def check_bookie_id(text: str) -> BookieId:
-    """Return text as an id, or raise IncorrectParameterError: see docs/formats/zookeeper.md."""
-    if not _BOOKIE_ID.fullmatch(text) or text.lower() == _FORBIDDEN_ID:
-        raise IncorrectParameterError(
-            f"bookie id: expected letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - but not "
-            f"{_FORBIDDEN_ID!r}, found {text!r}"
-        )
-    return BookieId(text)
+def _endpoint(e: BookieServiceInfoFormat.Endpoint) -> Endpoint:
+    return Endpoint(
+        _text(e.id),
+        _text(e.host),
+        e.port,
+        _text(e.protocol),
+        tuple(map(_text, e.auth)),
+        tuple(map(_text, e.extensions)),
+    )
+
+
+def _text(text: str | bytes) -> str:
+    """Return text as it is; UnicodeDecodeError for what protobuf could not take for text."""
+    return text.decode() if isinstance(text, bytes) else text

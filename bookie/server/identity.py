@@ -6,22 +6,22 @@ VERSION file. Source: bookkeeper.md §3.3, §3.4.
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
-from bookie.ledger.types import BookieId
+from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.cookies import Cookie, CookieDirectory
-from bookie.metadata.service_info import Address, ServiceInfo, check_bookie_id
+from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.server import entry_log, journal_format
 
 
 def bookie_id_of(config: BookieConfig) -> BookieId:
     """Return the id of the configuration; BookieStartError when it says none."""
     if config.bookie_id is not None:
-        return check_bookie_id(config.bookie_id)
+        return parse_bookie_id(config.bookie_id)
     if config.port == 0:
         raise BookieStartError(
             "bookie: port 0 (any free one) gives another id at every start; expected a bookie_id, "
             "or a port that stays"
         )
-    return check_bookie_id(f"{advertised_host(config)}:{config.port}")
+    return parse_bookie_id(f"{advertised_host(config)}:{config.port}")
 
 
 def advertised_host(config: BookieConfig) -> str:

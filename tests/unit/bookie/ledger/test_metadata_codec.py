@@ -233,6 +233,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
         is_ctime_stored=not is_old and ctime_ms is not None,
         creator_token=draw(st.integers(0, 2**63 - 1)) if version == 3 else None,
         custom={} if is_old else draw(st.dictionaries(st.text(), st.binary(), max_size=3)),
+        unknown_fields=draw(st.sampled_from((b"", b"\xa0\x06\x2a"))) if version == 3 else b"",
     )
 
 
@@ -303,6 +304,8 @@ def message_3(*fields: tuple[str, Any]) -> bytes:
         (b"BookieMetadataFormatVersion\t2\n", "required field"),
         (b"BookieMetadataFormatVersion\t2\nquorumSize: 2\nquorumSize: 2", "text of format 2"),
         (b"BookieMetadataFormatVersion\t2\n\xff", "text of format 2"),
+        (b'BookieMetadataFormatVersion\t2\npassword: "a\\qb"', "at character 12"),
+        (b'BookieMetadataFormatVersion\t2\npassword: "\\777"', "expected an escape"),
         (b"BookieMetadataFormatVersion\t1\n1\n1\n", "lines"),
         (b"BookieMetadataFormatVersion\t1\n1\n1\nx\n0\ta", "'x'"),
         (b"BookieMetadataFormatVersion\t1\n1\n1\n0\n", "begins at entry 0"),
@@ -334,20 +337,67 @@ def test_a_bookie_id_that_is_no_utf_8_is_damage() -> None:
         decode(LEDGER, data.replace(name, name[:-1] + b"\xcf"))
 
 
+def test_a_key_of_custom_metadata_that_is_no_utf_8_is_damage() -> None:
+    data = encode(metadata(custom={"key": b"value"}))
+    with pytest.raises(MetadataFormatError, match="expected text in UTF-8"):
+        decode(LEDGER, data.replace(b"\x03key", b"\x03k\xcfy"))
+
+
+def test_fields_of_a_newer_bookkeeper_survive_a_rewrite() -> None:
+    """An ensemble change or a close must not drop what another's writer left in the ledger."""
+    newer, in_segment = b"\xa0\x06\x2a", b"\x1a\x01x"  # field 100: 42; field 3 of a segment: "x"
+    golden = encode(metadata())[len(HEADER_3) + 1 :]
+    at = golden.index(b"\x32") + 1  # the segment's length
+    body = golden[:at] + bytes([golden[at] + len(in_segment)]) + golden[at + 1 :]
+    end = at + 1 + golden[at]
+    body = body[:end] + in_segment + body[end:] + newer
+    read = decode(LEDGER, HEADER_3 + bytes([len(body)]) + body)
+    assert encode(read) == HEADER_3 + bytes([len(body)]) + body
+    other = (BookieId("192.0.2.9:3181"), *read.last_segment.ensemble[1:])
+    closed = read.with_ensemble(EntryId(5), other).closed(EntryId(7), 70)
+    written = encode(closed)
+    assert written.endswith(newer)
+    again = decode(LEDGER, written)
+    assert again == closed
+    assert again.segments[0].unknown_fields == in_segment
+    assert again.segments[1].unknown_fields == b""
+    for version in (1, 2):
+        with pytest.raises(IncorrectParameterError, match="use format 3"):
+            encode(replace(read, format_version=version))
+
+
 def test_enum_values_of_a_newer_bookkeeper() -> None:
     golden = encode(metadata())
     for field, says in ((b"\x28", "required field"), (b"\x38", "digest type")):
         at = golden.index(field + (b"\x01" if field == b"\x28" else b"\x03"), len(HEADER_3))
         with pytest.raises(MetadataFormatError, match=says):
             decode(LEDGER, golden[: at + 1] + b"\x09" + golden[at + 2 :])
+    body = golden[len(HEADER_3) + 1 :] + b"\x28\x09"  # the last state of two counts
+    with pytest.raises(MetadataFormatError, match="a state that is not known here"):
+        decode(LEDGER, HEADER_3 + bytes([len(body)]) + body)
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:3181", "a", "host-1.example.org:1", "A_b;=@[x]"])
+# BookieIdTest in our words.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "bookie1",
+        "192.168.1.5:3181",
+        "host-1.example.com:3181",
+        "under_score",
+        "5b56a7e5-8cd9-4c7e-a2f9-6a2b1f0e9d11",
+        "a;b<c=d>e?f@g[h\\i]j^k",
+        "readonly2",
+    ],
+)
 def test_bookie_ids(text: str) -> None:
     assert parse_bookie_id(text) == text
 
 
-@pytest.mark.parametrize("text", ["", "a b", "a/b", "readonly", "READONLY", "é:1", "a\n", "a,b"])
+@pytest.mark.parametrize(
+    "text", ["", "readonly", "ReadOnly", "READONLY", "a b", "a/b", "a,b", "a|b", "é:1", "a\n"]
+)
 def test_what_is_no_bookie_id(text: str) -> None:
-    with pytest.raises(IncorrectParameterError):
+    with pytest.raises(IncorrectParameterError, match="bookie id"):
         parse_bookie_id(text)

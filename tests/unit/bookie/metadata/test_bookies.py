@@ -83,6 +83,24 @@ def test_addresses_come_from_what_a_bookie_published() -> None:
     run(scenario)
 
 
+def test_a_name_that_is_no_bookie_id_is_no_bookie() -> None:
+    """A ledger that was written onto it could be read by nobody: its metadata would be damage."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        store = world.client()
+        await register(store, BookieId("a name:3181"))
+        await register(store, BookieId("ReadOnly"))
+        await register(store, BookieId("ä:3181"), is_read_only=True)
+        await register(store, A)
+        directory = BookieDirectory(world.client(), ROOT)
+        await directory.start()
+        assert (directory.writable, directory.read_only) == ((A,), ())
+        await directory.close()
+
+    run(scenario)
+
+
 def test_a_bookie_in_both_lists_takes_no_writes() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()

@@ -82,6 +82,18 @@ def test_initialize_makes_what_a_cluster_needs() -> None:
     run(scenario)
 
 
+def test_an_instance_id_that_is_no_text_is_one_that_no_cookie_has() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        store = world.client()
+        await initialize(store, ROOT, rng=SeededRng(1))
+        await store.write(f"{ROOT}/INSTANCEID", b"\xff")
+        assert await read_instance_id(store, ROOT) == "\ufffd"
+        with pytest.raises(IllegalOperationError, match="there is a cluster already"):
+            await initialize(store, ROOT, rng=SeededRng(2))
+
+    run(scenario)
+
+
 def test_an_instance_id_is_a_random_uuid() -> None:
     text = new_instance_id(SeededRng(1))
     assert [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]

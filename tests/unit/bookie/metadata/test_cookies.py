@@ -66,6 +66,8 @@ def test_older_layouts_are_read() -> None:
         b'5\nbookieHost: "x"\n',
         b"5\nnonsense",
         b"5\nunknown: 1\n",
+        GOLDEN.replace(b"bk-txn", b"bk\\qtxn"),
+        GOLDEN.replace(b"bk-txn", b"bk\\377txn"),
         b"\xff\xfe",
         b"5\n" + b"#" * 100_000,
     ],
