@@ -601,7 +601,10 @@ class WriterMachine:
             self._spent.clear()
             if self._error is not None:
                 return NOTHING
-            return [*self._fill_gaps(), *self._arm_retry()]
+            # Nobody may add for long, and the segment should not go on naming who is lost.
+            is_due = bool(self._late_failures) and self._change is None
+            actions = self._begin_change({}) if is_due else self._fill_gaps()
+            return [*actions, *self._arm_retry()]
         if self._error is not None:
             return NOTHING
         return self._lac.on_timer(self._members, is_idle=not self._queue.pending)

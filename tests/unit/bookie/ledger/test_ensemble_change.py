@@ -267,6 +267,20 @@ def test_4_3_an_error_after_completion_is_handled_at_the_next_add() -> None:
     assert desk.take_sent() == [(1, ("b4",))]
 
 
+def test_an_error_after_completion_is_handled_by_an_idle_writer_too() -> None:
+    desk = Desk()
+    desk.add(b"a")
+    desk.ok(0, "b1", "b2")
+    desk.bad(0, "b3")
+    desk.take_sent()
+    desk.fire(Timer.RETRY)
+    assert desk.written().last_segment == Segment(EntryId(1), ("b1", "b2", "b4"))
+    assert desk.take_sent() == []
+    desk.add(b"b")
+    assert desk.take_sent() == [(1, ("b2", "b4", "b1"))]
+    assert desk.timers == []
+
+
 # --- lost answers ---------------------------------------------------------------------------------
 
 
