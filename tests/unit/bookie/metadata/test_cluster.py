@@ -86,7 +86,7 @@ def test_an_instance_id_that_is_no_text_is_one_that_no_cookie_has() -> None:
     async def scenario(world: MetadataWorld) -> None:
         store = world.client()
         await initialize(store, ROOT, rng=SeededRng(1))
-        await store.write(f"{ROOT}/INSTANCEID", b"\xff")
+        await store.write(f"{ROOT}/INSTANCEID", b"\xff", 0)
         assert await read_instance_id(store, ROOT) == "\ufffd"
         with pytest.raises(IllegalOperationError, match="there is a cluster already"):
             await initialize(store, ROOT, rng=SeededRng(2))
