@@ -334,6 +334,18 @@ class TestDamage:
 
         run(test)
 
+    def test_g5_a_lost_journal_is_named(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            assert await add(bookie, packet_of(7, 0)) is Status.OK
+            await bookie.close()
+            for name in disk.list("journal"):
+                disk.unlink(f"journal/{name}")
+            with pytest.raises(CorruptFileError, match="the journal was lost"):
+                await open_bookie(disk, index)
+
+        run(test)
+
     def test_an_index_that_is_rightly_empty_is_taken_as_it_is(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             bookie = await open_bookie(disk, index)
