@@ -21,6 +21,8 @@ BytesLike = bytes | bytearray | memoryview
 
 _TICK_MIN_S = 0.005
 _TICK_MAX_S = 0.5
+_CLOSE_MAX_S = 5.0
+"""For the ends of aborted connections, which come within a few turns of the loop."""
 
 
 class Directory(Protocol):
@@ -50,6 +52,9 @@ class AsyncioChannels:
         self._tick_s = min(max(shortest_s / 8, _TICK_MIN_S), _TICK_MAX_S)
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._open: dict[object, None] = {}
+        """Sockets, and attempts to make some, that have not ended."""
+        self._all_ended: asyncio.Future[None] | None = None
 
     # --- what connections ask ---------------------------------------------------------------------
 
@@ -60,6 +65,14 @@ class AsyncioChannels:
         if not self._unflushed:
             self._loop.call_soon(self._flush)
         self._unflushed.append(connection)
+
+    def began(self, thing: object) -> None:
+        self._open[thing] = None
+
+    def ended(self, thing: object) -> None:
+        self._open.pop(thing, None)
+        if not self._open and self._all_ended is not None and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
     def _flush(self) -> None:
         unflushed, self._unflushed = self._unflushed, []
@@ -265,9 +278,10 @@ class AsyncioChannels:
             self._timer = None
         for connections in list(self._connections.values()):
             self._close_all(connections)
-        # Aborted transports close their sockets in the next turn of the loop.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        # Aborted transports close their sockets in a later turn of the loop.
+        self._all_ended = self._loop.create_future()
+        if self._open:
+            await asyncio.wait([self._all_ended], timeout=_CLOSE_MAX_S)
 
     def _close_all(self, connections: list[BookieConnection]) -> None:
         for connection in connections:

@@ -10,7 +10,7 @@ growing pause, when used after it broke. Everything happens on one asyncio loop.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, cast
 
 from bookie.config import ClientConfig
@@ -44,6 +44,12 @@ class Owner(Protocol):
         """Call connection.flush() once, later in this turn of the loop."""
         ...
 
+    def began(self, thing: object) -> None:
+        """Take note of a socket, or of an attempt to make one, that is there until ended()."""
+        ...
+
+    def ended(self, thing: object) -> None: ...
+
 
 class _Link(asyncio.Protocol):
     """One attempt to connect, and the connection that it led to.
@@ -55,6 +61,7 @@ class _Link(asyncio.Protocol):
         self._connection = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.owner.began(self)
         # Not asserted: uvloop's transports are no instances of asyncio's class.
         self._connection.on_made(self, cast(asyncio.Transport, transport))
 
@@ -76,6 +83,7 @@ class _Link(asyncio.Protocol):
             self._connection.on_lost()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.owner.ended(self)
         if self._connection.link is self:
             self._connection.on_lost()
 
@@ -92,7 +100,7 @@ class BookieConnection:
         tls: ssl.SSLContext | None,
     ) -> None:
         self.bookie = bookie
-        self._owner = owner
+        self.owner = owner
         self._config = config
         self._loop = loop
         self._tls = tls
@@ -139,7 +147,7 @@ class BookieConnection:
         table[txn_id] = pending
         out = self._out
         if not out:
-            self._owner.flush_later(self)
+            self.owner.flush_later(self)
         out.append(frame)
         self._out_byte_count += len(frame)
 
@@ -178,18 +186,21 @@ class BookieConnection:
 
     def _connect(self) -> bool:
         """Begin to connect; False when that is known to be in vain now."""
-        address = self._owner.address_of(self.bookie)
+        address = self.owner.address_of(self.bookie)
         if address is None:
             return False
         if self._loop.time() < self._retry_at and address == self.address:
             return False
         self.address = address
-        self._connecting = self._loop.create_task(self._open(address))
-        self._connect_timer = self._loop.call_later(
-            self._config.connect_timeout_s, self._connecting.cancel
-        )
-        self._connecting.add_done_callback(self._on_connecting_done)
+        self._attempt(self._open(address))
         return True
+
+    def _attempt(self, attempt: Coroutine[Any, Any, None]) -> None:
+        """Run one attempt, to connect or to secure the connection, within its time."""
+        task = self._connecting = self._loop.create_task(attempt)
+        self._connect_timer = self._loop.call_later(self._config.connect_timeout_s, task.cancel)
+        self.owner.began(task)
+        task.add_done_callback(self._on_connecting_done)
 
     async def _open(self, address: tuple[str, int]) -> None:
         host, port = address
@@ -197,6 +208,7 @@ class BookieConnection:
         await self._loop.create_connection(lambda: link, host, port)
 
     def _on_connecting_done(self, task: asyncio.Task[None]) -> None:
+        self.owner.ended(task)
         if task is not self._connecting:
             if not task.cancelled():
                 task.exception()
@@ -245,18 +257,19 @@ class BookieConnection:
         if isinstance(answer, Status) or answer.status != Status.OK or self._transport is None:
             self._break()
             return
-        self._connecting = self._loop.create_task(self._shake_hands(self._transport))
-        self._connect_timer = self._loop.call_later(
-            self._config.connect_timeout_s, self._connecting.cancel
-        )
-        self._connecting.add_done_callback(self._on_connecting_done)
+        self._attempt(self._shake_hands(self._transport))
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         assert self._tls is not None
         assert self.address is not None
         assert self.link is not None
         host = self.address[0] if self._tls.check_hostname else None
-        secured = await self._loop.start_tls(transport, self.link, self._tls, server_hostname=host)
+        link = self.link
+        try:
+            secured = await self._loop.start_tls(transport, link, self._tls, server_hostname=host)
+        except BaseException:
+            self.owner.ended(link)  # of a handshake that failed it is not told
+            raise
         if secured is None or self._transport is not transport:
             (secured or transport).abort()
             return

@@ -1,6 +1,7 @@
 """The connections against a raw server: matching, silence, garbage, limits, the end."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -411,6 +412,32 @@ def test_close_answers_everything_and_what_comes_later() -> None:
         assert done[2] == (B1, Status.CLIENT_CLOSED)
         assert done[3].status == Status.CLIENT_CLOSED
         await channels.close()
+
+    with_server(body)
+
+
+def open_sockets() -> set[str]:
+    links: set[str] = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.add(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # that of the listing itself
+    return {link for link in links if link.startswith("socket:")}
+
+
+def test_close_waits_for_the_end_of_every_socket() -> None:
+    async def body(server: RawServer, channels: AsyncioChannels) -> None:
+        before = open_sockets()
+        done = Collected()
+        channels.add((B1, B2), 7, 0, KEY, b"packet", done)
+        await server.wait_for(2)
+        filenos = [t.get_extra_info("socket").fileno() for t in server.transports]
+        accepted = {os.readlink(f"/proc/self/fd/{fileno}") for fileno in filenos}
+        ours = open_sockets() - before - accepted
+        assert len(ours) == 2
+        await channels.close()
+        assert not ours & open_sockets()
 
     with_server(body)
 

@@ -60,7 +60,6 @@ async def asked(port: int, tls: ssl.SSLContext, count: int = 1) -> list[BookieIn
         channels.info(B1, on_done)
     await done.wait()
     await channels.close()
-    await asyncio.sleep(0.01)
     return answers
 
 
