@@ -1,6 +1,6 @@
 """Questions of a writer to the metadata store, each with one answer that its machine can use.
 
-A write that was refused, or whose answer was lost, is decided by what is there now (CLUSTER.md §2):
+A write that was refused, or whose answer was lost, is decided by what is there now (ADR 0009):
 the answer is that metadata with its version, never an older one than is known to exist.
 """
 

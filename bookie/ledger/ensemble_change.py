@@ -1,7 +1,7 @@
 """Which bookies stand in for those that failed, and what must hold while they are found.
 
-Source of the rules: BookKeeper's ensemble change (docs/protocols/writer.md), and CLUSTER.md §3 for
-going on with fewer bookies. Pure decisions; the writer's machine owns the state.
+Source of the rules: BookKeeper's ensemble change; going on with fewer bookies is ours
+(docs/protocols/writer.md). Pure decisions; the writer's machine owns the state.
 
 The metadata is written before anything is applied (G7). From the first failure until the new
 ensemble is applied no entry completes and the LAC stands still (G8), so that LAC + 1, where the new

@@ -1,6 +1,6 @@
 """LedgerManager: the metadata of ledgers in the store; create, read, compare-and-set, delete, list.
 
-A lost answer is decided by content (CLUSTER.md §2): after a create by the creator token, after a
+A lost answer is decided by content (ADR 0009): after a create by the creator token, after a
 write by the bytes at the next version. When the store stays silent for `patience_s` the caller
 gets MetadataStoreError (UNKNOWN). Source: Apache BookKeeper's AbstractZkLedgerManager.
 """

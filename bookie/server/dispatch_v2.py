@@ -1,8 +1,8 @@
-"""Protocol v2: adds, reads and batch reads for the clients that ask for it (bookkeeper.md §1.5).
+"""Protocol v2: adds, reads and batch reads for the clients that ask for it.
 
-Same rules as v3, in the numbers of v2; no LAC in answers, no long poll, no force. An operation
-that this version does not have closes the connection: clients tell by that. A fencing read is
-answered after the fence is durable (G6).
+Messages: docs/formats/wire_v2.md. Same rules as v3, in the numbers of v2; no LAC in answers, no
+long poll, no force. An operation that this version does not have closes the connection: clients
+tell by that. A fencing read is answered after the fence is durable (G6).
 """
 
 import logging

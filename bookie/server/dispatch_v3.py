@@ -1,18 +1,17 @@
-"""Protocol v3: one request in, one answer out, with the meaning of bookkeeper.md §1.3.
+"""Protocol v3: one request in, one answer out, as docs/protocols/bookie_server.md says.
 
 Every answer carries its status twice, outside and in the operation's own message, and echoes
 operation and txn id only. A fencing read is answered, found or not, after fence and master key are
 durable (G6). Requests beyond the limits of connection and server get ETOOMANYREQUESTS.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bookie.ledger.types import Status
-from bookie.proto import availability, v3
+from bookie.proto import v3
+from bookie.server.entry_lists import EntryLists
 from bookie.server.interfaces import BytesLike
 from bookie.server.long_poll import LongPoll
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ENTRY_IDS_ON_LOOP_MAX = 4096
-"""Lists of entries that are longer are encoded by the executor."""
 PARTS_BYTES_MIN = 16 * 1024
 """Bodies from this size on go to the socket without being copied into the answer."""
 
@@ -34,9 +31,9 @@ class DispatcherV3:
     def __init__(self, hub: "Hub") -> None:
         self._hub = hub
         self._service = hub.service
-        self._loop = hub.loop
         self._metrics = hub.metrics
         self._now = hub.clock.monotonic
+        self._lists = EntryLists(self, hub)
         # The values take the request class that is their key.
         self._by_kind: dict[type, Callable[[Connection, Any], None]] = {
             v3.AddRequest: self._add,
@@ -246,33 +243,7 @@ class DispatcherV3:
         if not connection.begin():
             self._too_many(connection, request)
             return
-        started = connection.now
-
-        def answer(status: Status, encoded: bytes = b"") -> None:
-            if not connection.has_room(len(encoded)):
-                status, encoded = Status.TOO_MANY_REQUESTS, b""
-            connection.finish(
-                v3.encode_list_entries_response(request.txn_id, status, request.ledger_id, encoded)
-            )
-            self._metrics.list_entries.observe(status, self._now() - started)
-
-        def listed(status: Status, entry_ids: Sequence[int]) -> None:
-            if status is not Status.OK:
-                answer(status)
-            elif len(entry_ids) <= ENTRY_IDS_ON_LOOP_MAX:
-                answer(status, availability.encode(entry_ids))
-            else:  # a second for a million entries: not on the loop
-                job = partial(availability.encode, entry_ids)
-                future = self._loop.run_in_executor(self._hub.executor, job)
-                future.add_done_callback(encoded)
-
-        def encoded(future: asyncio.Future[bytes]) -> None:
-            if future.cancelled() or future.exception() is not None:
-                answer(Status.IO_ERROR)
-            else:
-                answer(Status.OK, future.result())
-
-        self._service.list_entries(request.ledger_id, listed)
+        self._lists.ask(connection, request)
 
     # --- the connection itself --------------------------------------------------------------------
 

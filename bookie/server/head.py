@@ -2,7 +2,8 @@
 
 A peer that announces a large first message is believed only when the head of that message is one
 of an add (v3 ADD_ENTRY or WRITE_LAC, v2 ADDENTRY): nothing else that is large exists in the
-protocol. Source: bookkeeper.md §1.2 (header first, as every known client writes it) and §1.5.
+protocol. Source: docs/formats/wire_v3.md (header first, as every known client writes it) and
+docs/formats/wire_v2.md.
 """
 
 from bookie.proto.v3 import VERSION, Operation

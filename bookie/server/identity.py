@@ -1,7 +1,7 @@
 """Who a bookie is: its id, what it publishes, and the cookie that its directories carry.
 
 One bookie has one root directory (of its Disk) with `journal` and `entries` below it; each has a
-VERSION file. Source: bookkeeper.md §3.3, §3.4.
+VERSION file. Source: docs/formats/zookeeper.md.
 """
 
 from bookie.config import BookieConfig

@@ -1,10 +1,10 @@
 """LongPoll: a read that waits for news of a ledger's LAC.
 
-Rules (bookkeeper.md §1.3): a READ_ENTRY with previousLAC that does not fence. With timeOut it waits
-until the LAC exceeds previousLAC, the ledger is fenced or closed, or the time is over; then it
-reads. With ENTRY_PIGGYBACK the answer carries the LAC and, when that has moved and this bookie has
-it, entry previousLAC + 1; whether or not it has, the answer is OK. An unknown ledger is answered at
-once. Everything happens on the server's loop.
+Rules (docs/protocols/bookie_server.md): a READ_ENTRY with previousLAC that does not fence. With
+timeOut it waits until the LAC exceeds previousLAC, the ledger is fenced or closed, or the time is
+over; then it reads. With ENTRY_PIGGYBACK the answer carries the LAC and, when that has moved and
+this bookie has it, entry previousLAC + 1; whether or not it has, the answer is OK. An unknown
+ledger is answered at once. Everything happens on the server's loop.
 """
 
 import asyncio
