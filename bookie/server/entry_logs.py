@@ -49,9 +49,14 @@ class EntryLogs:
         self._next_number = 1
         self._maps: dict[int, dict[int, int]] = {}
 
-    def open(self) -> None:
-        """List the directory; unfinished compactions go."""
+    def open(self, first_number: int = 1) -> None:
+        """List the directory; unfinished compactions go. New logs begin at first_number.
+
+        first_number is what a mark says: logs that were removed had numbers before it, and these
+        are not given again.
+        """
         disk = self._disk
+        self._next_number = max(self._next_number, first_number)
         for name in disk.list(DIRECTORY):
             unfinished = number_of(name, "compacting")
             if unfinished is not None:

@@ -56,7 +56,7 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     disk.sync_directory("")  # whoever made them may have been stopped before this
     mark = journals.read_mark(disk)
     logs = EntryLogs(disk)
-    logs.open()
+    logs.open(max(1, mark.log_number) if mark else 1)
     finish_interrupted(disk, index, logs)
     unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
     if mark is None and index.is_whole and logs.numbers():

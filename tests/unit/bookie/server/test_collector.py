@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import replace
+from errno import EIO
 from typing import Any
 
 import pytest
@@ -291,6 +292,37 @@ def test_a_full_disk_is_collected_and_gets_room_again() -> None:
         assert await add(bookie, packet_of(8, 21)) is Status.OK
         assert (await read(bookie, 8, 20))[0] is Status.OK
         assert await read(bookie, 7, 20) == (Status.NO_LEDGER, b"")
+        await bookie.close()
+
+    asyncio.run(test())
+
+
+def test_g18_numbers_of_removed_logs_are_not_given_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A log that a crash left open is told from an old one by its number."""
+
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        for _ in range(2):
+            assert await add(bookie, packet_of(7, 0)) is Status.OK
+            await bookie.checkpoint()
+            await bookie.close()
+            bookie = await open_bookie(disk, index)
+        assert disk.list("entries") == ["00000001.log", "00000002.log"]
+        assert await bookie.collect(Metadata()) == [7]
+        assert disk.list("entries") == []
+        assert await add(bookie, packet_of(8, 0)) is Status.OK
+        disk = disk.restart(is_power_lost=False)
+        disk.fail("write", EIO, path="entries/", after=1)  # of the log's end
+        with pytest.raises(OSError):
+            await open_bookie(disk, index)
+        assert disk.list("entries") == ["00000003.log"]
+        disk = disk.restart(is_power_lost=False)
+        bookie = await open_bookie(disk, index)
+        assert "damaged" not in caplog.text
+        assert (await read(bookie, 8, 0))[0] is Status.OK
         await bookie.close()
 
     asyncio.run(test())
