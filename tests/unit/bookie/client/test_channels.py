@@ -334,6 +334,24 @@ def test_garbage_closes_the_connection_and_answers_the_requests() -> None:
     with_server(body)
 
 
+@pytest.mark.parametrize("cut", [1, 3, 5, -1])
+def test_an_answer_that_is_cut_off_is_no_answer(cut: int) -> None:
+    async def body(server: RawServer, channels: AsyncioChannels) -> None:
+        def answer_half(transport: asyncio.Transport, request: v3.Request) -> None:
+            assert isinstance(request, v3.AddRequest)
+            ids = (request.txn_id, Status.OK, request.ledger_id, request.entry_id)
+            transport.write(v3.encode_add_response(*ids)[:cut])
+            transport.close()
+
+        server.on_request = answer_half
+        done = Collected()
+        channels.add((B1,), 7, 0, KEY, b"packet", done)
+        await done.wait_for(1)
+        assert done == [(B1, Status.UNAVAILABLE)]
+
+    with_server(body)
+
+
 def test_a_bookie_without_address_or_listener_is_unavailable() -> None:
     async def main() -> None:
         server = RawServer()

@@ -523,6 +523,28 @@ def test_a_damaged_replica_is_replaced_by_another_and_reported() -> None:
     simulate_cluster(body)
 
 
+def test_an_entry_damaged_on_a_disk_is_read_elsewhere_and_counted_by_its_bookie() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 0)
+        for number in range(9):
+            await writer.add(b"entry %d" % number * 100)
+        await writer.close()
+        broken = cluster.bookies["b1"]
+        await broken.kill()  # in good order: everything is in its entry log
+        log = "entries/00000001.log"
+        for number in range(3):  # of these it is the first one asked for one
+            broken._disk.flip(log, broken._disk.contents()[log].index(b"entry %d" % number))
+        await broken.start()
+        client = await cluster.client(CONFIG)
+        reader = await client.open(writer.ledger_id, PASSWORD)
+        found = payloads(await reader.read(0, 8))
+        assert found == [b"entry %d" % n * 100 for n in range(9)]
+        assert broken.bookie is not None
+        assert broken.bookie.figures()["bookie_damaged_reads"] == 1
+
+    simulate_cluster(body)
+
+
 def test_damage_on_every_replica_is_said() -> None:
     async def body(cluster: LedgerCluster) -> None:
         writer = await written(cluster, 3)

@@ -78,6 +78,26 @@ def test_cluster_3_of_three_machines_one_dies_and_writing_goes_on() -> None:
         simulate_cluster(body, 3, seed)
 
 
+def test_a_bookie_whose_disk_fills_up_is_replaced_and_still_read() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        client = await cluster.client(CONFIG)
+        writer = await client.create_ledger(password=PASSWORD)
+        (spare,) = set(cluster.bookies) - set(writer.metadata.last_segment.ensemble)
+        full = cluster.bookies[writer.metadata.last_segment.ensemble[1]]
+        assert await add_all(writer, 0, 9) == list(range(10))
+        assert full.bookie is not None
+        full.bookie.set_read_only(is_read_only=True)
+        assert await add_all(writer, 10, 19) == list(range(10, 20))
+        await asyncio.sleep(1)
+        assert await add_all(writer, 20, 20) == [20]
+        assert spare in writer.metadata.last_segment.ensemble
+        assert full.bookie_id not in writer.metadata.last_segment.ensemble
+        await writer.close()
+        assert await payloads(cluster, writer.ledger_id) == [b"%d" % n for n in range(21)]
+
+    simulate_cluster(body, 4)
+
+
 def test_two_of_three_die_and_what_was_acknowledged_is_recovered_later() -> None:
     async def body(cluster: LedgerCluster) -> None:
         client = await cluster.client(CONFIG)
