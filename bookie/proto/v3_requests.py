@@ -44,15 +44,17 @@ def parse_request(frame: BytesLike) -> Request:
     message = parse(wire.Request, frame)
     header = message.header
     operation = header.operation
-    if header.version != VERSION:
-        return RefusedRequest(header.txnId, operation, Status.BAD_VERSION)
+    is_other_version = header.version != VERSION
     field_and_reader = _REQUESTS.get(operation)
-    if field_and_reader is None:
-        return RefusedRequest(header.txnId, operation, Status.BAD_REQUEST)
-    field, reader = field_and_reader
-    if not message.HasField(field):
-        return RefusedRequest(header.txnId, operation, Status.BAD_REQUEST)
-    return reader(message, header.txnId, header.priority)
+    if field_and_reader is None or not message.HasField(field_and_reader[0]):
+        status = Status.BAD_VERSION if is_other_version else Status.BAD_REQUEST
+        return RefusedRequest(header.txnId, operation, status)
+    request = field_and_reader[1](message, header.txnId, header.priority)
+    if is_other_version:
+        ledger_id: int = getattr(request, "ledger_id", -1)
+        entry_id: int = getattr(request, "entry_id", -1)
+        return RefusedRequest(header.txnId, operation, Status.BAD_VERSION, ledger_id, entry_id)
+    return request
 
 
 def _read_add(message: wire.Request, txn_id: int, priority: int) -> Request:

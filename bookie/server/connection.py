@@ -8,7 +8,7 @@ cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.ex
 so does a message, or a taking of answers, without progress for frame_timeout_s.
 
 The version is chosen by the peer: v3 until a message does not parse as v3; from then on v2
-(bookkeeper.md §1.1). Everything happens on the server's loop.
+(docs/formats/wire_v3.md). Everything happens on the server's loop.
 """
 
 import asyncio
@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
         "_first",
         "_frame_count",
         "_frames",
+        "_gathered",
         "_held_receive",
         "_held_response",
         "_hub",
@@ -99,6 +100,8 @@ class Connection(asyncio.Protocol):
         self._upgrade: asyncio.Task[None] | None = None
         self._held_receive = 0
         self._held_response = 0
+        self._gathered = 0
+        """Bytes of answers that are put together of many parts."""
         self._timer: asyncio.TimerHandle | None = None
         self._progress_mark = 0
         self._written_mark = 0
@@ -248,10 +251,15 @@ class Connection(asyncio.Protocol):
         if not self._is_flush_due:
             self._schedule_flush()
 
+    def gather(self, byte_count: int) -> None:
+        """Count a part of an answer that has_room(), until the whole is sent; then negative."""
+        self._gathered += byte_count
+        self._hub.response_bytes += byte_count
+
     def has_room(self, byte_count: int) -> bool:
         """Say whether an answer of this size may wait here; else answer TOO_MANY_REQUESTS."""
         hub = self._hub
-        waiting = self._out_bytes + self._held_response + byte_count
+        waiting = self._out_bytes + self._held_response + self._gathered + byte_count
         if waiting <= WRITE_HIGH_WATER:
             return True
         config = hub.config
@@ -273,6 +281,9 @@ class Connection(asyncio.Protocol):
         """Send the answer in clear, then go on with TLS on the same socket."""
         transport = self._transport
         assert transport is not None
+        if self._upgrade is not None:  # each layer would keep buffers of its own
+            self.close_malformed("START_TLS inside TLS")
+            return
         if self._frames or self._splitter.buffered_byte_count or self._requests:
             self.close_malformed("START_TLS with other messages under way")
             return

@@ -199,8 +199,12 @@ class _Batch:
             self.finish(Status.OK if packets else status)
         elif not self._budget.take(len(packet)):
             self.finish(Status.OK)
+        elif not self._connection.is_open or not self._connection.has_room(len(packet)):
+            # Of a batch that grows beside others, what there was room for is an answer, too.
+            self.finish(Status.OK if packets else Status.TOO_MANY_REQUESTS)
         else:
             packets.append(packet)
+            self._connection.gather(len(packet))
             self._byte_count += len(packet)
             if len(packets) == self._count_max:
                 self.finish(Status.OK)
@@ -210,6 +214,7 @@ class _Batch:
     def finish(self, status: Status) -> None:
         self._is_over = True
         request, connection, packets = self._request, self._connection, self._packets
+        connection.gather(-self._byte_count)
         if status is not Status.OK:
             packets = []
         elif not connection.has_room(self._byte_count):

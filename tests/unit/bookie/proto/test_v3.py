@@ -288,6 +288,11 @@ def request(operation: int, version: int = 3, **fields: Any) -> bytes:
 def test_another_version_is_refused(version: int, operation: int) -> None:
     refused = v3.parse_request(request(operation, version))
     assert refused == v3.RefusedRequest(9, operation, Status.BAD_VERSION)
+    read = wire.ReadRequest(ledgerId=7, entryId=5)
+    add = wire.AddRequest(ledgerId=7, entryId=5, masterKey=KEY, body=PACKET)
+    refused = v3.parse_request(request(operation, version, readRequest=read, addRequest=add))
+    ids = (7, 5) if operation in (1, 2) else ()  # what was asked for is echoed, as in any error
+    assert refused == v3.RefusedRequest(9, operation, Status.BAD_VERSION, *ids)
 
 
 @pytest.mark.parametrize("operation", [-1, 0, 3, 4, 12, 13, 2**31 - 1])

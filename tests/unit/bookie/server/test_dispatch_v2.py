@@ -235,6 +235,46 @@ def test_a_batch_that_finds_no_room_for_its_answer_is_refused() -> None:
     run(test, response_bytes_max=300_000)
 
 
+def test_batches_that_grow_side_by_side_share_the_room_for_answers() -> None:
+    """Else ten thousand batches of 5 MiB could be under way for one connection."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        for entry_id in range(4):
+            body = packet(7, entry_id, payload=bytes(100_000))
+            assert (await reply_to(peer, v2.encode_add_request(KEY, body))).status is Status.OK
+        hub = running.server._hub
+        held = running.service.hold("read")
+        peer.send(*[batch()] * 5)
+        await running.service.wait_held("read", 5)
+        most = 0
+        while held:  # an entry of each batch in turn
+            answers, held[:] = list(held), []
+            for answer in answers:
+                answer()
+                most = max(most, hub.response_bytes)
+        assert 400_000 < most <= 500_000
+        counts = [len(v2.parse_response(await peer.receive()).packets) for _ in range(5)]
+        assert sorted(counts) == [0, 1, 1, 1, 1], "what there was room for"
+        assert (running.server.request_count, hub.response_bytes) == (0, 0)
+
+    run(test, response_bytes_max=500_000)
+
+
+def test_a_batch_of_a_peer_that_went_ends() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await fill(peer, *range(10))
+        held = running.service.hold("read")
+        peer.send(batch())
+        await running.service.wait_held("read", 1)
+        peer.transport.abort()
+        await next(iter(running.server._hub.connections)).wait_lost()
+        held.pop()()
+        assert held == []
+        assert (running.server.request_count, running.server._hub.response_bytes) == (0, 0)
+
+    run(test)
+
+
 def test_a_fencing_batch() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await fill(peer, 0, 1)

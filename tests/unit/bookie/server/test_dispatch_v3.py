@@ -14,7 +14,7 @@ from bookie.ledger.types import Status
 from bookie.proto import availability, v3
 from bookie.proto import wire_v3_pb2 as wire
 from bookie.proto.v3 import Operation
-from bookie.server import dispatch_v3
+from bookie.server import entry_lists
 from bookie.server.metrics import exposition
 from tests.fixtures.bookies import (
     KEY,
@@ -434,7 +434,7 @@ def test_the_list_of_entries() -> None:
 def test_a_long_list_of_entries_is_encoded_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch_v3, "ENTRY_IDS_ON_LOOP_MAX", 3)
+    monkeypatch.setattr(entry_lists, "ENTRY_IDS_ON_LOOP_MAX", 3)
 
     async def test(running: RunningBookie, peer: Peer) -> None:
         for entry_id in range(5):
@@ -443,6 +443,51 @@ def test_a_long_list_of_entries_is_encoded_beside_the_loop(
         assert reply.availability == availability.encode(range(5))
 
     simulate(test)
+
+
+def test_lists_of_entries_are_made_few_at_a_time() -> None:
+    """Else one packet full of such requests would make the bookie hold thousands of lists."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0))
+        service = running.service
+        other = await running.peer()
+        held = service.hold("list_entries")
+        peer.send(*(v3.encode_list_entries_request(n, 7) for n in range(10, 15)))
+        await service.wait_held("list_entries", 2)
+        other.send(v3.encode_list_entries_request(15, 7))
+        await ask(peer, add(2, 7, 1))
+        assert service.calls.count("list_entries") == 2
+        other.transport.abort()  # its request is forgotten with it
+        for n in range(10, 15):
+            await service.wait_held("list_entries", n - 9)
+            held[n - 10]()
+            reply = v3.parse_response(await peer.receive())
+            assert (reply.txn_id, reply.status) == (n, Status.OK)
+        assert service.calls.count("list_entries") == 5
+        assert running.server.request_count == 0
+
+    run(test)
+
+
+def test_a_list_of_entries_that_breaks_does_not_hold_up_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        running.service.forced["list_entries"] = RuntimeError("broken on purpose")
+        for n in range(1, 6):
+            reply = await ask(peer, v3.encode_list_entries_request(n, 7))
+            assert reply.status is Status.BAD_REQUEST
+        del running.service.forced["list_entries"]
+        frames = [v3.encode_list_entries_request(n, 8) for n in range(6, 106)]
+        peer.send(*frames)  # all answered at once, one after the other, not by recursion
+        for n in range(6, 106):
+            reply = v3.parse_response(await peer.receive())
+            assert (reply.txn_id, reply.status) == (n, Status.NO_LEDGER)
+        assert running.server.request_count == 0
+
+    run(test)
+    assert "broken on purpose" in caplog.text
 
 
 def test_a_client_with_auth_is_told_that_it_is_disabled() -> None:

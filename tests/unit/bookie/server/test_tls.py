@@ -119,6 +119,19 @@ def test_messages_behind_start_tls_end_it(pem: tuple[str, str], loops: Loops) ->
     run(test, loops, tls=server_context(*pem))
 
 
+def test_tls_inside_tls_ends_it(pem: tuple[str, str], loops: Loops) -> None:
+    """A peer could pile up layers, each with its buffers; Apache's bookie closes here, too."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await peer.ask(START_TLS)
+        await upgrade(peer, pem[0])
+        peer.send(START_TLS)
+        await peer.ended
+        assert running.server.metrics.frames_malformed == 1
+
+    run(test, loops, tls=server_context(*pem))
+
+
 def test_nor_behind_a_first_piece_that_ends_with_start_tls(
     pem: tuple[str, str], loops: Loops
 ) -> None:
