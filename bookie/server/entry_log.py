@@ -178,7 +178,7 @@ class EntryLogWriter:
         self.ledger_bytes: dict[int, int] = {}
         self._is_named = False
         self._is_dirty = True
-        self._durable: tuple[int, dict[int, int]] = (0, {})  # byte_count, ledger_bytes
+        self._settled: tuple[int, dict[int, int]] = (0, {})  # byte_count, ledger_bytes
         self._put(encode_log_header(LogHeader(log_number, tuple(sources))))
 
     def _put(self, data: bytes) -> None:
@@ -231,15 +231,18 @@ class EntryLogWriter:
         if not self._is_named:
             self._disk.sync_directory(DIRECTORY)
             self._is_named = True
-        self._durable = (self.byte_count, dict(self.ledger_bytes))
+
+    def settle(self) -> None:
+        """Keep what was sync()ed: the index points to it."""
+        self._settled = (self.byte_count, dict(self.ledger_bytes))
 
     @property
-    def has_durable_records(self) -> bool:
-        return self._durable[0] > HEADER_BYTES
+    def has_settled_records(self) -> bool:
+        return self._settled[0] > HEADER_BYTES
 
     def roll_back(self) -> None:
-        """Forget what was appended since the last sync(), which must not have failed since."""
-        byte_count, ledger_bytes = self._durable
+        """Forget what was appended since the last settle(); no sync() may have failed since."""
+        byte_count, ledger_bytes = self._settled
         self._file.truncate(byte_count)
         self._buffer.clear()
         self._buffer_bytes = 0

@@ -64,10 +64,17 @@ class Flusher:
         try:
             locations = self._write_logs(work)
         except OSError as error:
-            self._give_up(is_full=error.errno in (ENOSPC, EDQUOT))
+            self._give_up(is_log_sound=error.errno in (ENOSPC, EDQUOT))
             raise
-        self._index.put(locations, work.ledgers)
-        self._index.sync()
+        try:
+            self._index.put(locations, work.ledgers)
+            self._index.sync()
+        except OSError:
+            # Whatever the index points to: it will be put again, by the next try or a replay.
+            self._give_up(is_log_sound=True)
+            raise
+        if self._writer is not None:
+            self._writer.settle()
 
     def _write_logs(self, work: FlushInput) -> list[tuple[int, int, int]]:
         locations: list[tuple[int, int, int]] = []
@@ -104,8 +111,8 @@ class Flusher:
             self._writer.close()
             self._writer = None
 
-    def _give_up(self, *, is_full: bool) -> None:
-        """Take back what was appended since the last sync, or go on in a new log.
+    def _give_up(self, *, is_log_sound: bool) -> None:
+        """Take back what this flush appended, so that tries leave nothing; or go on in a new log.
 
         After a failed fsync what the file holds is unknown: it stays as it is, because earlier
         flushes are pointed to, has no map, and is never collected. A full disk is no such failure.
@@ -113,7 +120,7 @@ class Flusher:
         writer = self._writer
         if writer is None:
             return
-        if is_full and writer.has_durable_records:
+        if is_log_sound and writer.has_settled_records:
             try:
                 writer.roll_back()
             except OSError:
@@ -122,7 +129,7 @@ class Flusher:
                 return
         self._writer = None
         writer.close()
-        if not writer.has_durable_records:
+        if not writer.has_settled_records:
             self._logs.remove(writer.log_number)
 
     def mark(self, position: Position) -> None:

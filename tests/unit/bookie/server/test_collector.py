@@ -326,3 +326,66 @@ def test_g18_numbers_of_removed_logs_are_not_given_again(
         await bookie.close()
 
     asyncio.run(test())
+
+
+def _log_bytes(disk: SimulatedDisk) -> int:
+    return sum(disk.size(f"entries/{name}") for name in disk.list("entries"))
+
+
+class FailingIndex(MemoryIndex):
+    """A MemoryIndex whose put() or sync() fails `failures` times; what was put stays."""
+
+    def __init__(self, *, is_put_whole: bool) -> None:
+        super().__init__()
+        self.failures = 0
+        self._is_put_whole = is_put_whole
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(EIO, "the index cannot be written")
+
+    def put(self, locations: Any, ledgers: Any = ()) -> None:
+        if not self._is_put_whole:
+            self._fail()
+        super().put(locations, ledgers)
+
+    def sync(self) -> None:
+        self._fail()
+        super().sync()
+
+
+@pytest.mark.parametrize("is_put_whole", [False, True])
+@pytest.mark.parametrize("is_log_new", [False, True])
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_flush_whose_index_fails_leaves_nothing_in_the_log(
+    *, is_put_whole: bool, is_log_new: bool, is_crash: bool
+) -> None:
+    """It is tried again every few seconds, and would fill the disk with what nothing points to."""
+
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), FailingIndex(is_put_whole=is_put_whole)
+        bookie = await open_bookie(disk, index)
+        if not is_log_new:
+            assert await add(bookie, packet_of(7, 0, bytes(20_000))) is Status.OK
+            await bookie.checkpoint()
+        before = _log_bytes(disk)
+        assert await add(bookie, packet_of(7, 1, bytes(20_000))) is Status.OK
+        index.failures = 4
+        for _ in range(4):
+            with pytest.raises(OSError):
+                await bookie.checkpoint()
+            assert _log_bytes(disk) == before
+            assert await read(bookie, 7, 1) == (Status.OK, packet_of(7, 1, bytes(20_000)))
+            assert await add(bookie, packet_of(8, 1, b"after it")) is Status.OK
+        if not is_crash:
+            await bookie.checkpoint()
+        found = index.crash(lambda count: count)
+        again = await open_bookie(disk.restart(), found)
+        for entry_id in range(int(is_log_new), 2):
+            packet = packet_of(7, entry_id, bytes(20_000))
+            assert await read(again, 7, entry_id) == (Status.OK, packet)
+        assert (await read(again, 8, 1))[0] is Status.OK
+        await again.close()
+
+    asyncio.run(test())
