@@ -186,15 +186,19 @@ class BlockingLedgerClient:
         clock: Clock,
         config: ClientConfig | None = None,
         root: str = DEFAULT_ROOT,
+        **more: Any,
     ) -> "BlockingLedgerClient":
-        """Start the thread, open the store on its loop and connect; close() closes both."""
+        """Start the thread, open the store on its loop and connect; close() closes both.
+
+        `more`: the other arguments of LedgerClient.connect(): locations, tls, on_damage, placement.
+        """
         thread = LoopThread(driver)
 
         async def connect() -> BlockingLedgerClient:
             store = await open_store()
             try:
                 client = await LedgerClient.connect(
-                    store, rng=rng, clock=clock, config=config, root=root
+                    store, rng=rng, clock=clock, config=config, root=root, **more
                 )
             except BaseException:
                 await store.close()

@@ -32,7 +32,7 @@ from bookie.errors import (
 )
 from bookie.ledger.codec import EntryDigest, master_key
 from bookie.ledger.distribution import check_quorums
-from bookie.ledger.placement import Placement, RandomPlacement
+from bookie.ledger.placement import Placement, RackAwarePlacement, RandomPlacement
 from bookie.ledger.types import (
     BookieId,
     DigestType,
@@ -75,14 +75,18 @@ class LedgerClient:
     ) -> "LedgerClient":
         """Read the list of bookies and return a client of the cluster at `root`.
 
-        placement: None draws bookies at random. tls: ask every bookie for TLS with this context.
-        on_damage is told of each damaged replica that a read met.
+        locations: the rack ("/rack" or "/region/rack") of each bookie. placement: None spreads
+        ensembles over racks when locations are given, and else draws at random. tls: ask every
+        bookie for TLS with this context. on_damage is told of each damaged replica that a read
+        met.
         """
         config = config or ClientConfig()
         bookies = BookieDirectory(store, root, locations)
         await bookies.start()
         channels = AsyncioChannels(bookies, config, tls=tls)
         bookies.on_change(channels.follow_moves)
+        if placement is None and locations:
+            placement = RackAwarePlacement(rng, bookies.location_of)
         services = Services(
             channels=channels,
             ledgers=LedgerManager(store, root, rng, clock),

@@ -28,7 +28,7 @@ from bookie.errors import (
     UnauthorizedAccessError,
 )
 from bookie.ledger.codec import Entry
-from bookie.ledger.types import DigestType, EntryId, LedgerState, Status
+from bookie.ledger.types import BookieId, DigestType, EntryId, LedgerState, Status
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
 
 PASSWORD = b"secret"
@@ -128,6 +128,22 @@ def test_4_2_create_asks_no_bookie() -> None:
         await writer.abandon()
 
     simulate_cluster(body)
+
+
+def test_locations_keep_write_sets_apart() -> None:
+    """Placement by racks is a matter of configuration: it is enough to say where bookies are."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        racks = {BookieId(f"b{n}"): f"/rack-{n % 2}" for n in range(6)}
+        client = await cluster.client(CONFIG, locations=racks)
+        for _ in range(10):
+            writer = await client.create_ledger(4, 2, 2)
+            ensemble = writer.metadata.last_segment.ensemble
+            for first in range(4):
+                assert racks[ensemble[first]] != racks[ensemble[(first + 1) % 4]]
+            await writer.abandon()
+
+    simulate_cluster(body, 6)
 
 
 def test_4_5_delete_removes_the_metadata_and_asks_no_bookie() -> None:
