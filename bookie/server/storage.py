@@ -476,7 +476,8 @@ def _read_cold(
         if not packets or packets[0][1] != entry_id:
             raise CorruptFileError(
                 f"{logs.path(locations[0] >> 32)} at offset {locations[0] & 0xFFFFFFFF}: expected "
-                f"ledger {ledger_id} entry {entry_id}, found another record; rebuild the index"
+                f"ledger {ledger_id} entry {entry_id}, found another record; stop the bookie "
+                f"and move its index away: the next start makes a new one"
             )
         return packets
     raise CorruptFileError(
