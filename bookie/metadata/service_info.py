@@ -60,7 +60,8 @@ class ServiceInfo:
     def address(self) -> Address | None:
         """Where ledgers are served; None: nowhere that a client can find."""
         for endpoint in self.endpoints:
-            if endpoint.protocol == BOOKIE_PROTOCOL and 0 < endpoint.port <= _PORT_MAX:
+            is_ours = endpoint.protocol == BOOKIE_PROTOCOL
+            if is_ours and endpoint.host and 0 < endpoint.port <= _PORT_MAX:
                 return Address(endpoint.host, endpoint.port)
         return None
 

@@ -6,6 +6,7 @@ loop but the encoding of long lists. Source: bookkeeper.md §1.3, §1.7.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 ENTRY_IDS_ON_LOOP_MAX = 4096
 """Lists of entries that are longer are encoded by the executor."""
 LISTS_AT_ONCE = 2
+_ANSWER_BYTES_MAX = 80
+"""Of an answer, without the list."""
+
+_log = logging.getLogger(__name__)
 
 
 class _Asked(NamedTuple):
@@ -88,7 +93,17 @@ class EntryLists:
         self._running -= 1
         hub = self._hub
         connection, request, started = asked
-        if not connection.has_room(len(encoded)):
+        if len(encoded) + _ANSWER_BYTES_MAX > hub.config.frame_bytes_max:
+            # Java's clients close the connection on it, and with it fail all that is under way.
+            _log.warning(
+                "ledger %d: its entries have so many gaps that their list takes %d bytes; "
+                "frame_bytes_max is %d",
+                request.ledger_id,
+                len(encoded),
+                hub.config.frame_bytes_max,
+            )
+            status, encoded = Status.IO_ERROR, b""
+        elif not connection.has_room(len(encoded)):
             status, encoded = Status.TOO_MANY_REQUESTS, b""
         connection.finish(
             v3.encode_list_entries_response(request.txn_id, status, request.ledger_id, encoded)

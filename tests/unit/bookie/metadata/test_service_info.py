@@ -38,6 +38,13 @@ def test_everything_comes_back() -> None:
     assert info.address is None, "no bookie-rpc endpoint, no address"
 
 
+def test_an_endpoint_without_host_is_no_address() -> None:
+    """An empty host would be this machine."""
+    empty, good = Endpoint("x", "", 1, "bookie-rpc"), Endpoint("y", "h", 2, "bookie-rpc")
+    assert ServiceInfo((empty,)).address is None
+    assert ServiceInfo((empty, good)).address == ("h", 2)
+
+
 def test_empty_content_is_that_of_old_bookies() -> None:
     assert ServiceInfo.from_bytes(b"", BOOKIE).address == ("127.0.0.1", 3181)
     assert ServiceInfo.from_bytes(b"", BookieId("a-name")).address is None

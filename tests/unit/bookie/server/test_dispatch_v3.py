@@ -445,6 +445,26 @@ def test_a_long_list_of_entries_is_encoded_beside_the_loop(
     simulate(test)
 
 
+def test_a_list_of_entries_beyond_a_frame_is_an_error_not_a_lost_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entry_ids = [n * n for n in range(120)]  # no two gaps alike
+    byte_count = len(availability.encode(entry_ids))
+
+    async def replies(running: RunningBookie, peer: Peer) -> None:
+        for n, entry_id in enumerate(entry_ids, 1):
+            await ask(peer, add(n, 7, entry_id))
+        reply = await ask(peer, v3.encode_list_entries_request(30, 7))
+        statuses.append((reply.status, len(reply.availability)))
+        assert (await ask(peer, v3.encode_read_request(31, 7, 0))).status is Status.OK
+
+    statuses: list[tuple[Status, int]] = []
+    for frame_bytes_max in (byte_count + 80, byte_count + 79):
+        run(replies, frame_bytes_max=frame_bytes_max)
+    assert statuses == [(Status.OK, byte_count), (Status.IO_ERROR, 0)]
+    assert "so many gaps" in caplog.text
+
+
 def test_lists_of_entries_are_made_few_at_a_time() -> None:
     """Else one packet full of such requests would make the bookie hold thousands of lists."""
 
