@@ -91,23 +91,27 @@ class Collector:
         """Remove deleted ledgers and empty logs; return the ids of the ledgers that went."""
         async with self._lock:
             local = await self._storage.local_ledger_ids()  # first
-            known = {ledger_id async for ledger_id in self._ledgers.ledger_ids()}
+            missing = dict.fromkeys(local)  # the metadata may know many more
+            async for ledger_id in self._ledgers.ledger_ids():
+                missing.pop(ledger_id, None)
             gone: list[int] = []
-            for ledger_id in local:
-                if ledger_id in known or self._is_closed:
-                    continue
-                try:
-                    await self._ledgers.read(ledger_id)
-                except NoSuchLedgerMetadataError:
-                    await self._storage.delete_ledger(ledger_id)
-                    gone.append(ledger_id)
-            if gone:
-                _log.info("removed %d ledgers that metadata no longer knows", len(gone))
-            await self._remove_empty_logs()
+            try:
+                for ledger_id in missing:
+                    if self._is_closed:
+                        break
+                    try:
+                        await self._ledgers.read(ledger_id)
+                    except NoSuchLedgerMetadataError:
+                        await self._storage.delete_ledger(ledger_id)
+                        gone.append(ledger_id)
+            finally:  # on a full disk the first removals make the room for the others
+                if gone:
+                    _log.info("removed %d ledgers that metadata no longer knows", len(gone))
+                await self._remove_empty_logs()
             return gone
 
     async def _remove_empty_logs(self) -> None:
-        for number, share in await self._shares():
+        for number, share, _ in await self._shares():
             if share == 0.0:
                 async with self._storage.write_lock:
                     await self._run(partial(self._remove_log, number))
@@ -116,8 +120,8 @@ class Collector:
         self._storage.logs.remove(number)
         self._storage.logs.sync()
 
-    async def _shares(self) -> list[tuple[int, float]]:
-        """Return the live share of each sealed log whose ledgers are surely known."""
+    async def _shares(self) -> list[tuple[int, float, int]]:
+        """Return number, live share and bytes of each sealed log whose ledgers are surely known."""
         storage = self._storage
         index = storage.index
         # A flush that fills a log and goes on in the next points to both only in its end. Between
@@ -126,7 +130,7 @@ class Collector:
             open_log = storage.flusher.open_log_number
             numbers = [n for n in storage.logs.numbers() if n != open_log]
             live = await self._run(lambda: frozenset(index.ledger_ids()))
-        shares: list[tuple[int, float]] = []
+        shares: list[tuple[int, float, int]] = []
         for number in numbers:
             if self._is_closed or number in self._kept:
                 continue
@@ -139,7 +143,7 @@ class Collector:
                 if number != storage.flusher.open_log_number:
                     self._keep(number, f"entry log {number}: it has no map of its ledgers")
                 continue
-            shares.append((number, live_share(ledger_map, live)))
+            shares.append((number, live_share(ledger_map, live), sum(ledger_map.values())))
         return shares
 
     def _keep(self, number: int, reason: str) -> None:
@@ -152,10 +156,10 @@ class Collector:
             removed = 0
             sources: list[int] = []
             live_bytes = 0.0
-            for number, share in await self._shares():
+            for number, share, byte_count in await self._shares():
                 if share >= threshold:
                     continue
-                size = share * sum((self._storage.logs.ledger_map(number) or {}).values())
+                size = share * byte_count
                 if sources and (
                     live_bytes + size > self._config.entry_log_bytes_max
                     or len(sources) == SOURCES_MAX

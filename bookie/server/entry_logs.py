@@ -24,6 +24,7 @@ from bookie.server.entry_log import (
 )
 
 _HANDLES_MAX = 256
+_MAP_ROWS_MAX = 1_000_000  # about 150 bytes each; maps beyond it are read whenever asked for
 
 
 class _Handle:
@@ -48,6 +49,7 @@ class EntryLogs:
         self._handles: OrderedDict[int, _Handle] = OrderedDict()
         self._next_number = 1
         self._maps: dict[int, dict[int, int]] = {}
+        self._map_rows = 0
 
     def open(self, first_number: int = 1) -> None:
         """List the directory; unfinished compactions go. New logs begin at first_number.
@@ -156,7 +158,7 @@ class EntryLogs:
         self._disk.unlink(self.path(number))
         with self._mutex:  # only now: a reader may have opened it just before
             self._retire(number)
-            self._maps.pop(number, None)
+            self._map_rows -= len(self._maps.pop(number, ()))
             self._suffixes.pop(number, None)
 
     def sync(self) -> None:
@@ -189,7 +191,9 @@ class EntryLogs:
             reader.close()
         if found is not None:
             with self._mutex:
-                self._maps[number] = found
+                if number not in self._maps and self._map_rows + len(found) <= _MAP_ROWS_MAX:
+                    self._maps[number] = found
+                    self._map_rows += len(found)
         return found
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from dataclasses import replace
-from errno import EIO
+from errno import EIO, ENOSPC
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_executors import new_executor
+from bookie.server import entry_logs
 from bookie.server import storage as storages
 from bookie.server.memory_index import MemoryIndex
 from tests.fixtures.storages import (
@@ -389,3 +390,47 @@ def test_a_flush_whose_index_fails_leaves_nothing_in_the_log(
         await again.close()
 
     asyncio.run(test())
+
+
+def test_what_is_kept_of_the_maps_of_logs_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_logs, "_MAP_ROWS_MAX", 12)
+
+    async def test() -> None:
+        bookie = await open_bookie(MemoryDisk(), MemoryIndex())
+        logs = bookie._storage.logs
+        for first in range(0, 80, 8):
+            for ledger_id in range(first, first + 8):
+                assert await add(bookie, packet_of(ledger_id, 0)) is Status.OK
+            await bookie.checkpoint()
+            bookie._storage.flusher.seal()
+        assert await bookie.collect(Metadata(*range(0, 80, 2))) == list(range(1, 80, 2))
+        assert len(logs._maps) == 1
+        assert [len(logs.ledger_map(n) or ()) for n in logs.numbers()] == 10 * [8]
+        assert await bookie.collect(Metadata()) == list(range(0, 80, 2))
+        assert (logs.numbers(), logs._map_rows) == ([], 0)
+        await bookie.close()
+
+    simulate(test)
+
+
+def test_a_removal_that_fails_does_not_keep_the_logs_of_those_before_it() -> None:
+    class FullIndex(MemoryIndex):
+        def delete_ledger(self, ledger_id: int) -> None:
+            if ledger_id == 8:
+                raise OSError(ENOSPC, "no room for the removal")
+            super().delete_ledger(ledger_id)
+
+    async def test() -> None:
+        disk = MemoryDisk()
+        bookie = await open_bookie(disk, FullIndex())
+        for ledger_id in (7, 8):
+            assert await add(bookie, packet_of(ledger_id, 0)) is Status.OK
+            await bookie.checkpoint()
+            bookie._storage.flusher.seal()
+        with pytest.raises(OSError, match="no room"):
+            await bookie.collect(Metadata())
+        assert disk.list("entries") == ["00000002.log"]
+        assert (await read(bookie, 8, 0))[0] is Status.OK
+        await bookie.close()
+
+    simulate(test)
