@@ -31,6 +31,8 @@ from bookie.server.ledger_state import LedgerState
 from bookie.server.write_cache import WriteCache
 
 _NO_MARK = Mark(Position(0, 0), 0, 0)
+_REBUILD_BATCH = 50_000
+"""Entries that rebuild_index() holds before it writes them: a log may have ten millions."""
 
 
 class Recovered(NamedTuple):
@@ -239,6 +241,8 @@ def _rebuild_from(
                 known = found.get(record.ids)
                 if known is None or known[0] < record.origin:
                     found[record.ids] = (record.origin, record.location)
+                if len(found) >= _REBUILD_BATCH:
+                    _put_newer(logs, index, found)
             elif record.kind == RecordKind.LEDGER:
                 ledger_id, ledger = decode_ledger_body(record.body)
                 before = ledgers.get(ledger_id)
@@ -252,6 +256,13 @@ def _rebuild_from(
             )
     finally:
         reader.close()
+    _put_newer(logs, index, found)
+    return count
+
+
+def _put_newer(
+    logs: EntryLogs, index: EntryIndex, found: dict[tuple[int, int], tuple[int, int]]
+) -> None:
     index.put(
         [
             (ledger_id, entry_id, location)
@@ -259,7 +270,7 @@ def _rebuild_from(
             if _is_newer(logs, index, ledger_id, entry_id, origin)
         ]
     )
-    return count
+    found.clear()
 
 
 def _is_newer(

@@ -11,6 +11,7 @@ from bookie.errors import CorruptFileError, MetadataStoreError, NoSuchLedgerMeta
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server import journal as journals
+from bookie.server import recovery
 from bookie.server.bookie import Bookie
 from bookie.server.journal_format import Position
 from bookie.server.memory_index import MemoryIndex
@@ -315,6 +316,29 @@ class TestDamage:
             await bookie.close()
 
         asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
+    def test_an_index_is_made_anew_in_batches_and_the_newest_record_counts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recovery, "_REBUILD_BATCH", 2)
+
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            for payload in (b"old", b"new"):
+                for entry_id in range(7):
+                    assert await add(bookie, packet_of(7, entry_id, payload)) is Status.OK
+                await bookie.checkpoint()
+            await bookie.close()
+            found = MemoryIndex()
+            for _ in range(2):  # again over what is there, as after a crash
+                report = recovery.rebuild_index(disk, found)
+                assert (report.entries, report.damage) == (14, ())
+            bookie = await open_bookie(disk, found)
+            for entry_id in range(7):
+                assert (await read(bookie, 7, entry_id))[1] == packet_of(7, entry_id, b"new")
+            await bookie.close()
+
+        run(test)
 
     def test_g5_a_lost_index_beside_a_damaged_log_refuses_every_start(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
