@@ -248,7 +248,8 @@ class BookieConnection:
         frame = v3.encode_start_tls_request(START_TLS_TXN)
         now = self._loop.time()
         deadline = now + self._config.connect_timeout_s
-        self.reads[START_TLS_TXN] = Pending(
+        # Its time is not the reads', which are up in the order of sending.
+        self.polls[START_TLS_TXN] = Pending(
             deadline, now, v3.Operation.START_TLS, self._on_start_tls_answer
         )
         self._transport.write(frame)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bookie.client.interfaces import ReadReply
-from bookie.client.services import Services, update_metadata
+from bookie.client.services import Services, tell, update_metadata
 from bookie.errors import BookieError, ClientClosedError, NotEnoughBookiesError
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.entry_read import SPECULATION_TICKS
@@ -131,7 +131,7 @@ class RecoveryRunner:
                     )
                 case Progress(count, last_entry_id):
                     if self._on_progress is not None:
-                        self._on_progress(count, last_entry_id)
+                        tell(self._on_progress, count, last_entry_id)
                 case Damaged(bookie, entry_id):
                     self._services.report_damage(ledger_id, entry_id, bookie)
                 case CloseLedger():

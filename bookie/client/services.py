@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from bookie.client.health import BookieHealth
 from bookie.client.interfaces import Channels
@@ -42,7 +43,15 @@ class Services:
             "ledger %d: the replica of entry %d on %s is damaged", ledger_id, entry_id, bookie
         )
         if self.on_damage is not None:
-            self.on_damage(ledger_id, entry_id, bookie)
+            tell(self.on_damage, ledger_id, entry_id, bookie)
+
+
+def tell(callback: Callable[..., None], *news: Any) -> None:
+    """Call a caller's callback; what it raises is logged, and stops nothing that is under way."""
+    try:
+        callback(*news)
+    except Exception:  # noqa: BLE001 - whatever it is, recovery and reads go on
+        _LOG.exception("a callback of the ledger client raised")
 
 
 async def update_metadata(

@@ -383,6 +383,30 @@ def test_progress_counts_what_is_re_added() -> None:
     simulate_cluster(body)
 
 
+def test_callbacks_that_raise_hurt_neither_recovery_nor_reads() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 30)
+        await writer.abandon()
+        answers = cluster.bookies["b1"].answers
+        whole = answers.read
+
+        def damaged(ledger_id, entry_id, on_done):
+            whole(ledger_id, entry_id, lambda s, p: on_done(s, bytes(p)[:-1] + b"?"))
+
+        answers.read = damaged
+
+        def fail(*_: int | str) -> None:
+            raise RuntimeError("a caller's mistake")
+
+        client = await cluster.client(CONFIG, on_damage=fail)
+        assert (await client.recover(writer.ledger_id, PASSWORD, fail)).last_entry_id == 29
+        reader = await client.open(writer.ledger_id, PASSWORD)
+        assert len(await reader.read(0, 29)) == 30
+        assert client.services.damage_count > 0
+
+    simulate_cluster(body)
+
+
 def test_a_bookie_that_reads_but_takes_no_writes_is_replaced_in_recovery() -> None:
     """LedgerRecovery2Test, testCanReadLacButCantWrite and its neighbours."""
 

@@ -88,3 +88,22 @@ def test_a_certificate_that_is_not_trusted(pem: tuple[str, str]) -> None:
             assert answers == [BookieInfo(Status.UNAVAILABLE)]
 
     asyncio.run(main())
+
+
+def test_a_bookie_that_never_answers_start_tls_lets_reads_time_out() -> None:
+    """Their time is not that of the handshake, which is longer."""
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        config = ClientConfig(connect_timeout_s=3600, read_timeout_s=0.05)
+        address = Address(server.sockets[0].getsockname()[1])
+        channels = AsyncioChannels(address, config, tls=ssl.create_default_context())
+        for _ in range(3):
+            answer: asyncio.Future[BookieInfo] = asyncio.get_running_loop().create_future()
+            channels.info(B1, answer.set_result)
+            assert (await answer).status is Status.TIMED_OUT
+        await channels.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(main())
