@@ -24,6 +24,7 @@ from bookie.metadata.registration import Registration, RegistrationState
 from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
 from bookie.server.bookie import Bookie
+from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.collector import Collector
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
@@ -65,6 +66,7 @@ class BookieNode:
         """What was started, in order; closed from the end."""
         self._is_set_read_only = False
         self._is_disk_full = False
+        self._instance_id: str | None = None
         self._mode_changed = asyncio.Event()
         self._is_started = False
         self._early_error: BookieError | None = None
@@ -158,6 +160,7 @@ class BookieNode:
                 await read_layout(self._store, root)
             except IllegalOperationError as error:
                 raise BookieStartError(f"bookie {self.bookie_id}: {error}") from error
+        self._instance_id = instance_id
         cookie = cookie_of(self.bookie_id, directory, instance_id)
         is_new = await check_cookies(cookies, self._disk, cookie, cookie_directories(directory))
         if is_new:
@@ -217,7 +220,9 @@ class BookieNode:
         self._closers.append(close)
 
     def _start_collector(self, rng: Rng, clock: Clock) -> None:
-        ledgers = LedgerManager(self._store, self._config.ledgers_root, rng, clock)
+        root = self._config.ledgers_root
+        manager = LedgerManager(self._store, root, rng, clock)
+        ledgers = ClusterLedgers(self._store, root, manager, self._instance_id)
         self.collector = self.bookie.collector(ledgers)
         self.collector.start()
         self._closers.append(self.collector.close)

@@ -436,6 +436,25 @@ def test_ledgers_that_metadata_does_not_know_are_collected() -> None:
     simulate(test)
 
 
+@pytest.mark.parametrize("is_formatted_again", [False, True])
+def test_nothing_is_collected_when_the_metadata_was_lost(
+    caplog: pytest.LogCaptureFixture, *, is_formatted_again: bool
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start()
+        peer = await cluster.peer()
+        assert (await ask(peer, add(1, 7, 0))).status is Status.OK
+        await cluster.store.delete("/ledgers/INSTANCEID")
+        if is_formatted_again:
+            await cluster.store.create("/ledgers/INSTANCEID", b"another one")
+        await asyncio.sleep(20)
+        read = v3.encode_read_request(2, 7, 0)
+        assert (await ask(peer, read)).status is Status.OK
+        assert "expected the cluster" in caplog.text
+
+    simulate(test)
+
+
 async def get(cluster: Cluster, port: int, path: str) -> tuple[int, str]:
     received: asyncio.Queue[bytes | None] = asyncio.Queue()
 
