@@ -171,6 +171,12 @@ class _Owner:
     def flush_later(self, connection: BookieConnection) -> None:
         pass
 
+    def began(self, thing: object) -> None:
+        pass
+
+    def ended(self, thing: object) -> None:
+        pass
+
 
 class _Loop:
     """The real loop, but for connections: those are Wires."""

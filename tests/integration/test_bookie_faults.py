@@ -12,6 +12,7 @@ from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
 from bookie.errors import NotEnoughBookiesError
 from tests.fixtures.bookie_processes import (
+    OurBookie,
     client_of,
     in_loop,
     new_cluster,
@@ -136,12 +137,12 @@ def test_a_second_bookie_on_the_same_directory_does_not_start(
 ) -> None:
     cluster = new_cluster(zookeeper, zookeeper_root)
     with our_bookies(cluster, tmp_path, 1) as (bookie,):
-        first = bookie._child
-        bookie.start()
-        code, printed = bookie.wait_end()
+        second = OurBookie(cluster, bookie.directory)  # on a port of its own
+        second.log = tmp_path / "second.log"
+        second.start()
+        code, printed = second.wait_end()
         assert code == 1
         assert "no other process uses" in printed
-        bookie._child = first
 
 
 def test_too_few_bookies_are_counted(
