@@ -2,7 +2,7 @@
 
 A request of twenty bytes makes the bookie put together a list of millions of ids: those that wait
 do so as requests, in the order in which they came, not as lists. Everything happens on the server's
-loop but the encoding of long lists. Source: bookkeeper.md §1.3, §1.7.
+loop but the encoding of long lists. Source: docs/protocols/bookie_server.md.
 """
 
 import asyncio

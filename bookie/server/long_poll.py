@@ -4,7 +4,8 @@ Rules (docs/protocols/bookie_server.md): a READ_ENTRY with previousLAC that does
 timeOut it waits until the LAC exceeds previousLAC, the ledger is fenced or closed, or the time is
 over; then it reads. With ENTRY_PIGGYBACK the answer carries the LAC and, when that has moved and
 this bookie has it, entry previousLAC + 1; whether or not it has, the answer is OK. An unknown
-ledger is answered at once. Everything happens on the server's loop.
+ledger is answered at once, and so is anything while the server closes. Everything happens on the
+server's loop.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class LongPoll:
             self._finish(Status.NO_LEDGER)
             return
         wait_ms = request.wait_ms or 0
-        if wait_ms <= 0 or lac > self._previous_lac:
+        if wait_ms <= 0 or lac > self._previous_lac or self._hub.is_closing:
             self._is_done = True
             self._read()
             return

@@ -251,6 +251,23 @@ def test_closing_the_server_ends_the_wait() -> None:
     simulate(test, close_timeout_s=5.0)
 
 
+def test_a_closing_server_waits_for_no_new_poll() -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await ask(peer, add(1, 7, 0))
+        held = running.service.hold("add")
+        peer.send(add(2, 7, 1))
+        await running.service.wait_held("add")
+        closing = asyncio.get_running_loop().create_task(running.server.close())
+        await asyncio.sleep(0.1)
+        reply = await ask(peer, poll(3, 5, 50_000))
+        assert (reply.status, reply.body) == (Status.OK, b"")
+        held[0]()
+        assert v3.parse_response(await peer.receive()).status is Status.OK
+        await closing
+
+    simulate(test, close_timeout_s=5.0)
+
+
 def test_a_read_that_breaks_after_the_wait_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await ask(peer, add(1, 7, 0))
