@@ -43,6 +43,7 @@ from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, Status
 from bookie.ledger.writer import QUORUM_TICKS, Sealer, WriterMachine
 
 OnAdded = Callable[[int, BookieError | None], None]
+_Question = Callable[[], Coroutine[Any, Any, ledger_store.Answer]]
 """Called with the entry id, or -1 and the error."""
 
 FRAME_OVERHEAD_BYTES = 256
@@ -368,9 +369,11 @@ class LedgerWriter:
             if not action.context.done():
                 action.context.set_result(None)
         elif type(action) is WriteMetadata:
-            self._ask_store(ledger_store.write(self._ledgers, action.metadata, action.version))
+            self._ask_store(
+                partial(ledger_store.write, self._ledgers, action.metadata, action.version)
+            )
         elif type(action) is ReadMetadata:
-            self._ask_store(ledger_store.read(self._ledgers, self._ledger_id))
+            self._ask_store(partial(ledger_store.read, self._ledgers, self._ledger_id))
         elif type(action) is StartTimer:
             self._start_timer(action.timer)
         elif type(action) is SendForce:
@@ -435,12 +438,12 @@ class LedgerWriter:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    def _ask_store(self, question: Coroutine[Any, Any, ledger_store.Answer]) -> None:
+    def _ask_store(self, question: _Question) -> None:
         self._metadata_task = self._loop.create_task(self._answer(question))
 
-    async def _answer(self, question: Coroutine[Any, Any, ledger_store.Answer]) -> None:
+    async def _answer(self, question: _Question) -> None:
         try:
-            answer = await question
+            answer = await question()  # made here: a task that is cancelled at once asks nothing
         except Exception as error:  # noqa: BLE001 - a defect: reported, and nobody is left waiting
             message = f"ledger {self._ledger_id}: asking for metadata failed: {error!r}"
             self._loop.call_exception_handler({"message": message, "exception": error})
