@@ -43,8 +43,8 @@ from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, Status
 from bookie.ledger.writer import QUORUM_TICKS, Sealer, WriterMachine
 
 OnAdded = Callable[[int, BookieError | None], None]
-_Question = Callable[[], Coroutine[Any, Any, ledger_store.Answer]]
 """Called with the entry id, or -1 and the error."""
+_Question = Callable[[], Coroutine[Any, Any, ledger_store.Answer]]
 
 FRAME_OVERHEAD_BYTES = 256
 """What an entry's frame has beside the payload, at most: ids, digest, master key, framing."""
