@@ -265,6 +265,12 @@ class StoreConnectionError(StoreError):
     retry = Retry.UNKNOWN
 
 
+class StoreUnreachableError(StoreConnectionError):
+    """No server of the store answered, so no session was opened and nothing was sent."""
+
+    retry = Retry.SAFE
+
+
 class SessionExpiredError(StoreError):
     """The session ended; its ephemeral nodes are gone or will be. Open a new one."""
 

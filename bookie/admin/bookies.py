@@ -27,7 +27,7 @@ def list_bookies(cluster: Cluster, output: Output, *, is_all: bool) -> None:
 
 
 async def _list(cluster: Cluster, output: Output, *, is_all: bool) -> None:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         directory = BookieDirectory(store, cluster.root)
         await directory.start()
         try:
@@ -63,7 +63,7 @@ def info(cluster: Cluster, output: Output) -> None:
 
 
 async def _info(cluster: Cluster, output: Output) -> None:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         directory = BookieDirectory(store, cluster.root)
         await directory.start()
         channels = AsyncioChannels(directory, ClientConfig())

@@ -1,5 +1,6 @@
 """`bookie cookie …`: look at and mend the cookies that bind bookies to their directories."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -8,7 +9,9 @@ from bookie.admin.output import Output
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
+from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.cookies import Cookie, CookieStore
+from bookie.metadata.interfaces import VersionedStore
 from bookie.server.identity import cookie_of
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -44,7 +47,7 @@ def get(cluster: Cluster, output: Output, bookie_id: str) -> None:
 
 
 async def _get(cluster: Cluster, bookie_id: str) -> tuple[Cookie, int]:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         return await _expect(CookieStore(store, cluster.root), bookie_id)
 
 
@@ -83,7 +86,7 @@ def generate(
 
 
 async def _generate(cluster: Cluster, bookie_id: str, data: Path) -> Cookie:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         instance_id = await CookieStore(store, cluster.root).instance_id()
         return cookie_of(parse_bookie_id(bookie_id), str(data), instance_id)
 
@@ -118,8 +121,13 @@ def _read(file: Path, bookie_id: str) -> Cookie:
 
 
 async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool) -> None:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         cookies = CookieStore(store, cluster.root)
+        if is_new and await cookies.read(parse_bookie_id(bookie_id)) is not None:
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected no cookie in the metadata store, found one; "
+                "`bookie cookie update` replaces it"
+            )
         version = None if is_new else (await _expect(cookies, bookie_id))[1]
         await cookies.write(parse_bookie_id(bookie_id), new, version)
 
@@ -129,15 +137,31 @@ async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool)
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
-    """Forget a bookie: it can come back only as a new, empty one."""
+    """Forget a stopped bookie: it can come back only as a new, empty one."""
     if not is_sure:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here: say --yes")
         click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
     run(_delete(cluster, bookie_id))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
 
 
 async def _delete(cluster: Cluster, bookie_id: str) -> None:
-    async with cluster.session() as store:
+    async with cluster.existing() as store:
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
+        await _expect_stopped(store, cluster, bookie_id)
         await cookies.delete(parse_bookie_id(bookie_id), version)
+
+
+async def _expect_stopped(store: VersionedStore, cluster: Cluster, bookie_id: str) -> None:
+    directory = BookieDirectory(store, cluster.root)
+    await directory.start()
+    try:
+        if bookie_id in {*directory.writable, *directory.read_only}:
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
+                "first (a killed one stays registered until its session has timed out)"
+            )
+    finally:
+        await directory.close()

@@ -10,6 +10,7 @@ import click
 
 from bookie.admin.output import Output, printable
 from bookie.admin.world import Cluster, cluster_options, password_option, run
+from bookie.errors import IncorrectParameterError
 from bookie.ledger.types import DigestType, LedgerMetadata
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.os_clock import OsClock
@@ -150,6 +151,8 @@ def read(
     """Print the entries of a ledger, up to the last confirmed one."""
     if is_unconfirmed and last is None:
         raise click.UsageError("--unconfirmed needs --last: nobody knows where such a ledger ends")
+    if last is not None and last < first:
+        raise click.UsageError(f"expected --first <= --last, found {first} and {last}")
     run(
         _read(
             cluster, output, ledger_id, first, last, password.encode(),
@@ -174,6 +177,11 @@ async def _read(
         reader = await client.open(ledger_id, password, recover=is_recovering)
         try:
             end = reader.lac if last is None else last
+            if first > max(end, 0):
+                raise IncorrectParameterError(
+                    f"ledger {ledger_id}: expected a first entry up to {end}, found {first}: the "
+                    "last one known to be confirmed is before it"
+                )
             ask = reader.read_unconfirmed if is_unconfirmed else reader.read
             for start in range(first, end + 1, _READ_AT_ONCE):
                 for entry in await ask(start, min(end, start + _READ_AT_ONCE - 1)):
@@ -224,12 +232,20 @@ async def _create(
     done_bytes = 0
     async with cluster.client() as client:
         writer = await client.create_ledger(*sizes, DigestType[digest.upper()], password.encode())
-        with output.progress("bytes written", total) as advance:
-            for lines in _chunks(file):
-                await asyncio.gather(*(writer.add(line.removesuffix(b"\n")) for line in lines))
-                done_bytes += sum(map(len, lines))
-                advance.to(done_bytes)
-        await writer.close()
+        try:
+            with output.progress("bytes written", total) as advance:
+                for lines in _chunks(file):
+                    await asyncio.gather(*(writer.add(line.removesuffix(b"\n")) for line in lines))
+                    done_bytes += sum(map(len, lines))
+                    advance.to(done_bytes)
+            await writer.close()
+        except BaseException:
+            number = writer.ledger_id
+            output.say_aside(
+                f"ledger {number} was begun and is not closed: `bookie ledger recover {number}` "
+                f"closes it with what it has, `bookie ledger delete {number}` removes it"
+            )
+            raise
         output.record(
             {"ledger_id": writer.ledger_id, "last_entry_id": writer.lac},
             f"ledger {writer.ledger_id}: {writer.lac + 1:,} entries",

@@ -33,6 +33,7 @@ from bookie.runtime.os_rng import OsRng
 BOOKIES_MAX = 64
 _ZOOKEEPER_PORT = 2181
 _BOOKIE_PORT = 3181
+_PLAN_FILE = "local.json"
 _START_LIMIT_S = 60.0
 _STOP_GRACE_S = 15.0
 _LOOK_EVERY_S = 0.2
@@ -157,7 +158,9 @@ def _watch(output: Output, running: LocalCluster) -> None:
         time.sleep(_LOOK_EVERY_S)
         for bookie_id, child in running.ended().items():
             output.warn(
-                f"bookie {bookie_id} ended, exit code {child.exit_code()} (log: {child.log})"
+                f"bookie {bookie_id} ended, exit code {child.exit_code()} (log: {child.log}); "
+                f"start it again:\n  bookie serve --zookeeper {running.cluster.zookeeper} "
+                f"--data {child.log.with_suffix('')} --port {bookie_id.rpartition(':')[2]}"
             )
         if not running.zookeeper.is_running and not is_told:
             output.warn(f"ZooKeeper ended (log: {running.zookeeper.directory}/zookeeper.log)")
@@ -204,6 +207,12 @@ def _explain(output: Output, running: LocalCluster, *, is_kept: bool) -> None:
 def _directory(data: Path | None) -> Generator[Path]:
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
+        found = sorted(path.name for path in data.iterdir())
+        if found and _PLAN_FILE not in found:
+            raise BookieStartError(
+                f"{data}: expected an empty directory or that of an earlier run, found "
+                f"{found[0]!r} in it; name another one with --data"
+            )
         yield data.resolve()
         return
     temporary = Path(tempfile.mkdtemp(prefix="bookie-local-"))
@@ -215,13 +224,16 @@ def _directory(data: Path | None) -> Generator[Path]:
 
 def _plan(directory: Path, count: int) -> Plan:
     """Return the ports that the directory had before, and others for bookies that are new."""
-    file = directory / "local.json"
+    file = directory / _PLAN_FILE
     plan = Plan(_free(_ZOOKEEPER_PORT, ()), [])
     if file.exists():
         try:
             plan = Plan(**json.loads(file.read_text()))
         except (ValueError, TypeError) as error:
-            raise CorruptFileError(f"{file}: expected the ports of a run ({error})") from error
+            raise CorruptFileError(
+                f"{file}: expected the ports of an earlier run ({error}); restore it, or name "
+                "another directory with --data"
+            ) from error
     while len(plan.bookie_ports) < count:
         wished = _BOOKIE_PORT + len(plan.bookie_ports)
         plan.bookie_ports.append(_free(wished, (plan.zookeeper_port, *plan.bookie_ports)))

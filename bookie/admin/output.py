@@ -94,6 +94,11 @@ class Output:
         """Print a sentence on standard error."""
         self._errors.print(Text(text))
 
+    def say_aside(self, text: str) -> None:
+        """Print a sentence for people on standard error; nothing with --json."""
+        if not self.is_json:
+            self.warn(text)
+
     def raw(self, data: bytes) -> None:
         """Write bytes as they are."""
         sys.stdout.buffer.write(data)

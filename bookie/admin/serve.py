@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import ssl
 import types
 from dataclasses import fields
@@ -18,16 +19,20 @@ import click
 from bookie.admin.output import Output
 from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, cluster_options, run
 from bookie.config import BookieConfig
+from bookie.errors import BookieStartError
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
+from bookie.server import entry_log, journal_format
 from bookie.server.lmdb_index import LmdbIndex
 from bookie.server.node import BookieNode
 from bookie.server.tls import server_context
 
 INDEX_FILE = "index.lmdb"
 _STORAGE_THREADS = 4
+_BESIDE = ("LOCK", "lost+found")
+"""What may lie in a directory that is to become a bookie's."""
 _FLAGS = {"host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root"}
 """Settings that have an option of their own."""
 
@@ -38,7 +43,10 @@ def _setting(text: str) -> tuple[str, object]:
     types_of = get_type_hints(BookieConfig)
     names = sorted(item.name for item in fields(BookieConfig) if item.name not in _FLAGS)
     if not equals or name not in names:
-        raise click.BadParameter(f"expected NAME=VALUE with a name of {', '.join(names)}")
+        raise click.BadParameter(
+            f"expected NAME=VALUE, found {text!r}; names are {', '.join(names)}",
+            param_hint="--set",
+        )
     kind: type[Any] = types_of[name]
     if isinstance(kind, types.UnionType):
         kind = get_args(kind)[0]
@@ -47,7 +55,47 @@ def _setting(text: str) -> tuple[str, object]:
             return name, {"true": True, "false": False}[value.lower()]
         return name, kind(value)
     except (ValueError, KeyError):
-        raise click.BadParameter(f"{name}: expected {kind.__name__}, found {value!r}") from None
+        raise click.BadParameter(
+            f"{name}: expected {kind.__name__}, found {value!r}", param_hint="--set"
+        ) from None
+
+
+def check_directory(data: Path) -> None:
+    """Refuse a directory that holds files of others and no bookie; BookieStartError.
+
+    An embedded database is one of them: it has a LOCK, too, and would lose it.
+    """
+    folders = (journal_format.DIRECTORY, entry_log.DIRECTORY)
+    is_bookie = any((data / folder).is_dir() for folder in folders)
+    strange = [
+        path.name
+        for path in sorted(data.iterdir())
+        if path.name not in (*folders, *_BESIDE) and not path.name.startswith(INDEX_FILE)
+    ]
+    if strange and ("FORMAT" in strange or not is_bookie):
+        raise BookieStartError(
+            f"{data}: expected an empty directory or that of a bookie, found {strange[0]!r} in it; "
+            "name another one with --data"
+        )
+
+
+def check_ports(config: BookieConfig) -> None:
+    """Refuse before anything is written what cannot be listened on; BookieStartError."""
+    for option, port in (("--port", config.port), ("--http-port", config.http_port)):
+        if not port:
+            continue
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                config.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            raise BookieStartError(
+                f"bookie cannot listen on {config.host}:{port}: {error.strerror or error}; "
+                f"expected an address of this machine and a free port ({option}, --host)"
+            ) from error
 
 
 @click.command()
@@ -138,6 +186,8 @@ def serve(
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     context = None if tls is None else server_context(*tls, tls_trust)
     data.mkdir(parents=True, exist_ok=True)
+    check_directory(data)
+    check_ports(config)
     run(
         _serve(
             cluster, output, data.resolve(), config, context, session_timeout_s,

@@ -1,6 +1,7 @@
 """`bookie simpletest`: write a ledger, read it back, compare every byte, delete it."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ from bookie.admin.ledgers import quorum_options
 from bookie.admin.output import Advance, Output, bytes_text
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.client.client import LedgerClient
-from bookie.errors import DigestMismatchError
+from bookie.errors import BookieError, DigestMismatchError
 from bookie.ledger.types import DigestType
 
 _AT_ONCE = 500
@@ -65,18 +66,24 @@ async def _simpletest(
     async with cluster.client() as client:
         writer = await client.create_ledger(*sizes, digest, _PASSWORD)
         ledger_id = writer.ledger_id
-        with output.progress("writing", entries) as advance:
-            start = time.perf_counter()
-            for first in range(0, entries, _AT_ONCE):
-                numbers = range(first, min(entries, first + _AT_ONCE))
-                await asyncio.gather(*(writer.add(payload(n, entry_bytes)) for n in numbers))
-                advance.to(numbers.stop)
-            await writer.close()
-            write_s = time.perf_counter() - start
-        with output.progress("reading", entries) as advance:
-            start = time.perf_counter()
-            await _compare(client, ledger_id, entries, entry_bytes, advance)
-            read_s = time.perf_counter() - start
+        try:
+            with output.progress("writing", entries) as advance:
+                start = time.perf_counter()
+                for first in range(0, entries, _AT_ONCE):
+                    numbers = range(first, min(entries, first + _AT_ONCE))
+                    await asyncio.gather(*(writer.add(payload(n, entry_bytes)) for n in numbers))
+                    advance.to(numbers.stop)
+                await writer.close()
+                write_s = time.perf_counter() - start
+            with output.progress("reading", entries) as advance:
+                start = time.perf_counter()
+                await _compare(client, ledger_id, entries, entry_bytes, advance)
+                read_s = time.perf_counter() - start
+        except BaseException:
+            if not is_kept:
+                with contextlib.suppress(BookieError):  # what went wrong before is the error
+                    await client.delete(ledger_id)
+            raise
         if not is_kept:
             await client.delete(ledger_id)
     return {

@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import importlib.util
+import re
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,13 +16,17 @@ import click
 from bookie.admin.output import Output
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
-from bookie.metadata.cluster import DEFAULT_ROOT
+from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 SESSION_TIMEOUT_S = 10.0
+_SILENT_S = 2.0
+"""After so long a person at a terminal is told what the command waits for."""
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:(\d{1,5}))?")
+_ROOT = re.compile(r"(/[^/\s]+)+")
 T = TypeVar("T")
 
 
@@ -38,9 +44,12 @@ class Cluster:
 
     @staticmethod
     def of(zookeeper: str, root: str | None) -> "Cluster":
-        """Take hosts and root, or Apache's URI ("zk+hierarchical://h1:2181;h2:2181/ledgers")."""
+        """Take hosts and root, or Apache's URI ("zk+hierarchical://h1:2181;h2:2181/ledgers").
+
+        BadParameter for what is neither.
+        """
         if "://" not in zookeeper:
-            return Cluster(zookeeper, root or DEFAULT_ROOT)
+            return Cluster._checked(zookeeper, root or DEFAULT_ROOT)
         parts = urlsplit(zookeeper)
         if not parts.scheme.startswith("zk") or not parts.netloc:
             raise click.BadParameter(
@@ -48,21 +57,52 @@ class Cluster:
                 param_hint="--zookeeper",
             )
         hosts = parts.netloc.replace(";", ",")
-        return Cluster(hosts, root or parts.path.rstrip("/") or DEFAULT_ROOT)
+        return Cluster._checked(hosts, root or parts.path.rstrip("/") or DEFAULT_ROOT)
+
+    @staticmethod
+    def _checked(hosts: str, root: str) -> "Cluster":
+        for host in hosts.split(","):
+            match = _HOST.fullmatch(host)
+            if match is None or (match[3] is not None and not 0 < int(match[3]) <= 65535):
+                raise click.BadParameter(
+                    f"expected host:port, or several with commas between, found {hosts!r}",
+                    param_hint="--zookeeper",
+                )
+        root = root.rstrip("/")
+        if not _ROOT.fullmatch(root):
+            raise click.BadParameter(
+                f"expected a path like {DEFAULT_ROOT}, found {root!r}", param_hint="--root"
+            )
+        return Cluster(hosts, root)
 
     @asynccontextmanager
     async def session(self, timeout_s: float = SESSION_TIMEOUT_S) -> AsyncGenerator[ZooKeeperStore]:
-        """Open a session for the block; StoreConnectionError when ZooKeeper does not answer."""
-        store = await ZooKeeperStore.connect(self.zookeeper, timeout_s)
+        """Open a session for the block; StoreUnreachableError when ZooKeeper does not answer."""
+        telling = asyncio.get_running_loop().call_later(_SILENT_S, self._tell_of_waiting)
+        try:
+            store = await ZooKeeperStore.connect(self.zookeeper, timeout_s)
+        finally:
+            telling.cancel()
         try:
             yield store
         finally:
             await store.close()
 
+    def _tell_of_waiting(self) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"waiting for ZooKeeper at {self.zookeeper}", err=True)
+
+    @asynccontextmanager
+    async def existing(self) -> AsyncGenerator[ZooKeeperStore]:
+        """Open a session for the block; IllegalOperationError when there is no cluster at root."""
+        async with self.session() as store:
+            await read_layout(store, self.root)
+            yield store
+
     @asynccontextmanager
     async def client(self, config: ClientConfig | None = None) -> AsyncGenerator[LedgerClient]:
         """Open a ledger client with a session of its own for the block."""
-        async with self.session() as store:
+        async with self.existing() as store:
             client = await LedgerClient.connect(
                 store,
                 root=self.root,

@@ -24,6 +24,7 @@ from bookie.errors import (
     NodeExistsError,
     NoNodeError,
     StoreConnectionError,
+    StoreUnreachableError,
 )
 from bookie.metadata.interfaces import (
     ANY_VERSION,
@@ -86,7 +87,7 @@ class ZooKeeperStore:
         """Open a session with one of hosts ("host:port,host:port").
 
         The ensemble may shorten or lengthen session_timeout_s to its own bounds. Errors:
-        StoreConnectionError after connect_timeout_s.
+        StoreUnreachableError after connect_timeout_s.
         """
         store = cls(hosts, session_timeout_s)
         connected = store._loop.create_future()
@@ -102,7 +103,7 @@ class ZooKeeperStore:
                 await connected
         except TimeoutError:
             await store.close()
-            raise StoreConnectionError(
+            raise StoreUnreachableError(
                 f"expected a ZooKeeper at {hosts}, found none in {connect_timeout_s:g} s; check "
                 "the address and that it runs"
             ) from None

@@ -55,6 +55,7 @@ SAFE = {
     "ReadOnlyBookieError",
     "TooManyRequestsError",
     "UnknownLedgerStateError",
+    "StoreUnreachableError",
 }
 UNKNOWN = {
     "WriteError",

@@ -107,6 +107,12 @@ def test_the_life_of_a_ledger(local: dict[str, Any]) -> None:
     )
     assert recovered["last_entry_id"] == 2
 
+    for first, last, code in (("9", "9", 1), ("1", "0", 2)):
+        read = run(
+            "ledger", "read", ledger, "--password", "secret", "--first", first, "--last", last,
+            zookeeper=zookeeper,
+        )  # fmt: skip
+        assert read.returncode == code, read.stderr
     assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, "nobody to ask"
     assert run("ledger", "delete", ledger, "--yes", zookeeper=zookeeper).returncode == 0
     gone = run("ledger", "read", ledger, zookeeper=zookeeper)
@@ -127,6 +133,23 @@ def test_errors_are_one_sentence_and_an_exit_code(local: dict[str, Any]) -> None
     assert found.returncode == 1
     assert b"there is a cluster already" in found.stderr
     assert run("ledger", "read", "x", zookeeper=zookeeper).returncode == 2
+
+    for command in (("bookies", "info"), ("simpletest",), ("cookie", "generate", "b1")):
+        found = run(*command, "--root", "/nowhere", zookeeper=zookeeper)
+        assert found.returncode == 1
+        assert b"expected a cluster's layout, found none" in found.stderr
+    assert run("ledger", "list", zookeeper="127.0.0.1:port").returncode == 2
+
+
+def test_what_fails_leaves_no_ledger_unsaid(local: dict[str, Any]) -> None:
+    zookeeper = local["zookeeper"]
+    before = lines_of(run("ledger", "list", "--json", zookeeper=zookeeper))
+    found = run("simpletest", "--entries", "1", "--bytes", "6000000", zookeeper=zookeeper)
+    assert found.returncode == 1
+    assert lines_of(run("ledger", "list", "--json", zookeeper=zookeeper)) == before
+    found = run("ledger", "create", zookeeper=zookeeper, stdin=b"a" * 6_000_000)
+    assert found.returncode == 1
+    assert b"was begun and is not closed" in found.stderr
 
 
 def test_format_makes_and_destroys(local: dict[str, Any]) -> None:
@@ -155,6 +178,9 @@ def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
         found = run("cookie", command, other, str(file), zookeeper=zookeeper)
         assert found.returncode == code, (command, found.stderr)
     assert run("cookie", "create", bookie_id, str(file), zookeeper=zookeeper).returncode == 1
+    running = run("cookie", "delete", bookie_id, "--yes", zookeeper=zookeeper)
+    assert (running.returncode, b"found it registered" in running.stderr) == (1, True)
+    assert run("cookie", "delete", other, zookeeper=zookeeper).returncode == 2, "nobody to ask"
     assert run("cookie", "delete", other, "--yes", zookeeper=zookeeper).returncode == 0
     found = run("cookie", "get", other, zookeeper=zookeeper)
     assert found.returncode == 1

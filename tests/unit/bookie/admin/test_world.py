@@ -48,7 +48,7 @@ def test_a_setting_has_the_type_of_its_field(text: str, expected: tuple[str, obj
     [
         ("gc_interval_s=soon", "gc_interval_s: expected float, found 'soon'"),
         ("is_journal_synced=2", "expected bool"),
-        ("gc_interval=1", "with a name of .*gc_interval_s"),
+        ("gc_interval=1", "found 'gc_interval=1'; names are .*gc_interval_s"),
         ("gc_interval_s", "NAME=VALUE"),
         ("port=1", "NAME=VALUE"),
     ],
@@ -56,3 +56,17 @@ def test_a_setting_has_the_type_of_its_field(text: str, expected: tuple[str, obj
 def test_a_wrong_setting_is_explained(text: str, found: str) -> None:
     with pytest.raises(click.BadParameter, match=found):
         _setting(text)
+
+
+@pytest.mark.parametrize(
+    "hosts", ["", "h1:port", "h1:0", "h1:99999", "h1:2181,", "h1:2181/chroot", "h 1"]
+)
+def test_hosts_that_are_none_are_refused(hosts: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected host:port"):
+        Cluster.of(hosts, None)
+
+
+@pytest.mark.parametrize("root", ["ledgers", "/", "/a//b", "/a b"])
+def test_a_root_that_is_no_path_is_refused(root: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected a path like /ledgers"):
+        Cluster.of("h1:2181", root)
