@@ -107,7 +107,9 @@ def test_random_placement_is_fair() -> None:
         ((4, 4, 4, 4), 7, 3),
     ],
 )
-def test_4_8_no_write_set_lies_in_one_rack(counts: tuple[int, ...], count: int, min_racks: int) -> None:
+def test_4_8_no_write_set_lies_in_one_rack(
+    counts: tuple[int, ...], count: int, min_racks: int
+) -> None:
     for seed in range(50):
         placement = RackAwarePlacement(random.Random(seed), rack_of, min_racks)
         ensemble = placement.choose(count, bookies(*counts))
