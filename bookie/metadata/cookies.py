@@ -299,7 +299,7 @@ def must_stamp(
             f"bookie {cookie.bookie_id}: {names}: expected its cookie, found none: a disk was "
             "wiped, or is not mounted. It acknowledged entries that it may no longer have, so it "
             "must not start. Mount the disk; if it is lost, recover the bookie's ledgers onto "
-            "others and delete its cookie. New directories need storage expansion to be allowed"
+            "others and delete its cookie"
         )
     cookies = [stored, *(found.cookie for found in directories if found.cookie is not None)]
     known = {name for one in cookies for name in (*one.ledger_directories, *one.index_directories)}
@@ -322,7 +322,8 @@ def _insist(cookie: Cookie, found: Cookie, where: str, allow_expansion: bool) ->
     if difference is not None:
         raise BookieStartError(
             f"bookie {cookie.bookie_id}: the cookie in {where} is another's or the configuration "
-            f"was changed: {difference}"
+            f"was changed: {difference}. Start it with the address and directories that the cookie "
+            "names, or give it directories of its own"
         )
 
 
