@@ -140,6 +140,7 @@ class BookieHost:
         world = self.world
         store = MemoryStore(world.store_server, StoreLink(world, self.name))
         self.session_of_life = store
+        is_rough = world.is_rough  # what went wrong before the faults ended may show afterwards
         try:
             service = await BookieNode.start(
                 store,
@@ -162,7 +163,7 @@ class BookieHost:
                 world.happen("wiped bookie refused")
             elif self.is_wiped:
                 pass
-            elif not world.is_rough and not isinstance(error, BookieStartError):
+            elif not is_rough and not isinstance(error, BookieStartError):
                 raise
             self.crash(power=False)
             return
