@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bookie.admin.zookeeper_process import free_port
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.zookeeper import skip_without_zookeeper
 
@@ -45,6 +46,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """`bookie local 3`, as it tells of itself; ended by SIGTERM, and nothing left."""
     skip_without_zookeeper()
     data = tmp_path_factory.mktemp("local")
+    # Ports of its own, as of an earlier run: a test beside this one may want the usual ones.
+    plan = {"zookeeper_port": free_port(), "bookie_ports": [free_port() for _ in range(3)]}
+    (data / "local.json").write_text(json.dumps(plan))
     process = LineProcess([*COMMAND, "local", "3", "--data", str(data), "--json"])
     try:
         started = process.next()
