@@ -88,7 +88,11 @@ def test_last_entries_on_one_bookie_only_are_recovered_to_the_ack_quorum(
     keeper: str,
     recoverer: str,
 ) -> None:
-    """Entries 10 to 12 lie on one bookie beyond the LAC; recovery finds and re-adds them."""
+    """Entries 10 and 11 lie on one bookie beyond the LAC; recovery finds and re-adds them.
+
+    That bookie is the second to be asked for entry 10, the first for entry 11: with two denials
+    before it, Apache's recovery would rightly take them for absent (Qw - Qa + 1 = 2).
+    """
     _, theirs = mixed
     their_ids = {bookie.bookie_id for bookie in theirs}
 
@@ -96,36 +100,38 @@ def test_last_entries_on_one_bookie_only_are_recovered_to_the_ack_quorum(
         async with client_of(world.cluster) as client:
             while True:
                 writer = await client.create_ledger(3, 3, 2)
-                ensemble = writer.metadata.last_segment.ensemble
-                fitting = [b for b in ensemble if (b in their_ids) == (keeper == "theirs")]
-                if fitting:
+                await add_all(writer, 10)
+                segments = writer.metadata.segments
+                holder = segments[0].ensemble[2]
+                # A bookie killed just now may still be registered: not where it was replaced.
+                is_whole = len(segments) == 1 and not writer.missing_bookies
+                if is_whole and (holder in their_ids) == (keeper == "theirs"):
                     break
                 await writer.close()
-            await add_all(writer, 10)
             length = 1000
             digest = EntryDigest.of(DigestType.CRC32C, b"")
-            for number in (10, 11, 12):
+            for number in (10, 11):
                 length += 100
                 packet = digest.seal(writer.ledger_id, number, 8, length, payload(number))
-                await _add_to(client, fitting[0], writer.ledger_id, number, packet)
+                await _add_to(client, holder, writer.ledger_id, number, packet)
             await writer.abandon()
-            return writer.ledger_id, fitting[0]
+            return writer.ledger_id, holder
 
     ledger, _ = in_loop(leave_open)
     if recoverer == "theirs":
         opened = run_program(current, "Reader", uri=world.cluster.uri, ledger=ledger, recover=1)[0]
-        assert (opened["lac"], opened["length"]) == (12, 1300)
+        assert (opened["lac"], opened["length"]) == (11, 1200)
     else:
 
         async def recover() -> None:
             async with client_of(world.cluster) as client:
                 metadata = await client.recover(ledger)
-                assert (metadata.last_entry_id, metadata.length) == (12, 1300)
+                assert (metadata.last_entry_id, metadata.length) == (11, 1200)
 
         in_loop(recover)
-    held = in_loop(lambda: _holders(world, ledger, (10, 11, 12)))
+    held = in_loop(lambda: _holders(world, ledger, (10, 11)))
     assert all(count >= 2 for count in held.values()), held
-    _check_whole(world, current, ledger, 13)
+    _check_whole(world, current, ledger, 12)
 
 
 async def _add_to(
