@@ -20,6 +20,7 @@ from bookie.admin.output import Output
 from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, cluster_options, run
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
+from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
@@ -96,6 +97,15 @@ def check_ports(config: BookieConfig) -> None:
                 f"bookie cannot listen on {config.host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, --host)"
             ) from error
+
+
+def log_to_stderr() -> None:
+    """Log what operators want to know, from INFO on."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+    )
+    # It tells of each try to reconnect; that the connection is lost the registration tells.
+    logging.getLogger(KAZOO_LOGGER).setLevel(logging.ERROR)
 
 
 @click.command()
@@ -179,11 +189,7 @@ def serve(
         ledgers_root=cluster.root,
         **chosen,  # type: ignore[arg-type]
     )
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
-    )
-    # It tells of each lost connection what the registration tells already.
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    log_to_stderr()
     context = None if tls is None else server_context(*tls, tls_trust)
     data.mkdir(parents=True, exist_ok=True)
     check_directory(data)

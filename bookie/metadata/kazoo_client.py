@@ -19,7 +19,8 @@ from bookie import errors
 from bookie.errors import BookieError, StoreError
 from bookie.runtime.drivers import new_mutex
 
-_log = logging.getLogger("bookie.kazoo")
+KAZOO_LOGGER = "bookie.kazoo"
+_log = logging.getLogger(KAZOO_LOGGER)
 # Each try to reconnect is a warning of kazoo's: for who configured logging, not for stderr.
 _log.addHandler(logging.NullHandler())
 _RECONNECT_FIRST_S = 0.02

@@ -1,13 +1,16 @@
-"""What `bookie serve` refuses before it writes: directories of others, ports that are taken."""
+"""What `bookie serve` refuses before it writes, and what it logs."""
 
+import logging
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bookie.admin.serve import check_directory, check_ports
+from bookie.admin.serve import check_directory, check_ports, log_to_stderr
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
+from bookie.metadata.kazoo_client import OrderedClient
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,19 @@ def test_a_port_that_is_taken_is_named() -> None:
         config = BookieConfig(bookie_id="b1", port=0, http_port=port)
         with pytest.raises(BookieStartError, match=rf"127.0.0.1:{port}: .*--http-port"):
             check_ports(config)
+
+
+@pytest.fixture
+def kazoo_logger() -> Iterator[logging.Logger]:
+    """Give the logger that kazoo's client writes to; its level comes back at the end."""
+    logger = OrderedClient("127.0.0.1:1", 1.0).logger
+    before = logger.level
+    yield logger
+    logger.setLevel(before)
+
+
+def test_tries_to_reconnect_are_not_logged(kazoo_logger: logging.Logger) -> None:
+    assert kazoo_logger.isEnabledFor(logging.WARNING)
+    log_to_stderr()
+    assert not kazoo_logger.isEnabledFor(logging.WARNING)
+    assert kazoo_logger.isEnabledFor(logging.ERROR)
