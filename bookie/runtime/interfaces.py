@@ -70,6 +70,14 @@ class File(Protocol):
         """Cut or zero-extend to size bytes; not yet durable."""
         ...
 
+    def allocate(self, size: int) -> None:
+        """Make room up to size bytes, which read as zeros; never cuts; not yet durable.
+
+        A device without that much room says so here (ENOSPC, EDQUOT), and not at a later write
+        below size. A sync after writes into the room costs a commit of the file system's metadata.
+        """
+        ...
+
     def close(self) -> None:
         """Release the handle; idempotent; does not sync. No other thread may be using it."""
         ...

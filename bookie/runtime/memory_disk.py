@@ -79,6 +79,10 @@ class MemoryFile:
         else:
             content.extend(bytes(size - len(content)))
 
+    def allocate(self, size: int) -> None:
+        if size < 0 or size > self.size():
+            self.truncate(size)
+
     def close(self) -> None:
         self._node = None
 

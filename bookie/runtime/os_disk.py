@@ -23,6 +23,7 @@ if sys.platform != "win32":
     import fcntl
 
 _OWNER_BYTES_MAX = 4096
+_ZEROS = memoryview(bytes(1024 * 1024))
 # Python 3.13 can map without keeping a descriptor open per mapping; older ones keep one.
 _MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -90,6 +91,24 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        start = self.size()
+        if size < 0:
+            raise os_error(errno.EINVAL, self._path)
+        if size <= start:
+            return
+        if sys.platform == "linux":
+            try:
+                os.posix_fallocate(self._descriptor, start, size - start)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+        while start < size:
+            count = min(size - start, len(_ZEROS))
+            self.write_at(start, _ZEROS[:count])
+            start += count
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

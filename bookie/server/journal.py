@@ -41,6 +41,9 @@ from bookie.server.journal_format import (
 
 _BATCH_BYTES_MAX = 4 * 1024 * 1024
 _BATCH_RECORDS_MAX = 16 * 1024
+# Zeros ahead spare a sync the commit of metadata. From here on they cost more than they spare:
+# every byte is written twice (64 KB entries: 1.4 times as many a second without).
+_ALLOCATED_BATCH_BYTES = 64 * 1024
 _RECORD_OVERHEAD_BYTES = 200
 _ZEROS = bytes(1024 * 1024)
 _MARK = Struct(">8sIQQIQ")
@@ -113,7 +116,7 @@ class JournalWriter:
             if self._offset + byte_count > self._file_bytes_max and self._offset > BLOCK_BYTES:
                 self._roll()
                 pieces = batch_pieces(Position(self._number, BLOCK_BYTES), BLOCK_BYTES, records)
-            self._make_room(self._offset + byte_count + BLOCK_BYTES)  # END has to fit, too
+            self._make_room(byte_count)
             file = self._open_file()
             for piece in pieces:
                 file.write_at(self._offset, piece)
@@ -124,11 +127,15 @@ class JournalWriter:
         return self.durable
 
     def _make_room(self, byte_count: int) -> None:
-        if byte_count <= self._room:
+        end = self._offset + byte_count + BLOCK_BYTES  # END has to fit, too
+        if end <= self._room:
             return
-        end = max(byte_count, self._room + self._preallocation_bytes)
         try:
-            _fill(self._open_file(), self._room, end)
+            if byte_count >= _ALLOCATED_BATCH_BYTES:
+                self._open_file().allocate(end)
+            else:
+                end = max(end, self._room + self._preallocation_bytes)
+                _fill(self._open_file(), self._room, end)
         except OSError as error:
             if error.errno in (ENOSPC, EDQUOT):
                 raise NoRoomError(str(error)) from error

@@ -82,6 +82,18 @@ class TestFile:
         file.truncate(0)
         assert file.size() == 0
 
+    def test_allocate_extends_with_zeros_and_never_cuts(self, file: File) -> None:
+        file.write_at(0, b"abc")
+        file.allocate(3_000_000)
+        assert file.size() == 3_000_000
+        assert file.read_at(0, 5) == b"abc\0\0"
+        assert file.read_at(2_999_990, 20) == bytes(10)
+        file.write_at(3, b"d")
+        file.allocate(2)
+        file.allocate(3_000_000)
+        assert file.size() == 3_000_000
+        assert file.read_at(0, 5) == b"abcd\0"
+
     def test_a_write_of_items_is_a_write_of_their_bytes(self, file: File) -> None:
         file.write_at(0, memoryview(b"\1\0\0\0\2\0\0\0").cast("I"))
         assert file.size() == 8
@@ -101,14 +113,15 @@ class TestFile:
             file.size,
             file.sync,
             lambda: file.truncate(0),
+            lambda: file.allocate(1),
         ):
             with pytest.raises(OSError) as caught:
                 use()
             assert caught.value.errno == errno.EBADF
 
-    @pytest.mark.parametrize("use", ["read_at", "write_at", "truncate"])
+    @pytest.mark.parametrize("use", ["read_at", "write_at", "truncate", "allocate"])
     def test_negative_positions_are_einval(self, file: File, use: str) -> None:
-        arguments = {"read_at": (-1, 1), "write_at": (-1, b"x"), "truncate": (-1,)}[use]
+        arguments = {"read_at": (-1, 1), "write_at": (-1, b"x"), "truncate": (-1,)}.get(use, (-1,))
         with pytest.raises(OSError) as caught:
             getattr(file, use)(*arguments)
         assert caught.value.errno == errno.EINVAL

@@ -16,10 +16,10 @@ file systems:
 - A write without room (capacity_bytes) or with a fault may have written a first part.
 
 Every call that changes the disk is a *step*, numbered from 1: open of a missing file, write_at,
-sync, truncate, make_directory, rename, unlink, sync_directory. `crash_at = n` ends the world in
-step n: with even odds before or after its effect, SimulatedCrash is raised by it and by every
-later call, until restart() (or crash(), at any moment) gives the disk that the next process finds.
-Handles of the old one then raise EBADF. close() never raises.
+sync, truncate, allocate, make_directory, rename, unlink, sync_directory. `crash_at = n` ends the
+world in step n: with even odds before or after its effect, SimulatedCrash is raised by it and by
+every later call, until restart() (or crash(), at any moment) gives the disk that the next process
+finds. Handles of the old one then raise EBADF. close() never raises.
 """
 
 import random
@@ -38,9 +38,8 @@ T = TypeVar("T")
 
 SECTOR_BYTES = 512
 
-STEPS = frozenset(
-    ["open", "write", "sync", "truncate", "make_directory", "rename", "unlink", "sync_directory"]
-)
+_FILE_STEPS = frozenset(["open", "write", "sync", "truncate", "allocate"])
+STEPS = _FILE_STEPS | {"make_directory", "rename", "unlink", "sync_directory"}
 KINDS = STEPS | {"read", "map"}
 
 
@@ -265,7 +264,13 @@ class SimulatedFile:
         node = self._open_node()
         if size < 0:
             raise os_error(EINVAL, self._path)
-        self._disk._truncate(node, self._path, size)
+        self._disk._resize("truncate", node, self._path, size)
+
+    def allocate(self, size: int) -> None:
+        node = self._open_node()
+        if size < 0:
+            raise os_error(EINVAL, self._path)
+        self._disk._resize("allocate", node, self._path, size)
 
     def close(self) -> None:
         self._node = None
@@ -470,14 +475,15 @@ class SimulatedDisk:
 
         self._step("write", path, effect, byte_count=byte_count, half=half)
 
-    def _truncate(self, node: _Node, path: str, size: int) -> None:
+    def _resize(self, op: str, node: _Node, path: str, size: int) -> None:
         def effect() -> None:
             room = self._room(node)
             if room is not None and size > room:
                 raise os_error(ENOSPC, path)
-            node.apply(_Change(size, -1, None))
+            if op == "truncate" or size > node.cached.size:
+                node.apply(_Change(size, -1, None))
 
-        self._step("truncate", path, effect, byte_count=size)
+        self._step(op, path, effect, byte_count=size)
 
     def _room(self, node: _Node) -> int | None:
         """Return the length that the file may have at most; None: no limit."""

@@ -305,6 +305,7 @@ class TestFaults:
             "map": lambda: disk.map("d/f", 0),
             "sync": file.sync,
             "truncate": lambda: file.truncate(9),
+            "allocate": lambda: file.allocate(9),
             "make_directory": lambda: disk.make_directory(f"d/{next(names)}"),
             "rename": lambda: disk.rename(next(names), "d/f"),
             "unlink": lambda: disk.unlink(next(names)),

@@ -143,12 +143,59 @@ def test_a_long_queue_is_written_in_batches_of_bounded_size() -> None:
     asyncio.run(main())
 
 
-def test_keys_of_a_batch_that_found_no_room_are_written_with_the_next() -> None:
+def test_a_large_batch_is_written_once_and_a_small_one_into_zeros() -> None:
+    async def main() -> None:
+        disk = SimulatedDisk(7)
+        config = replace(CONFIG, write_cache_bytes_max=1 << 25, journal_bytes_max=1 << 25)
+        bookie = await open_bookie(disk, MemoryIndex(), config)
+        disk.trace = []
+        large = config.journal_preallocation_bytes + (64 << 10)
+        assert await add(bookie, packet_of(7, 0, bytes(large))) is Status.OK
+        written = sum(count for op, _, count in disk.trace if op == "write")
+        assert large < written < large + 2000
+        assert [op for op, _, _ in disk.trace if op != "write"] == ["allocate", "sync"]
+        disk.trace = []
+        assert await add(bookie, packet_of(7, 1, b"small")) is Status.OK
+        written = sum(count for op, _, count in disk.trace if op == "write")
+        assert written > config.journal_preallocation_bytes
+        disk.trace = []
+        assert await add(bookie, packet_of(7, 2, b"small")) is Status.OK
+        assert sum(count for op, _, count in disk.trace if op == "write") < 2000
+        await bookie.close()
+
+    asyncio.run(main())
+
+
+def test_a_large_batch_without_room_changes_nothing() -> None:
     async def main() -> None:
         disk, index = SimulatedDisk(7), MemoryIndex()
         bookie = await open_bookie(disk, index)
-        disk.fail("write", ENOSPC, path="journal/")
-        big = bytes(CONFIG.journal_preallocation_bytes)
+        large = bytes(CONFIG.journal_preallocation_bytes + (64 << 10))
+        disk.capacity_bytes = sum(map(len, disk.contents().values())) + 1000
+        assert await add(bookie, packet_of(7, 0, large)) is Status.IO_ERROR
+        assert bookie.is_read_only
+        assert bookie.failure is None
+        assert await fence(bookie, 8) is Status.OK
+        disk = disk.restart()
+        disk.capacity_bytes = None
+        again = await open_bookie(disk, index.crash(lambda n: 0))
+        assert await read(again, 7, 0) == (Status.NO_ENTRY, b"")
+        assert await add(again, packet_of(8, 1)) is Status.FENCED
+        await again.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("op", "byte_count"), [("write", 40_000), ("allocate", 80_000)])
+def test_keys_of_a_batch_that_found_no_room_are_written_with_the_next(
+    op: str, byte_count: int
+) -> None:
+    async def main() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(6, 0, bytes(40_000))) is Status.OK
+        disk.fail(op, ENOSPC, path="journal/")
+        big = bytes(byte_count)
         assert await add(bookie, packet_of(7, 0, big)) is Status.IO_ERROR
         assert bookie.is_read_only
         assert bookie.failure is None
