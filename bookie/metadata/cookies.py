@@ -18,6 +18,7 @@ from bookie.errors import (
     BadVersionError,
     BookieStartError,
     CorruptFileError,
+    IncorrectParameterError,
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
@@ -41,7 +42,10 @@ _COOKIE_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """One cookie. Directories are absolute paths, in the order of the configuration."""
+    """One cookie. Directories are absolute paths, in the order of the configuration.
+
+    IncorrectParameterError for a path that its text cannot say: it would be read as another.
+    """
 
     bookie_id: BookieId
     journal_directories: tuple[str, ...]
@@ -50,6 +54,16 @@ class Cookie:
     """Of the cluster; None: it has none."""
     index_directories: tuple[str, ...] = ()
     """Empty: the ledger directories."""
+
+    def __post_init__(self) -> None:
+        ledgers = (*self.ledger_directories, *self.index_directories)
+        for paths, separator in ((self.journal_directories, ","), (ledgers, "\t")):
+            for path in paths:
+                if separator in path or not _is_utf8(path):
+                    raise IncorrectParameterError(
+                        f"directory {path!r}: expected UTF-8 without {separator!r}, which stands "
+                        "between the paths in a cookie; choose a directory with another name"
+                    )
 
     def to_bytes(self) -> bytes:
         """Return the text, layout 5."""
@@ -363,6 +377,14 @@ def _stamp(disk: Disk, directory: CookieDirectory, cookie: Cookie) -> None:
         file.close()
     disk.rename(temporary, f"{directory.path}/{VERSION_FILE}")
     disk.sync_directory(directory.path)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:  # the system's bytes, carried through by surrogates
+        return False
+    return True
 
 
 def _joined(directories: Sequence[str]) -> str:

@@ -5,7 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from bookie.errors import BookieStartError, CorruptFileError, MetadataVersionError
+from bookie.errors import (
+    BookieStartError,
+    CorruptFileError,
+    IncorrectParameterError,
+    MetadataVersionError,
+)
 from bookie.ledger.types import BookieId
 from bookie.metadata.cookies import (
     VERSION_FILE,
@@ -75,6 +80,26 @@ def test_older_layouts_are_read() -> None:
 def test_damaged_cookies_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptFileError, match="ledgers/VERSION"):
         Cookie.from_bytes(data, "ledgers/VERSION")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"journal_directories": ("/tmp/a,b",)},
+        {"ledger_directories": ("/tmp/a\tb",)},
+        {"index_directories": ("/i", "/tmp/a\tb")},
+        {"ledger_directories": ("/tmp/\udcff",)},
+    ],
+)
+def test_a_path_that_a_cookie_cannot_say_is_refused(change: dict[str, object]) -> None:
+    """Else the bookie starts once: the cookie that it finds then is another's."""
+    with pytest.raises(IncorrectParameterError, match="another name"):
+        replace(COOKIE, **change)  # type: ignore[arg-type]
+
+
+def test_what_separates_journals_may_stand_in_other_paths() -> None:
+    cookie = Cookie(BOOKIE, ("/tmp/a\tb",), ("/l,1", "/l,2"), INSTANCE, ("/i,1",))
+    assert Cookie.from_bytes(cookie.to_bytes(), "here") == cookie
 
 
 @pytest.mark.parametrize(
