@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from bookie.config import BookieConfig
-from bookie.errors import CorruptFileError
+from bookie.errors import BookieError, CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
@@ -328,10 +328,14 @@ class LedgerStorage:
     async def _flush_safely(self) -> None:
         try:
             await self.checkpoint()
-        except OSError as error:
+        except (OSError, BookieError) as error:
             _log.error("entries could not be flushed, and stay in memory for now: %s", error)
+            return
         finally:
             self._flush_task = None
+        if self._flushing is not None:
+            # What waited for this flush filled the next cache at once: nobody else begins with it.
+            self._flush_soon()
 
     async def checkpoint(self) -> None:
         """Make what is in the caches durable in the entry logs, and move the mark.

@@ -215,6 +215,40 @@ class TestFullQueues:
 
         run(test)
 
+    def test_adds_that_fill_a_cache_when_its_flush_ends_wait_for_no_timer(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            storage = HeldExecutor()
+            bookie = await open_bookie(disk, index, storage_executor=storage)
+            storage.is_holding = True
+            asked = 0
+            answers: list[Status] = []
+
+            async def add_until_they_wait() -> None:
+                nonlocal asked
+                while len(answers) == asked:
+                    bookie.add(packet_of(7, asked, BIG), KEY, answers.append)
+                    asked += 1
+                    await turns(4)
+
+            async def end_flush() -> None:
+                ((future, job),) = storage.held
+                storage.held = []
+                future.set_result(job())
+                await turns()
+
+            await add_until_they_wait()
+            await end_flush()  # the cache that was full; those that waited fill another
+            await end_flush()
+            await add_until_they_wait()  # the last flush of the checkpoint is under way
+            await end_flush()
+            await add_until_they_wait()
+            storage.let_go()
+            await turns(100)
+            assert answers == [Status.OK] * asked
+            await bookie.close()
+
+        run(test)
+
     def test_a_full_journal_queue_refuses(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             journal = HeldExecutor()
