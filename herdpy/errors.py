@@ -6,16 +6,9 @@ again), NEVER (the same words fail again), UNKNOWN (it may have happened: ask be
 Every error is picklable. docs/reference/errors.md lists the SQLSTATEs and is checked by a test.
 """
 
-from enum import Enum
 from typing import Any
 
-
-class Retry(Enum):
-    """What a program may do after an error."""
-
-    SAFE = "safe"
-    NEVER = "never"
-    UNKNOWN = "unknown"
+from bookie.errors import Retry as Retry
 
 
 class Warning(Exception):  # noqa: A001, N818 - the name PEP 249 prescribes
