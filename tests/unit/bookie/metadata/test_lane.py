@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bookie.metadata.lane import Lane
+from tests.fixtures.versioned_stores import until
 from tests.sim.loop import SimulatedLoop
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]
@@ -49,7 +50,7 @@ def test_a_waiter_goes_on_before_the_next_event(run: Callable[[Scenario], None])
         lane.post(0.0, lambda: answered.set_result(None))
         lane.post(0.0, lambda: log.append("event"))
         await asking
-        await asyncio.sleep(0.01)
+        await until(lambda: len(log) == 2)
         assert log == ["answer", "event"]
 
     run(scenario)
@@ -63,7 +64,7 @@ def test_a_short_delay_waits_for_a_long_one(run: Callable[[Scenario], None]) -> 
             lane.post(delay_s, lambda number=number: log.append(number))
         await asyncio.sleep(0)
         assert log == []
-        await asyncio.sleep(0.1)
+        await until(lambda: len(log) == 5)
         assert log == [0, 1, 2, 3, 4]
 
     run(scenario)
@@ -80,7 +81,7 @@ def test_what_is_posted_from_within_comes_last(run: Callable[[Scenario], None]) 
 
         lane.post(0.0, first)
         lane.post(0.0, lambda: log.append("second"))
-        await asyncio.sleep(0.01)
+        await until(lambda: len(log) == 3)
         assert log == ["first", "second", "third"]
 
     run(scenario)
@@ -98,6 +99,7 @@ def test_clear_forgets_also_from_within(run: Callable[[Scenario], None]) -> None
         lane.post(0.0, cut)
         lane.post(0.0, lambda: log.append("lost"))
         lane.post(0.01, lambda: log.append("lost too"))
+        await until(lambda: len(log) > 0)
         await asyncio.sleep(0.05)
         assert log == ["after"]
         lane.post(0.0, lambda: log.append("lost again"))
@@ -122,7 +124,7 @@ def test_an_error_does_not_stop_the_lane() -> None:
 
         lane.post(0.0, fail)
         lane.post(0.0, lambda: log.append("next"))
-        await asyncio.sleep(0.01)
+        await until(lambda: len(log) == len(reports) == 1)
         assert (log, reports) == (["next"], [error])
 
     run_real(scenario)

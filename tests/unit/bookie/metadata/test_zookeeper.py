@@ -19,12 +19,14 @@ from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.metadata.zookeeper import ZooKeeperStore
 from tests.fixtures.cutting_proxy import CuttingProxy
 from tests.fixtures.metadata import SeededRng, metadata
-from tests.fixtures.versioned_stores import SESSION_TIMEOUT_S, until
+from tests.fixtures.versioned_stores import SESSION_TIMEOUT_S, expire_session, until
 from tests.fixtures.zookeeper import ZooKeeperProcess, zookeeper, zookeeper_root
 from tests.sim.clock import SimulatedClock
 
 __all__ = ["zookeeper", "zookeeper_root"]
 
+NOTICED_S = 2.0
+"""Session time-out of stores whose server falls silent: so long, at most, it goes unnoticed."""
 EXPECTED = {
     "NoNodeError": errors.NoNodeError,
     "NodeExistsError": errors.NodeExistsError,
@@ -101,7 +103,7 @@ def test_one_thread_while_it_lives_and_none_after_close(
 def test_close_while_the_server_is_away(zookeeper: ZooKeeperProcess) -> None:
     async def scenario() -> None:
         proxy = await CuttingProxy(zookeeper.port).start()
-        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", SESSION_TIMEOUT_S)
+        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", NOTICED_S)
         await proxy.close()
         await until(lambda: store.state is SessionState.SUSPENDED)
         await store.close()
@@ -112,7 +114,7 @@ def test_close_while_the_server_is_away(zookeeper: ZooKeeperProcess) -> None:
 def test_close_while_the_server_is_silent(zookeeper: ZooKeeperProcess) -> None:
     async def scenario() -> None:
         proxy = await CuttingProxy(zookeeper.port).start()
-        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", SESSION_TIMEOUT_S)
+        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", NOTICED_S)
         proxy.is_losing_answers = True
         asking = asyncio.ensure_future(store.read("/"))
         await asyncio.sleep(0)
@@ -127,7 +129,7 @@ def test_close_while_the_server_is_silent(zookeeper: ZooKeeperProcess) -> None:
 def test_a_silent_server_is_noticed(zookeeper: ZooKeeperProcess) -> None:
     async def scenario() -> None:
         proxy = await CuttingProxy(zookeeper.port).start()
-        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", SESSION_TIMEOUT_S)
+        store = await ZooKeeperStore.connect(f"127.0.0.1:{proxy.port}", NOTICED_S)
         proxy.is_losing_answers = True
         states: list[SessionState] = []
         store.on_session(states.append)
@@ -214,7 +216,9 @@ def test_the_ledger_manager_over_a_connection_that_is_cut_all_the_time(
 
         async def cut() -> None:
             while not is_over:
-                await asyncio.sleep(0.02)
+                # After a handshake and a few answers, however long those take.
+                enough = proxy.piece_count + 12
+                await until(lambda enough=enough: is_over or proxy.piece_count >= enough)
                 states.clear()
                 proxy.cut()
                 await until(lambda: is_over or SessionState.CONNECTED in states)
@@ -264,6 +268,8 @@ def test_a_registration_survives_its_session(
         watch = direct.watch(path, lambda: gone.append(1))
         proxy.is_refusing = True
         proxy.cut()
+        await until(lambda: store.state is SessionState.SUSPENDED)
+        await expire_session(store, zookeeper.port)
         await until(lambda: len(gone) == 1)
         watch.close()
         proxy.is_refusing = False
