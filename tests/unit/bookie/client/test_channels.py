@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -13,6 +14,7 @@ from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
 from bookie.proto.frames import FrameSplitter
+from tests.sim.loop import SimulatedLoop
 
 KEY = b"k" * 20
 B1, B2 = BookieId("b1"), BookieId("b2")
@@ -101,23 +103,33 @@ class Collected(list):
 Body = Callable[[RawServer, AsyncioChannels], Awaitable[None]]
 
 
+async def serve(body: Body, config: ClientConfig) -> None:
+    server = RawServer()
+    address = await server.start()
+    channels = AsyncioChannels(Addresses(b1=address, b2=address), config)
+    try:
+        await body(server, channels)
+    finally:
+        await channels.close()
+        await server.close()
+
+
 def with_server(
     body: Body,
     config: ClientConfig | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    async def main() -> None:
-        server = RawServer()
-        address = await server.start()
-        channels = AsyncioChannels(Addresses(b1=address, b2=address), config or ClientConfig())
-        try:
-            await body(server, channels)
-        finally:
-            await channels.close()
-            await server.close()
-
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(main())
+        runner.run(serve(body, config or ClientConfig()))
+
+
+def simulate(body: Body, config: ClientConfig) -> None:
+    """Run where time is virtual: whoever is silent is so on purpose, not because all are slow."""
+    loop = SimulatedLoop(1)
+    try:
+        loop.run_until_complete(serve(body, config))
+    finally:
+        loop.close()
 
 
 def answer_add(transport: asyncio.Transport, request: v3.Request) -> None:
@@ -273,7 +285,7 @@ def test_a_long_poll_outlives_the_read_timeout_and_a_read_does_not() -> None:
         assert isinstance(poll, v3.ReadRequest)
         assert (poll.previous_lac, poll.wait_ms, poll.is_piggyback) == (3, wait_ms, True)
 
-    with_server(body, ClientConfig(read_timeout_s=0.3))
+    simulate(body, ClientConfig(read_timeout_s=0.3))
 
 
 def test_a_connection_without_a_word_is_replaced_after_one_time_out() -> None:
@@ -285,6 +297,7 @@ def test_a_connection_without_a_word_is_replaced_after_one_time_out() -> None:
         channels.add((B1,), 7, 0, KEY, b"packet", done)
         await done.wait_for(1)
         server.on_request = None
+        await asyncio.sleep(10)
         channels.add((B1,), 7, 1, KEY, b"packet", done)
         await done.wait_for(2)
         assert done[1] == (B1, Status.TIMED_OUT)
@@ -295,7 +308,7 @@ def test_a_connection_without_a_word_is_replaced_after_one_time_out() -> None:
             await asyncio.sleep(0.01)
         assert server.connection_count == 2
 
-    with_server(body, ClientConfig(add_timeout_s=0.05))
+    simulate(body, ClientConfig(add_timeout_s=0.05))
 
 
 def test_a_hung_bookie_times_out_and_its_connection_is_replaced() -> None:
@@ -316,14 +329,14 @@ def test_a_hung_bookie_times_out_and_its_connection_is_replaced() -> None:
             await asyncio.sleep(0.01)
         assert server.connection_count == 2
 
-    with_server(body, ClientConfig(add_timeout_s=0.05))
+    simulate(body, ClientConfig(add_timeout_s=0.05))
 
 
 def test_garbage_closes_the_connection_and_answers_the_requests() -> None:
     async def body(server: RawServer, channels: AsyncioChannels) -> None:
         for garbage in (b"\x00\x00\x00\x04junk", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"):
             done = Collected()
-            while not server.requests:
+            while not server.requests or server.transports[-1].is_closing():
                 channels.read(B1, 7, 0, done)
                 await asyncio.sleep(0.01)
             server.transports[-1].write(garbage)
@@ -393,6 +406,8 @@ def test_a_bookie_that_does_not_read_costs_bounded_memory() -> None:
         channels.read(B1, 7, 0, done)
         await server.wait_for(1)
         server.transports[0].pause_reading()
+        its_socket = server.transports[0].get_extra_info("socket")
+        its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         packet = b"x" * 60_000
         for entry_id in range(1000):
             channels.add((B1,), 7, entry_id, KEY, packet, done)
