@@ -1,10 +1,7 @@
 """START_TLS from the client: asked in clear, then every byte inside TLS; refused or not trusted."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +11,7 @@ from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
 from bookie.server.tls import server_context
 from tests.fixtures.bookies import running_bookie
+from tests.fixtures.certificates import make_certificate
 
 B1 = BookieId("b1")
 
@@ -28,18 +26,7 @@ class Address:
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl to make a certificate with")
-    directory: Path = tmp_path_factory.mktemp("tls")
-    certificate, key = str(directory / "certificate.pem"), str(directory / "key.pem")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=bookie", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
-         certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def trusting(certificate: str) -> ssl.SSLContext:
