@@ -1,6 +1,7 @@
 """`bookie ledger …`: list, look into, read, make, recover and delete ledgers."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,11 @@ import click
 
 from bookie.admin.output import Output, printable
 from bookie.admin.world import Cluster, cluster_options, password_option, run
-from bookie.errors import IncorrectParameterError
+from bookie.errors import (
+    IncorrectParameterError,
+    MetadataFormatError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.ledger.types import DigestType, LedgerMetadata
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.os_clock import OsClock
@@ -69,9 +74,15 @@ async def _list(cluster: Cluster, output: Output, *, is_long: bool) -> None:
         else:
             records = []
             with output.progress("reading metadata", len(found)) as advance:
-                for number in found:
-                    records.append(metadata_record((await manager.read(number))[0]))
-                    advance.to(len(records))
+                for done, number in enumerate(found, 1):
+                    try:
+                        records.append(metadata_record((await manager.read(number))[0]))
+                    except NoSuchLedgerMetadataError:
+                        pass  # deleted since it was listed
+                    except MetadataFormatError as error:
+                        output.warn(str(error))
+                        records.append({"ledger_id": number, "state": "DAMAGED"})
+                    advance.to(done)
         output.records(records, _COLUMNS if is_long else _COLUMNS[:1], "there are no ledgers")
 
 
@@ -289,7 +300,10 @@ async def _recover(cluster: Cluster, output: Output, ledger_id: int, password: b
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_sure: bool) -> None:
-    """Delete ledgers for ever; their bookies free the space later."""
+    """Delete ledgers for ever; their bookies free the space later.
+
+    Nothing is deleted when one of them is not there.
+    """
     if not is_sure:
         if not sys.stdin.isatty():
             raise click.UsageError("nobody can be asked here: say --yes")
@@ -300,12 +314,17 @@ def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_
 async def _delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...]) -> None:
     async with cluster.session() as store:
         manager = LedgerManager(store, cluster.root, OsRng(), OsClock())
-        with output.progress("ledgers deleted", len(ledger_ids)) as advance:
-            for start in range(0, len(ledger_ids), _DELETES_AT_ONCE):
-                part = ledger_ids[start : start + _DELETES_AT_ONCE]
-                for number in part:  # a typing error is told; deleting itself would not tell it
-                    await manager.read(number)
-                await asyncio.gather(*map(manager.delete, part))
-                advance.to(start + len(part))
-        for number in ledger_ids:
-            output.record({"deleted": number}, f"deleted ledger {number}")
+        for number in ledger_ids:  # a typing error is told; deleting itself would not tell it
+            with contextlib.suppress(MetadataFormatError):
+                await manager.read(number)
+        deleted: list[int] = []
+        try:
+            with output.progress("ledgers deleted", len(ledger_ids)) as advance:
+                for start in range(0, len(ledger_ids), _DELETES_AT_ONCE):
+                    part = ledger_ids[start : start + _DELETES_AT_ONCE]
+                    await asyncio.gather(*map(manager.delete, part))
+                    deleted += part
+                    advance.to(len(deleted))
+        finally:  # what is gone is told, also when the rest fails
+            for number in deleted:
+                output.record({"deleted": number}, f"deleted ledger {number}")
