@@ -204,7 +204,7 @@ class LedgerIdOverflowError(BookieError):
 
 
 class MetadataFormatError(BookieError):
-    """The bytes of a ledger's metadata (or of a cookie) are not what their format says."""
+    """The bytes of a ledger's metadata are not what their format says; names the ledger."""
 
     code = -107
 
@@ -285,4 +285,7 @@ class BookieStartError(BookieError):
 
 
 class CorruptFileError(BookieError):
-    """A file of the bookie is damaged; names file and offset. Nothing was guessed."""
+    """Stored bytes are damaged: a file of the bookie, a cookie, a frame of records; says where.
+
+    Nothing was guessed.
+    """

@@ -93,7 +93,10 @@ class LedgerManager:
                     raise  # a fresh id can be taken too: by someone who chose it
 
     async def read(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
-        """Return metadata and version; NoSuchLedgerMetadataError, CorruptFileError."""
+        """Return metadata and version.
+
+        Errors: NoSuchLedgerMetadataError, MetadataFormatError, MetadataStoreError.
+        """
         path = ledger_path(self._root, await self._known_layout(), ledger_id)
         try:
             data, stat = await ask(self._store, self._patience_s, lambda: self._store.read(path))
