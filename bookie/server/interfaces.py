@@ -41,7 +41,11 @@ class BookieService(Protocol):
         ...
 
     def fence(self, ledger_id: int, master_key: bytes, on_done: OnStatus) -> None:
-        """Refuse normal adds from now on; OK after fence and master key are durable (G6)."""
+        """Refuse normal adds from now on; OK after fence and master key are durable (G6).
+
+        TOO_MANY_REQUESTS (records of too many ledgers wait for a flush), UNAUTHORIZED, IO_ERROR,
+        BAD_REQUEST.
+        """
         ...
 
     def read(
@@ -112,7 +116,8 @@ class EntryIndex(Protocol):
     """Where entries lie: (ledger_id, entry_id) -> location. Rebuildable from the entry logs.
 
     location = log file id << 32 | offset of the packet. Any thread may read; one writes at a time.
-    A write is atomic and, after sync(), durable.
+    A write is atomic and, after sync(), durable. What cannot be read or written is an OSError, a
+    ledger's record that is none a CorruptFileError.
     """
 
     def get(self, ledger_id: int, entry_id: int) -> int | None: ...

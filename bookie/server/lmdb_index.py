@@ -10,7 +10,8 @@ after sync(). The map grows by doubling when it is full. Values are copied out: 
 outlives a call. Format and rules: docs/formats/entry_index.md.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from errno import EIO
 from struct import Struct
 from typing import Any
@@ -58,19 +59,23 @@ class LmdbIndex:
             raise _damaged(path, error) from error
         self._map_bytes: int = self._env.info()["map_size"]
 
+    @contextmanager
+    def _reading(self, database: Any) -> Generator[Any]:
+        try:
+            with self._read_mutex, self._env.begin(database) as txn:
+                yield txn
+        except lmdb.Error as error:
+            raise _failed(self._path, error) from error
+
     def get(self, ledger_id: int, entry_id: int) -> int | None:
-        with self._read_mutex, self._env.begin(self._locations) as txn:
+        with self._reading(self._locations) as txn:
             found = txn.get(_KEY.pack(ledger_id, entry_id))
         return None if found is None else _LOCATION.unpack(found)[0]
 
     def locations(self, ledger_id: int, first: int, count: int) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         end = _KEY.pack(ledger_id, min(first + count - 1, _LAST_ENTRY_ID))
-        with (
-            self._read_mutex,
-            self._env.begin(self._locations) as txn,
-            txn.cursor() as cursor,
-        ):
+        with self._reading(self._locations) as txn, txn.cursor() as cursor:
             if cursor.set_range(_KEY.pack(ledger_id, first)):
                 for key, value in cursor.iternext():
                     if key > end:
@@ -79,11 +84,7 @@ class LmdbIndex:
         return found
 
     def last_entry_id(self, ledger_id: int) -> int | None:
-        with (
-            self._read_mutex,
-            self._env.begin(self._locations) as txn,
-            txn.cursor() as cursor,
-        ):
+        with self._reading(self._locations) as txn, txn.cursor() as cursor:
             if cursor.set_range(_KEY.pack(ledger_id, _LAST_ENTRY_ID)):
                 key = cursor.key()
                 if key == _KEY.pack(ledger_id, _LAST_ENTRY_ID):
@@ -107,11 +108,7 @@ class LmdbIndex:
 
     def _entry_ids_from(self, ledger_id: int, first: int) -> list[int]:
         page: list[int] = []
-        with (
-            self._read_mutex,
-            self._env.begin(self._locations) as txn,
-            txn.cursor() as cursor,
-        ):
+        with self._reading(self._locations) as txn, txn.cursor() as cursor:
             if cursor.set_range(_KEY.pack(ledger_id, first)):
                 for key in cursor.iternext(keys=True, values=False):
                     found_ledger_id, entry_id = _KEY.unpack(key)
@@ -144,7 +141,7 @@ class LmdbIndex:
         self._write(change)
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
-        with self._read_mutex, self._env.begin(self._ledgers) as txn:
+        with self._reading(self._ledgers) as txn:
             found = txn.get(_LOCATION.pack(ledger_id))
         return None if found is None else decode_ledger_record(found)
 
@@ -159,7 +156,7 @@ class LmdbIndex:
 
     def _ledger_ids_from(self, first: int) -> list[int]:
         page: list[int] = []
-        with self._read_mutex, self._env.begin(self._ledgers) as txn, txn.cursor() as cursor:
+        with self._reading(self._ledgers) as txn, txn.cursor() as cursor:
             if cursor.set_range(_LOCATION.pack(first)):
                 for key in cursor.iternext(keys=True, values=False):
                     page.append(_LOCATION.unpack(key)[0])
@@ -199,7 +196,7 @@ class LmdbIndex:
 
     @property
     def is_whole(self) -> bool:
-        with self._read_mutex, self._env.begin() as txn:
+        with self._reading(None) as txn:
             return txn.get(_WHOLE) is not None
 
     def set_whole(self) -> None:
@@ -227,6 +224,6 @@ def _damaged(path: str, error: lmdb.Error) -> CorruptFileError:
 
 
 def _failed(path: str, error: lmdb.Error) -> OSError:
-    """Return what the storage handles: the write did not happen, and may be tried again."""
+    """Return what the storage handles; a write did not happen, and may be tried again."""
     code: Any = getattr(error, "code", EIO)  # an errno, or a negative number of LMDB's own
     return OSError(code if code > 0 else EIO, f"{path}: {error}")

@@ -163,6 +163,21 @@ class TestLmdb:
             LmdbIndex(str(path))
         assert str(path) in str(caught.value)
 
+    def test_what_cannot_be_read_is_an_os_error(self, tmp_path: Path) -> None:
+        index = LmdbIndex(str(tmp_path / "index.lmdb"))
+        index.close()
+        for read in (
+            lambda: index.get(7, 0),
+            lambda: index.locations(7, 0, 5),
+            lambda: index.last_entry_id(7),
+            lambda: index.ledger(7),
+            lambda: list(index.entry_ids(7)),
+            lambda: list(index.ledger_ids()),
+            lambda: index.is_whole,
+        ):
+            with pytest.raises(OSError, match=r"index\.lmdb: "):
+                read()
+
     def test_a_change_that_fails_is_undone(self, tmp_path: Path) -> None:
         index = LmdbIndex(str(tmp_path / "index.lmdb"))
         with pytest.raises(struct.error):
