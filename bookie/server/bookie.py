@@ -18,6 +18,7 @@ from typing import NamedTuple
 from google_crc32c import value
 
 from bookie.config import BookieConfig
+from bookie.errors import BookieError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Clock, Disk, Rng
 from bookie.runtime.os_executors import Executor
@@ -216,17 +217,29 @@ class Bookie:
         held, self._held = self._held, []
         self._held_bytes = 0
         for add in held:
-            if has_room:
-                self.add(
-                    add.packet,
-                    add.master_key,
-                    add.on_done,
-                    is_recovery=add.is_recovery,
-                    is_deferred_sync=add.is_deferred_sync,
-                    is_high_priority=add.is_high_priority,
+            try:
+                if has_room:
+                    self._add_again(add)
+                else:
+                    add.on_done(Status.TOO_MANY_REQUESTS)
+            except Exception as raised:  # noqa: BLE001 - the others wait for their answers
+                self._loop.call_exception_handler(
+                    {"message": "an add that waited for a flush raised", "exception": raised}
                 )
-            else:
-                add.on_done(Status.TOO_MANY_REQUESTS)
+
+    def _add_again(self, add: "_HeldAdd") -> None:
+        try:
+            self.add(
+                add.packet,
+                add.master_key,
+                add.on_done,
+                is_recovery=add.is_recovery,
+                is_deferred_sync=add.is_deferred_sync,
+                is_high_priority=add.is_high_priority,
+            )
+        except (OSError, BookieError) as error:  # of the index, before there was an answer
+            _log.error("an add that waited for a flush failed: %s", error)
+            add.on_done(Status.IO_ERROR)
 
     def _added(self, state: LedgerState, on_done: OnStatus, status: Status) -> None:
         state.requests -= 1
@@ -257,6 +270,8 @@ class Bookie:
             return on_done(Status.UNAUTHORIZED)
         if state.is_fence_durable and state.master_key == master_key:
             return on_done(Status.OK)
+        if not self._storage.takes_record(state):
+            return on_done(Status.TOO_MANY_REQUESTS)
         # A second fencer waits for a record of its own: the first one's may fail.
         state.master_key = master_key
         state.is_key_queued = True
@@ -290,7 +305,7 @@ class Bookie:
             return on_done(Status.NO_LEDGER)
         if state.master_key != master_key and not self._may_bind(state, master_key):
             return on_done(Status.UNAUTHORIZED)
-        if not journal.has_room(len(packet)):
+        if not (journal.has_room(len(packet)) and self._storage.takes_record(state)):
             return on_done(Status.TOO_MANY_REQUESTS)
         if not state.is_key_queued or state.master_key != master_key:
             self._bind(state, master_key, is_synced=self._config.is_journal_synced)

@@ -44,6 +44,8 @@ _BATCH_RECORDS_MAX = 16 * 1024
 # Zeros ahead spare a sync the commit of metadata. From here on they cost more than they spare:
 # every byte is written twice (64 KB entries: 1.4 times as many a second without).
 _ALLOCATED_BATCH_BYTES = 64 * 1024
+_CACHED_BYTES_MAX = 256 * 1024
+_PAGE_BYTES = 4096
 _RECORD_OVERHEAD_BYTES = 200
 _ZEROS = bytes(1024 * 1024)
 _MARK = Struct(">8sIQQIQ")
@@ -70,6 +72,7 @@ class JournalWriter:
         self._offset = 0
         self._room = 0  # bytes of the file that are there
         self._durable_offset = 0
+        self._cached_from = 0  # what is before it need not stay in the system's cache
 
     @property
     def durable(self) -> Position:
@@ -100,7 +103,7 @@ class JournalWriter:
             self._file.close()
         self._file = file
         self._number = number
-        self._offset = self._durable_offset = BLOCK_BYTES
+        self._offset = self._durable_offset = self._cached_from = BLOCK_BYTES
         self._room = max(BLOCK_BYTES, self._preallocation_bytes)
 
     def write(self, records: Sequence[Record], *, is_synced: bool) -> Position:
@@ -124,6 +127,11 @@ class JournalWriter:
         if is_synced and self._durable_offset < self._offset:
             self._open_file().sync()
             self._durable_offset = self._offset
+            if self._offset - self._cached_from >= _CACHED_BYTES_MAX:
+                # Nobody reads a journal but a start: new batches may have the memory.
+                start = self._cached_from // _PAGE_BYTES * _PAGE_BYTES
+                self._open_file().release_cache(start, self._offset - start)
+                self._cached_from = self._offset
         return self.durable
 
     def _make_room(self, byte_count: int) -> None:
@@ -356,7 +364,12 @@ class Journal:
             self._on_failure(error if isinstance(error, OSError) else OSError(str(error)))
         for waiting in batch:
             if waiting.on_done is not None:
-                waiting.on_done(status)
+                try:
+                    waiting.on_done(status)
+                except Exception as raised:  # noqa: BLE001 - the others wait for theirs
+                    self._loop.call_exception_handler(
+                        {"message": "an answer after the journal raised", "exception": raised}
+                    )
         if self._in_flight is None and (not self._queue or status is not Status.OK):
             idle, self._idle = self._idle, []
             for waiter in idle:

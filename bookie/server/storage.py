@@ -29,6 +29,7 @@ from bookie.server.write_cache import WriteCache
 
 _log = logging.getLogger(__name__)
 _STATES_MAX = 65_536
+_DIRTY_MAX = 2 * _STATES_MAX
 _FENCED_AND_DELETED_MAX = 1_000_000
 _READ_AHEAD_MAX = 64
 _READ_TRIES = 5
@@ -167,6 +168,18 @@ class LedgerStorage:
             state = self.state(ledger_id)
         return state if state.exists else None
 
+    def takes_record(self, state: LedgerState) -> bool:
+        """Tell whether a fence or a LAC of this ledger may wait in memory for the next flush.
+
+        Entries are counted by the write cache; of these, the ledgers. Begins a flush if it is time.
+        """
+        if state.is_dirty:
+            return True
+        if len(self._dirty) >= _STATES_MAX and self._flushing is None:
+            self._swap()
+            self._flush_soon()
+        return len(self._dirty) < _DIRTY_MAX
+
     def mark_dirty(self, state: LedgerState) -> None:
         if not state.is_dirty:
             state.is_dirty = True
@@ -213,7 +226,11 @@ class LedgerStorage:
 
     def read(self, ledger_id: int, entry_id: int, on_done: OnPacket) -> None:
         """Hand out a packet from memory at once, or from an entry log later; -1: the last one."""
-        state = self.known_state(ledger_id)
+        try:
+            state = self.known_state(ledger_id)
+        except (OSError, BookieError) as error:
+            _log.error("ledger %s cannot be looked up: %s", ledger_id, error)
+            return on_done(Status.IO_ERROR, b"")
         if state is None:
             return on_done(Status.NO_LEDGER, b"")
         if entry_id < 0:
@@ -265,7 +282,7 @@ class LedgerStorage:
             if isinstance(error, CorruptFileError):
                 self.damaged_reads += 1
             _log.error("ledger %s entry %s cannot be read: %s", ledger_id, entry_id, error)
-            on_done(Status.IO_ERROR, b"")
+            self._call(on_done, Status.IO_ERROR, b"")
         else:
             packets: list[tuple[int, int, bytes]] = future.result()  # type: ignore[assignment]
             # Entries that were flushed meanwhile may be newer than what was read.
@@ -273,11 +290,24 @@ class LedgerStorage:
                 for found in reversed(packets):
                     self._read_cache.put(*found)
             if packets:
-                on_done(Status.OK, packets[0][2])
+                self._call(on_done, Status.OK, packets[0][2])
             else:
-                on_done(Status.NO_ENTRY, b"")
-        for other_entry_id, other_done in waiting:
-            self.read(ledger_id, other_entry_id, other_done)
+                self._call(on_done, Status.NO_ENTRY, b"")
+        for count, (other_entry_id, other_done) in enumerate(waiting, 1):
+            self._call(self.read, ledger_id, other_entry_id, other_done)
+            behind = self._cold.get(ledger_id)
+            if behind is not None:  # one of them is read from a log: the others wait for that
+                behind += waiting[count:]
+                break
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call; what it raises is reported, and those behind it get their answers."""
+        try:
+            function(*arguments)
+        except Exception as raised:  # noqa: BLE001 - see above
+            self._loop.call_exception_handler(
+                {"message": "an answer after a read raised", "exception": raised}
+            )
 
     def list_entries(
         self, ledger_id: int, on_done: Callable[[Status, Sequence[int]], None]

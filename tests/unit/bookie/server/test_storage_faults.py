@@ -1,7 +1,8 @@
 """Full disks, failing disks, damage at rest, and what is collected: one bookie, no threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
 
@@ -12,9 +13,12 @@ from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server import journal as journals
 from bookie.server import recovery
+from bookie.server import storage as storages
 from bookie.server.bookie import Bookie
+from bookie.server.interfaces import LedgerRecord
 from bookie.server.journal_format import Position
 from bookie.server.memory_index import MemoryIndex
+from bookie.server.read_cache import ReadCache
 from bookie.server.recovery import rebuild_index
 from tests.fixtures.storages import (
     CONFIG,
@@ -66,6 +70,28 @@ class Metadata:
         if ledger_id not in self.known:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
         return self
+
+
+@contextmanager
+def reports() -> Iterator[list[str]]:
+    """Yield what the loop's exception handler hears from now on."""
+    loop = asyncio.get_running_loop()
+    heard: list[str] = []
+    loop.set_exception_handler(lambda _, context: heard.append(str(context.get("exception"))))
+    try:
+        yield heard
+    finally:
+        loop.set_exception_handler(None)
+
+
+def raising(answers: list[Status]) -> Callable[..., None]:
+    """Return an on_done that keeps its status and raises."""
+
+    def on_done(status: Status, *_: object) -> None:
+        answers.append(status)
+        raise RuntimeError("broken on purpose")
+
+    return on_done
 
 
 class TestFailingJournal:
@@ -249,6 +275,34 @@ class TestFullQueues:
 
         run(test)
 
+    def test_fences_and_lacs_wait_for_a_flush_in_a_limited_number(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(storages, "_STATES_MAX", 8)
+        monkeypatch.setattr(storages, "_DIRTY_MAX", 16)
+
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            storage = HeldExecutor()
+            bookie = await open_bookie(disk, index, storage_executor=storage)
+            storage.is_holding = True
+            statuses: list[Status] = []
+            for ledger_id in range(30):
+                statuses.append(await fence(bookie, ledger_id))
+                await turns()
+            held = 8 + 16  # in the flush that the ninth began, and behind it
+            assert statuses == [Status.OK] * held + [Status.TOO_MANY_REQUESTS] * 6
+            assert await write_lac(bookie, lac_packet_of(99, 0)) is Status.TOO_MANY_REQUESTS
+            assert await write_lac(bookie, lac_packet_of(held - 1, 0)) is Status.OK
+            storage.let_go()
+            await turns(100)
+            assert await fence(bookie, 30) is Status.OK
+            bookie = await open_bookie(disk.restart(), index.crash(lambda n: 0))
+            for ledger_id in range(held):
+                assert await add(bookie, packet_of(ledger_id, 0)) is Status.FENCED
+            await bookie.close()
+
+        asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
     def test_a_full_journal_queue_refuses(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             journal = HeldExecutor()
@@ -266,6 +320,99 @@ class TestFullQueues:
             await bookie.close()
 
         run(test)
+
+
+class TestAnswersThatRaise:
+    """Whose answer raises is reported; whoever waits behind it is answered all the same."""
+
+    def test_after_the_journal(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            with reports() as reported:
+                answers: list[Status] = []
+                bookie.add(packet_of(7, 0), KEY, raising(answers))
+                bookie.add(packet_of(7, 1), KEY, answers.append)
+                bookie.force(7, answers.append)
+                await turns()
+            assert answers == [Status.OK] * 3
+            assert reported == ["broken on purpose"]
+            await bookie.close()
+
+        run(test)
+
+    def test_after_a_read_of_a_log(self) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            for entry_id in range(3):
+                assert await add(bookie, packet_of(7, entry_id)) is Status.OK
+            await bookie.checkpoint()
+            with reports() as reported:
+                answers: list[Status] = []
+                bookie.read(7, 2, raising(answers))
+                bookie.read(7, 2, raising(answers))
+                bookie.read(7, 1, lambda status, _: answers.append(status))
+                await turns()
+            assert answers == [Status.OK] * 3
+            assert reported == ["broken on purpose"] * 2
+            await bookie.close()
+
+        run(test)
+
+    @pytest.mark.parametrize("is_flush_good", [True, False])
+    def test_after_a_flush(self, *, is_flush_good: bool) -> None:
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            storage = HeldExecutor()
+            bookie = await open_bookie(disk, index, storage_executor=storage)
+            storage.is_holding = True
+            stored: list[Status] = []
+            for entry_id in range(19):  # both caches
+                bookie.add(packet_of(7, entry_id, BIG), KEY, stored.append)
+                await turns(4)
+            assert stored == [Status.OK] * 19
+            if not is_flush_good:
+                disk.fail("write", EIO, path="entries/")
+            with reports() as reported:
+                answers: list[Status] = []
+                bookie.add(packet_of(7, 19, BIG), b"", raising(answers))
+                bookie.add(packet_of(7, 20, BIG), b"", answers.append)
+                assert answers == []
+                storage.let_go()
+                await turns(100)
+            status = Status.UNAUTHORIZED if is_flush_good else Status.TOO_MANY_REQUESTS
+            assert answers == [status] * 2
+            assert reported == ["broken on purpose"]
+            await bookie.close()
+
+        run(test)
+
+    def test_an_index_that_cannot_be_read_is_an_io_error(self) -> None:
+        class BrokenIndex(MemoryIndex):
+            is_broken = False
+
+            def ledger(self, ledger_id: int) -> LedgerRecord | None:
+                if self.is_broken:
+                    raise OSError(EIO, "the index cannot be read")
+                return super().ledger(ledger_id)
+
+        async def main() -> None:
+            index, storage = BrokenIndex(), HeldExecutor()
+            bookie = await open_bookie(MemoryDisk(), index, storage_executor=storage)
+            storage.is_holding = True
+            for entry_id in range(19):
+                bookie.add(packet_of(7, entry_id, BIG), KEY, lambda status: None)
+                await turns(4)
+            answers: list[Status] = []
+            bookie.add(packet_of(8, 0, BIG), KEY, answers.append)
+            bookie.add(packet_of(9, 0, BIG), KEY, answers.append)
+            index.is_broken = True
+            assert (await read(bookie, 8, 0))[0] is Status.IO_ERROR
+            storage.let_go()
+            await turns(100)
+            assert answers == [Status.IO_ERROR] * 2
+            index.is_broken = False
+            await bookie.close()
+
+        asyncio.run(main())
 
 
 class TestDamage:
@@ -571,6 +718,33 @@ def test_an_entry_added_again_is_not_read_from_the_cache() -> None:
         assert (await read(bookie, 7, 1))[1] == packet_of(7, 1, b"new")
         await bookie.checkpoint()
         assert (await read(bookie, 7, 1))[1] == packet_of(7, 1, b"new")
+        await bookie.close()
+
+    asyncio.run(main())
+
+
+def test_reads_that_wait_for_one_another_are_looked_up_once_a_turn() -> None:
+    """A thousand reads of a cold ledger would else be tried half a million times."""
+
+    class CountingCache(ReadCache):
+        look_ups = 0
+
+        def get(self, ledger_id: int, entry_id: int) -> bytes | None:
+            self.look_ups += 1
+            return super().get(ledger_id, entry_id)
+
+    async def main() -> None:
+        bookie = await open_bookie(MemoryDisk(), MemoryIndex())
+        for entry_id in range(100):
+            assert await add(bookie, packet_of(7, entry_id)) is Status.OK
+        await bookie.checkpoint()
+        cache = bookie._storage._read_cache = CountingCache(1 << 20)
+        answers: list[tuple[Status, bytes]] = []
+        for entry_id in reversed(range(100)):  # in no order that is read ahead
+            bookie.read(7, entry_id, lambda status, data: answers.append((status, bytes(data))))
+        await turns(400)
+        assert answers == [(Status.OK, packet_of(7, n)) for n in reversed(range(100))]
+        assert cache.look_ups < 300
         await bookie.close()
 
     asyncio.run(main())
