@@ -78,6 +78,13 @@ class File(Protocol):
         """
         ...
 
+    def release_cache(self, offset: int, byte_count: int) -> None:
+        """Let the system use the memory that caches these synced bytes for something else.
+
+        Advice: the content is the same, a read of it may be slow.
+        """
+        ...
+
     def close(self) -> None:
         """Release the handle; idempotent; does not sync. No other thread may be using it."""
         ...

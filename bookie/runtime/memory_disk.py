@@ -83,6 +83,10 @@ class MemoryFile:
         if size < 0 or size > self.size():
             self.truncate(size)
 
+    def release_cache(self, offset: int, byte_count: int) -> None:
+        del offset, byte_count
+        self._open_node()
+
     def close(self) -> None:
         self._node = None
 

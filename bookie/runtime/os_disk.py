@@ -110,6 +110,12 @@ class OsFile:
             self.write_at(start, _ZEROS[:count])
             start += count
 
+    def release_cache(self, offset: int, byte_count: int) -> None:
+        if sys.platform == "linux":
+            os.posix_fadvise(self._descriptor, offset, byte_count, os.POSIX_FADV_DONTNEED)
+        elif self._descriptor < 0:
+            raise os_error(errno.EBADF, self._path)
+
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:

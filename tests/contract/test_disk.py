@@ -94,6 +94,13 @@ class TestFile:
         assert file.size() == 3_000_000
         assert file.read_at(0, 5) == b"abcd\0"
 
+    def test_release_cache_changes_nothing(self, file: File) -> None:
+        file.write_at(0, b"x" * 10_000)
+        file.sync()
+        file.release_cache(0, 10_000)
+        file.release_cache(20_000, 1)
+        assert file.read_at(0, 20_000) == b"x" * 10_000
+
     def test_a_write_of_items_is_a_write_of_their_bytes(self, file: File) -> None:
         file.write_at(0, memoryview(b"\1\0\0\0\2\0\0\0").cast("I"))
         assert file.size() == 8
@@ -114,6 +121,7 @@ class TestFile:
             file.sync,
             lambda: file.truncate(0),
             lambda: file.allocate(1),
+            lambda: file.release_cache(0, 1),
         ):
             with pytest.raises(OSError) as caught:
                 use()
