@@ -58,14 +58,15 @@ def test_a_waiter_goes_on_before_the_next_event(run: Callable[[Scenario], None])
 
 def test_a_short_delay_waits_for_a_long_one(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
-        lane = new_lane()
-        log: list[int] = []
+        lane, loop = new_lane(), asyncio.get_running_loop()
+        log: list[tuple[int, float]] = []
+        begin_s = loop.time()
         for number, delay_s in enumerate((0.02, 0.0, 0.01, 0.03, 0.0)):
-            lane.post(delay_s, lambda number=number: log.append(number))
-        await asyncio.sleep(0)
-        assert log == []
+            lane.post(delay_s, lambda number=number: log.append((number, loop.time())))
         await until(lambda: len(log) == 5)
-        assert log == [0, 1, 2, 3, 4]
+        assert [number for number, _ in log] == [0, 1, 2, 3, 4]
+        assert log[0][1] >= begin_s + 0.02
+        assert log[3][1] >= begin_s + 0.03
 
     run(scenario)
 
