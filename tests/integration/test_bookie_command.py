@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bookie.admin.zookeeper_process import free_port
 from tests.fixtures.line_process import LineProcess
+from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import skip_without_zookeeper
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     skip_without_zookeeper()
     data = tmp_path_factory.mktemp("local")
     # Ports of its own, as of an earlier run: a test beside this one may want the usual ones.
-    plan = {"zookeeper_port": free_port(), "bookie_ports": [free_port() for _ in range(3)]}
+    plan = {"zookeeper_port": own_port(), "bookie_ports": [own_port() for _ in range(3)]}
     (data / "local.json").write_text(json.dumps(plan))
     process = LineProcess([*COMMAND, "local", "3", "--data", str(data), "--json"])
     try:
@@ -193,7 +193,8 @@ def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
 
 def test_files_are_read_offline(local: dict[str, Any]) -> None:
     zookeeper, data = local["zookeeper"], str(Path(local["data"]) / "bookie-1")
-    (record,) = lines_of(run("ledger", "create", "--json", zookeeper=zookeeper, stdin=b"a\nb\n"))
+    everywhere = ("ledger", "create", "--ack-quorum", "3", "--json")
+    (record,) = lines_of(run(*everywhere, zookeeper=zookeeper, stdin=b"a\nb\n"))
     ledger = str(record["ledger_id"])
     found = lines_of(run("inspect", "journal", data, "--ledger", ledger, "--json"))
     kinds = [(line["kind"], line.get("entry_id")) for line in found]

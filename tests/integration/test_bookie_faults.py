@@ -19,6 +19,7 @@ from tests.fixtures.bookie_processes import (
     our_bookies,
     registered,
 )
+from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import skip_without_zookeeper, zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
@@ -72,7 +73,8 @@ def test_a_writer_goes_on_when_a_bookie_is_killed_or_hangs(
     with our_bookies(cluster, tmp_path, 5) as bookies:
 
         async def case() -> None:
-            config = ClientConfig(add_timeout_s=0.5, read_timeout_s=2.0)
+            # A busy machine's disk takes less: only the hung bookie is silent so long.
+            config = ClientConfig(add_timeout_s=3.0)
             async with client_of(cluster, config) as client:
                 writer = await client.create_ledger(3, 3, 2)
                 await add(writer, 50)
@@ -163,10 +165,11 @@ def test_zookeeper_gone_and_back(tmp_path: Path) -> None:
     """Open ledgers are written on without ZooKeeper; afterwards the bookies are registered."""
     skip_without_zookeeper()
     folder = tmp_path / "zookeeper"
-    server = start_zookeeper(folder, tick_ms=200, is_durable=False)
+    server = start_zookeeper(folder, own_port(), tick_ms=200, is_durable=False)
     try:
         cluster = new_cluster(server, "/ledgers")
-        with our_bookies(cluster, tmp_path, 3) as bookies:
+        # Sessions that outlive the time without a server: no registration lapses meanwhile.
+        with our_bookies(cluster, tmp_path, 3, session_timeout_s=30.0) as bookies:
 
             async def case() -> None:
                 nonlocal server

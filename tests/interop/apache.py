@@ -19,9 +19,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from bookie.admin.child_process import ChildProcess
-from bookie.admin.zookeeper_process import HOST, find_java, free_port
+from bookie.admin.zookeeper_process import HOST, find_java
 from bookie.errors import BookieStartError
 from tests.fixtures.line_process import LineProcess
+from tests.fixtures.ports import own_port
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "build" / "interop"
@@ -201,7 +202,7 @@ class ApacheBookie:
     ) -> None:
         self._release = release
         self._jvm = jvm
-        self.port = free_port()
+        self.port = own_port()
         self.bookie_id = f"{HOST}:{self.port}"
         directory.mkdir(parents=True)
         self._directory = directory
