@@ -50,8 +50,11 @@ class Cluster:
         """
         if "://" not in zookeeper:
             return Cluster._checked(zookeeper, root or DEFAULT_ROOT)
-        parts = urlsplit(zookeeper)
-        if not parts.scheme.startswith("zk") or not parts.netloc:
+        try:
+            parts = urlsplit(zookeeper)
+        except ValueError:  # brackets that do not hold an IPv6 address
+            parts = None
+        if parts is None or not parts.scheme.startswith("zk") or not parts.netloc:
             raise click.BadParameter(
                 f"expected hosts or zk+hierarchical://host:port/root, found {zookeeper!r}",
                 param_hint="--zookeeper",

@@ -22,9 +22,11 @@ def test_hosts_or_apaches_uri(text: str, root: str | None, expected: Cluster) ->
     assert Cluster.of(text, root) == expected
 
 
-def test_another_uri_is_refused() -> None:
-    with pytest.raises(click.BadParameter, match=r"zk\+hierarchical.*found 'etcd://h/l'"):
-        Cluster.of("etcd://h/l", None)
+@pytest.mark.parametrize("text", ["etcd://h/l", "zk:///l", "zk://[::1/l"])
+def test_another_uri_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"expected hosts or zk\+hierarchical") as caught:
+        Cluster.of(text, None)
+    assert caught.value.message.endswith(f"found {text!r}")
 
 
 def test_the_uri_is_apaches() -> None:
