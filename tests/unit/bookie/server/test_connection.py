@@ -291,8 +291,9 @@ def test_a_connection_too_many_is_closed_at_once() -> None:
         third = await running.peer()
         await third.ended
         assert running.server.metrics.connections_refused == 1
+        _, gone = running.server._hub.connections
         second.close()
-        await second.ended
+        await gone.wait_lost()
         assert (await ask(peer, add(2, 7, 1))).status is Status.OK
         fourth = await running.peer()
         assert (await ask(fourth, add(1, 7, 0))).status is Status.OK

@@ -476,9 +476,11 @@ def test_lists_of_entries_are_made_few_at_a_time() -> None:
         peer.send(*(v3.encode_list_entries_request(n, 7) for n in range(10, 15)))
         await service.wait_held("list_entries", 2)
         other.send(v3.encode_list_entries_request(15, 7))
-        await ask(peer, add(2, 7, 1))
+        await ask(other, v3.encode_force_request(16, 7))  # the list was asked for before
         assert service.calls.count("list_entries") == 2
+        _, gone = running.server._hub.connections
         other.transport.abort()  # its request is forgotten with it
+        await gone.wait_lost()
         answered: list[int] = []
         for count in range(5):  # two are under way together: either may be the first
             await service.wait_held("list_entries", count + 1)
