@@ -395,7 +395,7 @@ class Bookie:
     # --- upkeep ----------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """Flush what is in the write cache and move the journal's mark; OSError."""
+        """Flush what is in the write cache and move the journal's mark; OSError, BookieError."""
         await self._storage.checkpoint()
 
     def collector(self, ledgers: LedgerList) -> Collector:

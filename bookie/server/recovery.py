@@ -59,14 +59,14 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     mark = journals.read_mark(disk)
     logs = EntryLogs(disk)
     logs.open(max(1, mark.log_number) if mark else 1)
-    finish_interrupted(disk, index, logs)
-    unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
     if mark is None and index.is_whole and logs.numbers():
         raise CorruptFileError(
             f"{DIRECTORY}: expected the journal's mark beside entry logs and their index, found "
             f"none; the journal was lost, and with it what was acknowledged last: restore it, or "
             f"format this bookie"
         )
+    finish_interrupted(disk, index, logs)
+    unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
     rebuilt = None
     if not index.is_whole:
         if mark is not None:  # the bookie has served, so the index was lost

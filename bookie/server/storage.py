@@ -370,7 +370,7 @@ class LedgerStorage:
     async def checkpoint(self) -> None:
         """Make what is in the caches durable in the entry logs, and move the mark.
 
-        OSError: nothing changed, and what was to be flushed is kept for the next time.
+        OSError, BookieError: nothing changed, and what was to be flushed is kept for the next time.
         """
         async with self.write_lock:
             if self._flush_input is not None:
@@ -396,8 +396,8 @@ class LedgerStorage:
             return
         try:
             await self._loop.run_in_executor(self.executor, partial(self.flusher.flush, work))
-        except OSError as error:
-            if error.errno in (ENOSPC, EDQUOT):
+        except (OSError, BookieError) as error:
+            if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
                 self.set_out_of_space(True)
             if self._on_flush is not None:
                 self._on_flush(has_room=False)
@@ -474,7 +474,7 @@ class LedgerStorage:
                     await self._loop.run_in_executor(
                         self.executor, partial(self.flusher.mark, self.journal.durable)
                     )
-        except OSError as error:
+        except (OSError, BookieError) as error:
             _log.error("the last flush failed, the journal keeps what it did not write: %s", error)
         while self._jobs:
             await asyncio.wait(list(self._jobs))

@@ -15,6 +15,7 @@ from bookie.server import journal as journals
 from bookie.server import recovery
 from bookie.server import storage as storages
 from bookie.server.bookie import Bookie
+from bookie.server.entry_log import LOG_NUMBER_MAX
 from bookie.server.interfaces import LedgerRecord
 from bookie.server.journal_format import Position
 from bookie.server.memory_index import MemoryIndex
@@ -209,6 +210,17 @@ class TestFullDisk:
             await bookie.close()
 
         run(test)
+
+
+def test_a_last_flush_that_fails_leaves_no_file_open(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        bookie._storage.logs._next_number = LOG_NUMBER_MAX + 1
+        await bookie.close()
+        assert "the last flush failed" in caplog.text
+
+    run(test)
 
 
 class TestFullQueues:
@@ -539,15 +551,19 @@ class TestDamage:
 
         run(test)
 
-    def test_g5_a_lost_journal_is_named(self) -> None:
+    @pytest.mark.parametrize("is_log_damaged", [False, True])
+    def test_g5_a_lost_journal_is_named(self, *, is_log_damaged: bool) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             bookie = await open_bookie(disk, index)
             assert await add(bookie, packet_of(7, 0)) is Status.OK
             await bookie.close()
             for name in disk.list("journal"):
                 disk.unlink(f"journal/{name}")
+            if is_log_damaged:  # nor is a log removed that only the mark could tell from a new one
+                disk.flip("entries/00000001.log", 3)
             with pytest.raises(CorruptFileError, match="the journal was lost"):
                 await open_bookie(disk, index)
+            assert disk.list("entries") == ["00000001.log"]
 
         run(test)
 
