@@ -69,8 +69,10 @@ async def _info(cluster: Cluster, output: Output) -> None:
         channels = AsyncioChannels(directory, ClientConfig())
         try:
             records: list[dict[str, object]] = []
-            for bookie_id in _bookies(directory, ()):
-                found = await _ask(channels, bookie_id)
+            bookie_ids = _bookies(directory, ())
+            # All at once: those that hang cost one time-out together.
+            answers = await asyncio.gather(*(_ask(channels, bookie_id) for bookie_id in bookie_ids))
+            for bookie_id, found in zip(bookie_ids, answers, strict=True):
                 record = _record(directory, bookie_id)
                 record |= {
                     "answer": found.status.name,

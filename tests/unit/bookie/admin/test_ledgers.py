@@ -1,30 +1,16 @@
 """`bookie ledger …` over many ledgers: some deleted meanwhile, damaged, or not there at all."""
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import pytest
 
 from bookie.admin.ledgers import _delete, _list
 from bookie.admin.output import Output
-from bookie.admin.world import Cluster
 from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.metadata.interfaces import Delete, Write
-from bookie.metadata.memory import Fate, MemoryStore
+from bookie.metadata.memory import Fate
+from tests.fixtures.admin import MemoryCluster
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, metadata, run
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCluster(Cluster):
-    """A cluster whose metadata is in memory."""
-
-    store: MemoryStore
-
-    @asynccontextmanager
-    async def session(self, timeout_s: float = 1.0) -> AsyncGenerator[MemoryStore]:
-        yield self.store
 
 
 async def cluster_of(
