@@ -42,6 +42,8 @@ class Flusher:
         self._log_bytes_max = log_bytes_max
         self._writer: EntryLogWriter | None = None
         self._marked = Position(0, 0)
+        self._stored: FlushInput | None = None
+        """In logs and index, and not marked."""
 
     @property
     def open_log_number(self) -> int | None:
@@ -51,11 +53,14 @@ class Flusher:
     def flush(self, work: FlushInput) -> None:
         """Make everything durable in entry logs and index, and the mark after it.
 
-        After an OSError nothing points into what this call wrote; the next call gets the same work
-        again and writes it elsewhere.
+        After an OSError the next call gets the same work again. Nothing points into what this call
+        wrote, and that call writes it elsewhere; or all but the mark is done, and it only marks.
         """
-        self.store(work)
+        if work is not self._stored:  # else only the mark failed
+            self.store(work)
+            self._stored = work
         self.mark(work.position)
+        self._stored = None
 
     def store(self, work: FlushInput) -> None:
         """Make everything durable in entry logs and index."""

@@ -163,7 +163,7 @@ class LedgerStorage:
         """Return the state of a ledger that exists here."""
         state = self._states.get(ledger_id)
         if state is None:
-            if self.index.ledger(ledger_id) is None:
+            if ledger_id < 0 or self.index.ledger(ledger_id) is None:
                 return None
             state = self.state(ledger_id)
         return state if state.exists else None

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server.bookie import Bookie
+from bookie.server.lmdb_index import LmdbIndex
 from bookie.server.memory_index import MemoryIndex
 from tests.fixtures.storages import (
     KEY,
@@ -138,6 +141,17 @@ class TestAddAndRead:
             assert await read(bookie, 7, 0) == (Status.OK, packet_of(7, 0, b"payload"))
 
         run(test)
+
+    def test_a_ledger_of_a_negative_id_is_unknown(self, tmp_path: Path) -> None:
+        async def main() -> None:
+            with closing(LmdbIndex(str(tmp_path / "index.lmdb"))) as index:
+                bookie = await open_bookie(MemoryDisk(), index)
+                assert await list_entries(bookie, -7) == (Status.NO_LEDGER, ())
+                assert await read_lac(bookie, -7) == (Status.NO_ENTRY, b"", b"")
+                assert bookie.last_add_confirmed(-7) is None
+                await bookie.close()
+
+        asyncio.run(main())
 
 
 class TestMasterKey:

@@ -192,6 +192,31 @@ class TestFullDisk:
 
         run(test)
 
+    def test_a_mark_that_finds_no_room_does_not_write_the_entries_again(self) -> None:
+        """A disk without free inodes would else be filled with copies, one every few seconds."""
+
+        async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+            bookie = await open_bookie(disk, index)
+            assert await add(bookie, packet_of(7, 0, BIG)) is Status.OK
+            sizes: list[int] = []
+            for _ in range(3):
+                disk.fail("write", ENOSPC, path="journal/MARK")
+                with pytest.raises(OSError):
+                    await bookie.checkpoint()
+                sizes.append(disk.size("entries/00000001.log"))
+            assert sizes == sizes[:1] * 3
+            await bookie.checkpoint()
+            assert disk.list("entries") == ["00000001.log"]
+            assert disk.size("entries/00000001.log") == sizes[0]
+            assert not bookie.is_read_only
+            assert await add(bookie, packet_of(7, 1, BIG)) is Status.OK
+            bookie = await open_bookie(disk.restart(), index.crash(lambda n: 0))
+            for entry_id in range(2):
+                assert (await read(bookie, 7, entry_id))[1] == packet_of(7, entry_id, BIG)
+            await bookie.close()
+
+        asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
     @pytest.mark.parametrize("kind", ["write", "sync"])
     def test_a_flush_that_fails_goes_to_another_log(self, kind: str) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
