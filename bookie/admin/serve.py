@@ -228,10 +228,9 @@ async def _serve(
             storage_executor=storage,
             directory=str(data),
             tls=tls,
+            is_read_only=is_read_only,
         )
         stack.push_async_callback(node.close)
-        if is_read_only:
-            node.set_read_only(is_read_only=True)
         output.record(
             {"bookie_id": node.bookie_id, "port": node.port, "http_port": node.http_port,
              "data": str(data)},

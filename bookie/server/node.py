@@ -98,10 +98,12 @@ class BookieNode:
         storage_executor: Executor,
         directory: str = "",
         tls: ssl.SSLContext | None = None,
+        is_read_only: bool = False,
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
-        `directory`: the absolute path of the Disk's root, as the cookie calls it. Store, index and
+        `directory`: the absolute path of the Disk's root, as the cookie calls it. is_read_only: an
+        operator's wish from the first request on, until set_read_only(). Store, index and
         executors stay the caller's, who closes them after close(). Errors: BookieStartError (cookie
         of another bookie or of a wiped disk, another owner of the directory or of the id, no
         cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
@@ -121,6 +123,7 @@ class BookieNode:
             )
             node._closers.append(node.bookie.close)
             node.bookie.on_read_only_change(node._bookie_changed)
+            node.set_read_only(is_read_only=is_read_only)
             node._start_disk_watch()
             await node._listen(clock, tls, storage_executor)
             await node._register()

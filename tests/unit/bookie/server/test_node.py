@@ -57,6 +57,7 @@ class Cluster:
         *,
         store: MemoryStore | None = None,
         disk: SimulatedDisk | None = None,
+        is_read_only: bool = False,
     ) -> BookieNode:
         node = await BookieNode.start(
             store or self.store,
@@ -68,6 +69,7 @@ class Cluster:
             journal_executor=SimulatedExecutor(),  # type: ignore[arg-type]
             storage_executor=SimulatedExecutor(),  # type: ignore[arg-type]
             directory="/data",
+            is_read_only=is_read_only,
         )
         self.nodes.append(node)
         return node
@@ -272,6 +274,25 @@ def test_an_operator_may_make_it_read_only() -> None:
         assert node.unready_reason() is None  # it serves reads
         node.set_read_only(is_read_only=False)
         await cluster.until(lambda: cluster.has(WRITABLE) and not cluster.has(READ_ONLY))
+
+    simulate(test)
+
+
+def test_an_operators_read_only_bookie_never_takes_a_write() -> None:
+    """Not even between its registration and the end of its start."""
+
+    async def test(cluster: Cluster) -> None:
+        registrations: list[int] = []
+        cluster.store.watch(WRITABLE, lambda: registrations.append(1))
+        node = await cluster.start(is_read_only=True)
+        await cluster.store.sync(WRITABLE)
+        assert (registrations, cluster.has(READ_ONLY)) == ([], True)
+        peer = await cluster.peer()
+        assert (await ask(peer, add(1, 7, 0))).status is Status.READ_ONLY
+        node.set_read_only(is_read_only=False)
+        await cluster.until(lambda: cluster.has(WRITABLE))
+        await cluster.store.sync(WRITABLE)
+        assert registrations
 
     simulate(test)
 
