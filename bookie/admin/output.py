@@ -128,6 +128,8 @@ class Output:
         except BookieError as error:
             self._error(type(error).__name__, error.code, error.retry, str(error))
             sys.exit(1)
+        except BrokenPipeError:
+            raise  # who reads has enough (`| head`): click ends without a word
         except OSError as error:
             self._error(type(error).__name__, error.errno or 0, Retry.NEVER, str(error))
             sys.exit(1)

@@ -64,6 +64,13 @@ def test_ctrl_c_is_130() -> None:
     assert caught.value.code == 130
 
 
+def test_a_reader_that_has_enough_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """`bookie … --json | head -1`: click ends it without a word."""
+    with pytest.raises(BrokenPipeError), Output(is_json=True).exits():
+        raise BrokenPipeError(32, "Broken pipe")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [(b"text", "text"), ("süß".encode(), "süß"), (b"\xff", "0xff"), (b"a\nb", "0x610a62")],
