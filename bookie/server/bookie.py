@@ -35,7 +35,7 @@ _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry p
 _PACKET_BYTES_MIN = 32
 _LEDGER_ID = Struct(">q")
 _MASTER_KEY_BYTES_MAX = 1024
-_LAC_PACKET_BYTES_MAX = 4096
+_LAC_PACKET_BYTES_MAX = 256  # with the longest digest 36 are in use; each ledger's is in memory
 
 
 class _HeldAdd(NamedTuple):

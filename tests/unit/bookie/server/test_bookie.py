@@ -291,6 +291,16 @@ class TestLastAddConfirmed:
 
         run(test)
 
+    @pytest.mark.parametrize("byte_count", [15, 257])
+    def test_what_is_too_short_or_too_long_for_a_lac_is_refused(self, byte_count: int) -> None:
+        async def test(bookie: Bookie) -> None:
+            packet = lac_packet_of(7, 5) + bytes(300)
+            assert await write_lac(bookie, packet[:byte_count]) is Status.BAD_REQUEST
+            assert await read_lac(bookie, 7) == (Status.NO_ENTRY, b"", b"")
+            assert await write_lac(bookie, packet[:256]) is Status.OK
+
+        run(test)
+
     def test_explicit_lacs_pass_the_fence(self) -> None:
         async def test(bookie: Bookie) -> None:
             assert await fence(bookie, 7) is Status.OK
