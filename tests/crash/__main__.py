@@ -4,24 +4,29 @@ Runs simulated crashes, one seed each, and says what was hit. Exit code 1 when a
 the command that repeats it alone, or when some kind of crash was hit too rarely to mean anything.
 """
 
-import argparse
 import gc
-import os
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing, nullcontext
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
 from rich.table import Table
 
-from tests.crash.plants import PLANTS, planted
+from tests.crash.plants import PLANTS
 from tests.crash.run_seed import ACTIVITIES, KINDS, FindingError, run_seed
+from tests.fixtures.plants import planted
+from tests.fixtures.seed_runner import (
+    FINDINGS_MAX,
+    Options,
+    print_findings,
+    run_chunks,
+    search_plants,
+    table,
+    trace,
+)
 
-_CHUNK = 25
+_MODULE = "tests.crash"
 _VACUOUS_RUNS_MIN = 1000
 _VACUOUS_SHARE = 0.005
 
@@ -35,8 +40,8 @@ class Chunk(NamedTuple):
     findings: dict[int, str]
 
 
-def run_chunk(first: int, count: int, plant: str | None = None, *, stop: bool = False) -> Chunk:
-    """Run seeds first, first + 1, …; with stop only up to the first finding."""
+def run_chunk(first: int, count: int, plant: str | None = None) -> Chunk:
+    """Run seeds first, first + 1, …; with a plant only up to the first finding."""
     gc.freeze()
     crashes: Counter[tuple[str, str]] = Counter()
     done: Counter[str] = Counter()
@@ -45,14 +50,11 @@ def run_chunk(first: int, count: int, plant: str | None = None, *, stop: bool = 
     for seed in range(first, first + count):
         runs += 1
         try:
-            if plant is None:
+            with planted(PLANTS, plant) if plant is not None else nullcontext():
                 outcome = run_seed(seed)
-            else:
-                with planted(plant):
-                    outcome = run_seed(seed)
         except FindingError as finding:
             findings[seed] = str(finding)
-            if stop:
+            if plant is not None:
                 break
             continue
         crashes.update(outcome.crashes)
@@ -60,55 +62,34 @@ def run_chunk(first: int, count: int, plant: str | None = None, *, stop: bool = 
     return Chunk(runs, crashes, done, findings)
 
 
-def _chunks(seed: int, runs: int) -> Iterator[tuple[int, int]]:
-    for first in range(seed, seed + runs, _CHUNK):
-        yield first, min(_CHUNK, seed + runs - first)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-
-
-def run_all(console: Console, seed: int, runs: int, jobs: int) -> int:
+def run_all(options: Options) -> int:
+    """Run the seeds, print the tables and the findings; the exit code."""
     crashes: Counter[tuple[str, str]] = Counter()
     done: Counter[str] = Counter()
     findings: dict[int, str] = {}
     count = 0
-    with ProcessPoolExecutor(jobs) as pool, _progress(console) as progress:
-        task = progress.add_task("crash", total=runs)
-        waiting = [pool.submit(run_chunk, *chunk) for chunk in _chunks(seed, runs)]
-        for future in as_completed(waiting):
-            chunk = future.result()
+    with closing(run_chunks(options, run_chunk)) as chunks:
+        for chunk in chunks:
             count += chunk.runs
             crashes.update(chunk.crashes)
             done.update(chunk.done)
             findings.update(chunk.findings)
-            progress.update(task, completed=count)
-            if len(findings) >= 10:
-                pool.shutdown(cancel_futures=True)
+            if len(findings) >= FINDINGS_MAX:
                 break
     kinds: Counter[str] = Counter()
     activities: Counter[str] = Counter()
     for (kind, activity), number in crashes.items():
         kinds[kind] += number
         activities[activity] += number
-    console.print(_table("crashes by kind of step", kinds, count))
-    console.print(_table("crashes by activity", activities, count))
-    console.print(_table("what happened", done, count))
-    for bad, text in sorted(findings.items()):
-        console.print(f"[red]{text}[/red]", highlight=False)
-        console.print(f"  repeat: {_command(bad)}", highlight=False, soft_wrap=True)
+    console = options.console
+    console.print(_counts("crashes by kind of step", kinds, count))
+    console.print(_counts("crashes by activity", activities, count))
+    console.print(_counts("what happened", done, count))
+    print_findings(console, _MODULE, findings)
     rare = _rare(kinds, KINDS, count) + _rare(activities, ACTIVITIES, count)
     for name in rare:
         console.print(f"[red]hit in less than {_VACUOUS_SHARE:.1%} of the runs: {name}[/red]")
-    console.print(f"{count} runs from seed {seed}: {len(findings)} findings")
+    console.print(f"{count} runs from seed {options.seed}: {len(findings)} findings")
     return 1 if findings or rare else 0
 
 
@@ -118,74 +99,31 @@ def _rare(found: Counter[str], wanted: tuple[str, ...], runs: int) -> list[str]:
     return [name for name in wanted if found[name] < runs * _VACUOUS_SHARE]
 
 
-def _table(title: str, counts: Counter[str], runs: int) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("what")
-    table.add_column("count", justify="right")
-    table.add_column("per run", justify="right")
-    for name, number in counts.most_common():
-        table.add_row(name, str(number), f"{number / max(runs, 1):.3f}")
-    return table
+def _counts(title: str, counts: Counter[str], runs: int) -> Table:
+    rows = [(name, str(n), f"{n / max(runs, 1):.3f}") for name, n in counts.most_common()]
+    return table(title, ("what", " count", " per run"), rows)
 
 
-def _command(seed: int, plant: str | None = None) -> str:
-    text = f"{sys.executable} -m tests.crash --runs 1 --seed {seed} --trace"
-    return f'{text} --plant "{plant}"' if plant else text
-
-
-def run_plants(console: Console, names: list[str], seed: int, runs: int, jobs: int) -> int:
+def run_plants(options: Options) -> int:
     """Run every plant until it is found; exit code 1 when one is not."""
-    found: dict[str, Chunk] = {}
-    with ProcessPoolExecutor(jobs) as pool, _progress(console) as progress:
-        task = progress.add_task("plants", total=len(names))
-        waiting = {pool.submit(run_chunk, seed, runs, name, stop=True): name for name in names}
-        for future in as_completed(waiting):
-            found[waiting[future]] = future.result()
-            progress.update(task, advance=1)
-    table = Table(title="planted faults", title_justify="left")
-    for title in ("plant", "failed at run", "how"):
-        table.add_column(title)
-    for name in names:
-        chunk = found[name]
+    found = search_plants(options, run_chunk)
+    rows: list[tuple[str, str, str]] = []
+    for name, chunk in found.items():
         if chunk.findings:
             how = next(iter(chunk.findings.values())).partition(": ")[2].splitlines()[0]
-            table.add_row(name, str(chunk.runs), how[:100])
+            rows.append((name, str(chunk.runs), escape(how[:100])))
         else:
-            table.add_row(name, f"[red]not in {chunk.runs}[/red]", "")
-    console.print(table)
+            rows.append((name, f"[red]not in {chunk.runs}[/red]", ""))
+    options.console.print(table("planted faults", ("plant", " failed at run", "how"), rows))
     return 0 if all(chunk.findings for chunk in found.values()) else 1
 
 
-def trace(seed: int, plant: str | None) -> int:
-    """Run one seed and print all that happens."""
-    try:
-        if plant is None:
-            outcome = run_seed(seed, print)
-        else:
-            with planted(plant):
-                outcome = run_seed(seed, print)
-    except FindingError as finding:
-        traceback.print_exception(finding)
-        return 1
-    print(f"seed {seed}: no finding; crashes: {outcome.crashes}")
-    return 0
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--plant", choices=[*PLANTS, "all"])
-    parser.add_argument("--trace", action="store_true", help="print every action of one seed")
-    options = parser.parse_args()
-    if options.trace:
-        return trace(options.seed, options.plant)
-    console = Console()
-    if options.plant is not None:
-        names = list(PLANTS) if options.plant == "all" else [options.plant]
-        return run_plants(console, names, options.seed, options.runs, options.jobs)
-    return run_all(console, options.seed, options.runs, options.jobs)
+    options = Options.of(_MODULE, __doc__, PLANTS)
+    if options.is_trace:
+        trace(options, PLANTS, run_seed)
+        return 0
+    return run_plants(options) if options.plants else run_all(options)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,7 @@
-"""Planted faults: each replaces one named function by one that does its work wrongly.
+"""The faults that the simulated crashes have to find (tests/fixtures/plants.py)."""
 
-They prove that the simulation can find what it looks for. Nothing in the product knows of them; a
-target that is not there any more is an error, never a plant that is silently without effect.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
@@ -16,15 +11,8 @@ from herdpy.log.log_files import LogFile
 from herdpy.model.lsn import Lsn
 from herdpy.storage.checkpoint_writer import _Draft
 from herdpy.storage.segment import SegmentWriter
+from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
-
-
-class Plant(NamedTuple):
-    """Where the fault goes, and `make`, which turns the right function into the wrong one."""
-
-    owner: type
-    function: str
-    make: Callable[[Any], Any]
 
 
 def _no_directory_sync(right: Any) -> Any:
@@ -123,20 +111,3 @@ PLANTS: dict[str, Plant] = {
     "half-applied commit": Plant(Applier, "_put", _half_applied),
     "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
 }
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Replace the plant's function while the block runs; LookupError when it is not there."""
-    plant = PLANTS[name]
-    right = vars(plant.owner).get(plant.function)
-    if right is None:
-        raise LookupError(
-            f"plant {name!r}: {plant.owner.__module__}.{plant.owner.__name__} has no function "
-            f"{plant.function!r} of its own; find out what does its work now"
-        )
-    setattr(plant.owner, plant.function, plant.make(right))
-    try:
-        yield
-    finally:
-        setattr(plant.owner, plant.function, right)

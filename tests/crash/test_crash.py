@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.crash.plants import PLANTS, Plant, planted
+from tests.crash.plants import PLANTS
 from tests.crash.run_seed import FindingError, run_seed
+from tests.fixtures.plants import Plant, planted
 
 _SEEDS = 100
 _PLANT_RUNS = 600
@@ -27,7 +28,7 @@ def test_a_seed_repeats_itself() -> None:
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    with planted(name):
+    with planted(PLANTS, name):
         assert any(_is_found(number) for number in range(1, _PLANT_RUNS + 1))
 
 
@@ -39,7 +40,7 @@ def _is_found(number: int) -> bool:
     return False
 
 
-def test_a_plant_without_its_target_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PLANTS, "lost", Plant(object, "not_there", lambda right: right))
-    with pytest.raises(LookupError, match="not_there"), planted("lost"):
+def test_a_plant_without_its_target_fails() -> None:
+    plants = {"lost": Plant(object, "not_there", lambda right: right)}
+    with pytest.raises(LookupError, match="not_there"), planted(plants, "lost"):
         pass

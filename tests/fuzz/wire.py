@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
 
 from bookie.client.connection import BookieConnection, Pending
 from bookie.config import BookieConfig, ClientConfig
@@ -35,6 +35,7 @@ from bookie.server.dispatch_v3 import DispatcherV3
 from bookie.server.hub import Hub
 from bookie.server.memory_index import MemoryIndex
 from bookie.server.metrics import ServerMetrics
+from tests.fixtures.seed_runner import progress
 from tests.fuzz.messages import Messages
 
 GROWTH_BYTES_MAX = 64 << 20
@@ -209,7 +210,7 @@ class _ClientSide:
         """Connect anew where that is due, and ask for what may be answered."""
         connection = self._connection
         self._left -= 1
-        if connection is not None and connection.is_connected and self._left > 0:
+        if connection is not None and connection._is_ready and self._left > 0:
             return
         self.end()
         connection = self._connection = BookieConnection(
@@ -220,7 +221,7 @@ class _ClientSide:
             table = connection.adds if txn_id % 2 else connection.reads
             pending = Pending(1e18, 0.0, operation, self._on_answer)
             connection.request(table, txn_id, pending, b"")
-        while not connection.is_connected:  # noqa: ASYNC110 - it is, a few turns later
+        while not connection._is_ready:  # noqa: ASYNC110 - it is, a few turns later
             await asyncio.sleep(0)
         self._left = _MESSAGES_PER_PEER
 
@@ -330,9 +331,8 @@ def main() -> int:
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
     print(f"fuzz-wire: seed {seed}, {arguments.runs} messages", flush=True)
-    columns = (TextColumn("messages"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with tempfile.TemporaryDirectory() as folder, Progress(*columns, transient=True) as bar:
-        task = bar.add_task("", total=arguments.runs)
+    with tempfile.TemporaryDirectory() as folder, progress(Console()) as bar:
+        task = bar.add_task("messages", total=arguments.runs)
         try:
             outcome = asyncio.run(
                 run(

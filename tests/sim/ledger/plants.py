@@ -1,28 +1,13 @@
-"""Planted faults: each replaces one named function by one that does its work wrongly.
+"""The faults that the lives of a ledger have to find, each by a checker that it names."""
 
-They prove that the simulation can find what it looks for. Nothing in the product knows of them; a
-target that is not there any more is an error, never a plant that is silently without effect.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from bookie.ledger.recovery import ReadEntry, Recovery
 from bookie.ledger.types import Status
 from bookie.ledger.writer import WriterMachine
 from bookie.server.bookie import Bookie
 from bookie.server.journal import JournalWriter
-
-
-class Plant(NamedTuple):
-    """Where the fault goes, `make`, which turns the right function into the wrong one, and the
-    checkers one of which has to find it."""
-
-    owner: Any
-    function: str
-    make: Callable[[Any], Any]
-    checkers: tuple[str, ...]
+from tests.fixtures.plants import Plant
 
 
 def _reads_without_fence(right: Any) -> Any:
@@ -86,20 +71,3 @@ PLANTS: dict[str, Plant] = {
     "ack before fsync": Plant(JournalWriter, "write", _no_sync, ("durability",)),
     "recovery stops at the LAC": Plant(Recovery, "_read_more", _stop_at_the_lac, ("durability",)),
 }
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Replace the plant's function while the block runs; LookupError when it is not there."""
-    plant = PLANTS[name]
-    right = vars(plant.owner).get(plant.function)
-    if right is None:
-        raise LookupError(
-            f"plant {name!r}: {plant.owner.__name__} has no function {plant.function!r} of its"
-            " own; find out what does its work now"
-        )
-    setattr(plant.owner, plant.function, plant.make(right))
-    try:
-        yield
-    finally:
-        setattr(plant.owner, plant.function, right)

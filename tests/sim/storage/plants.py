@@ -1,23 +1,10 @@
-"""Planted faults: each replaces one named function of the bookie by one that does its work wrongly.
+"""The faults that the lives of a bookie's storage have to find (tests/fixtures/plants.py)."""
 
-They prove that the lives of world.py can find what they look for. A target that is not there any
-more is an error, never a plant without effect.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from bookie.server import bookie, compaction, entry_log, flush, journal, journal_format, recovery
+from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
-
-
-class Plant(NamedTuple):
-    """Where the fault goes, and `make`, which turns the right function into the wrong one."""
-
-    owner: Any
-    function: str
-    make: Callable[[Any], Any]
 
 
 def _ack_before_fsync(right: Any) -> Any:
@@ -109,7 +96,7 @@ def _ledgers_not_copied(right: Any) -> Any:
     return lambda self, writer, ledger_id: None
 
 
-PLANTS = {
+PLANTS: dict[str, Plant] = {
     "ack before fsync": Plant(journal.JournalWriter, "write", _ack_before_fsync),
     "fence without key": Plant(bookie, "record_of", _fence_without_key),
     "fence answered at once": Plant(bookie.Bookie, "fence", _fence_answered_at_once),
@@ -123,15 +110,3 @@ PLANTS = {
     "torn tail sealed": Plant(entry_log.EntryLogWriter, "seal", _torn_tail_sealed),
     "ledgers lost by compaction": Plant(compaction.Compaction, "_copy_ledger", _ledgers_not_copied),
 }
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Put the fault in for a while."""
-    owner, function, make = PLANTS[name]
-    right = vars(owner)[function]
-    setattr(owner, function, make(right))
-    try:
-        yield
-    finally:
-        setattr(owner, function, right)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.sim.storage.plants import PLANTS, planted
+from tests.fixtures.plants import planted
+from tests.sim.storage.plants import PLANTS
 from tests.sim.storage.world import World
 
 # Needs a roll at the moment of the crash: one seed in some hundred. `--plant all` looks for it.
@@ -32,7 +33,7 @@ def test_a_crash_in_each_step(seed: int) -> None:
 @pytest.mark.parametrize("name", [name for name in PLANTS if name not in RARE])
 def test_a_planted_fault_is_found(name: str) -> None:
     for seed in range(400):
-        with planted(name):
+        with planted(PLANTS, name):
             try:
                 World(seed).run()
             except Exception:
