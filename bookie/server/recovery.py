@@ -59,11 +59,10 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     mark = journals.read_mark(disk)
     logs = EntryLogs(disk)
     logs.open(max(1, mark.log_number) if mark else 1)
-    if mark is None and index.is_whole and logs.numbers():
+    if mark is None and (logs.numbers() or logs.numbers("compacted")):
         raise CorruptFileError(
-            f"{DIRECTORY}: expected the journal's mark beside entry logs and their index, found "
-            f"none; the journal was lost, and with it what was acknowledged last: restore it, or "
-            f"format this bookie"
+            f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
+            f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
         )
     finish_interrupted(disk, index, logs)
     unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)

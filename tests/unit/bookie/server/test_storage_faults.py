@@ -577,7 +577,8 @@ class TestDamage:
         run(test)
 
     @pytest.mark.parametrize("is_log_damaged", [False, True])
-    def test_g5_a_lost_journal_is_named(self, *, is_log_damaged: bool) -> None:
+    @pytest.mark.parametrize("is_index_lost", [False, True])
+    def test_g5_a_lost_journal_is_named(self, *, is_log_damaged: bool, is_index_lost: bool) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
             bookie = await open_bookie(disk, index)
             assert await add(bookie, packet_of(7, 0)) is Status.OK
@@ -586,8 +587,8 @@ class TestDamage:
                 disk.unlink(f"journal/{name}")
             if is_log_damaged:  # nor is a log removed that only the mark could tell from a new one
                 disk.flip("entries/00000001.log", 3)
-            with pytest.raises(CorruptFileError, match="the journal was lost"):
-                await open_bookie(disk, index)
+            with pytest.raises(CorruptFileError, match="journal was lost"):
+                await open_bookie(disk, MemoryIndex() if is_index_lost else index)
             assert disk.list("entries") == ["00000001.log"]
 
         run(test)
