@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from bookie.errors import IncorrectParameterError
 
+_YEAR_S = 365 * 86400
+
 
 def _check(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
@@ -67,6 +69,10 @@ class ClientConfig:
         _check("read_timeout_s", self.read_timeout_s, 0.001, 3600)
         _check("connect_timeout_s", self.connect_timeout_s, 0.001, 3600)
         _check("speculative_read_s", self.speculative_read_s, 0, 3600)
+        if self.add_quorum_timeout_s is not None:
+            _check("add_quorum_timeout_s", self.add_quorum_timeout_s, 0.001, 86400)
+        _check("ensemble_changes_max", self.ensemble_changes_max, 0, 2**31 - 1)
+        _check("explicit_lac_interval_s", self.explicit_lac_interval_s, 0, 86400)
         _check("pending_add_bytes_max", self.pending_add_bytes_max, 1, 1 << 40)
         _check("bookie_retry_s", self.bookie_retry_s, 0.001, 3600)
         _check("record_frame_bytes_max", self.record_frame_bytes_max, 64, 1 << 28)
@@ -143,11 +149,21 @@ class BookieConfig:
     def __post_init__(self) -> None:
         _check("port", self.port, 0, 65535)
         _check("journal_bytes_max", self.journal_bytes_max, 1 << 20, 1 << 40)
+        _check("journal_preallocation_bytes", self.journal_preallocation_bytes, 1 << 12, 1 << 30)
+        _check("journal_queue_bytes_max", self.journal_queue_bytes_max, 1 << 12, 1 << 40)
         _check("write_cache_bytes_max", self.write_cache_bytes_max, 1 << 16, 1 << 40)
+        _check("read_cache_bytes_max", self.read_cache_bytes_max, 0, 1 << 40)
         _check("entry_log_bytes_max", self.entry_log_bytes_max, 1 << 16, 2**32 - 1)
+        _check("flush_interval_s", self.flush_interval_s, 0.001, _YEAR_S)
+        _check("gc_interval_s", self.gc_interval_s, 0.001, _YEAR_S)
+        _check("minor_compaction_threshold", self.minor_compaction_threshold, 0, 1)
+        _check("minor_compaction_interval_s", self.minor_compaction_interval_s, 0.001, _YEAR_S)
+        _check("major_compaction_threshold", self.major_compaction_threshold, 0, 1)
+        _check("major_compaction_interval_s", self.major_compaction_interval_s, 0.001, _YEAR_S)
         _check("compaction_bytes_per_s", self.compaction_bytes_per_s, 1 << 16, 1 << 40)
         _check("disk_usage_max", self.disk_usage_max, 0.01, 1.0)
         _check("disk_usage_low_water", self.disk_usage_low_water, 0.0, self.disk_usage_max)
+        _check("disk_check_interval_s", self.disk_check_interval_s, 0.001, 86400)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)
         _check("connections_max", self.connections_max, 1, 1_000_000)
         _check("requests_per_connection_max", self.requests_per_connection_max, 1, 1_000_000)
