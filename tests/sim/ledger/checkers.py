@@ -130,11 +130,12 @@ class History:
                 f" found {payload[:40]!r}",
             )
 
-    def read_all(self, who: str, entries: Sequence[tuple[int, bytes]], first: int) -> None:
-        """A reader got these in one go: ids ascend by one from first."""
-        for number, (entry_id, payload) in enumerate(entries, first):
-            if entry_id != number:
-                raise CheckError("reading", f"{who}: expected entry {number}, found {entry_id}")
+    def read_all(self, who: str, entries: Sequence[tuple[int, bytes]], last: int) -> None:
+        """A reader got these when it asked for entries 0 to last."""
+        found = [entry_id for entry_id, _ in entries]
+        if found != list(range(last + 1)):
+            raise CheckError("reading", f"{who}: expected entries 0 to {last}, found {found}")
+        for entry_id, payload in entries:
             self.read(who, entry_id, payload)
 
     def stored(self, data: bytes) -> None:

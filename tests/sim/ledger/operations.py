@@ -199,7 +199,7 @@ async def recover_and_read(ledger: Ledger, host: ClientHost) -> None:
         except BookieError as error:
             await patience.again(error)
     found = [(entry.entry_id, bytes(entry.payload)) for entry in entries]
-    ledger.history.read_all(host.name, found, 0)
+    ledger.history.read_all(host.name, found, reader.lac)
 
 
 async def tail(ledger: Ledger, host: ClientHost) -> None:

@@ -46,7 +46,7 @@ def test_a_sound_history_is_left_alone() -> None:
     store(found, OPEN.closed(EntryId(1), 6))
     found.closed("r", 1, 6)
     found.lac_seen("r", 1)
-    found.read_all("r", [(0, b"one"), (1, b"two")], 0)
+    found.read_all("r", [(0, b"one"), (1, b"two")], 1)
 
 
 def test_durability_is_an_acknowledged_entry_beyond_the_end_or_changed() -> None:
@@ -106,7 +106,9 @@ def test_reading_is_what_was_written_and_in_order() -> None:
     with finds("reading"):
         found.read("r", 0, b"two")
     with finds("reading"):
-        found.read_all("r", [(1, b"two")], 0)
+        found.read_all("r", [(1, b"two")], 1)
+    with finds("reading"):
+        found.read_all("r", [(0, b"one")], 1)
     with finds("reading"):
         found.acked(0, 1)
 
