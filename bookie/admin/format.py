@@ -35,7 +35,8 @@ def format_cluster(cluster: Cluster, output: Output, layout: str, doomed: str | 
     """Make the metadata of a new cluster in ZooKeeper.
 
     Refuses where there is one. With --destroy that one is removed, together with the metadata of
-    all its ledgers; its bookies must be stopped and their data directories removed by hand.
+    all its ledgers, unless one of its bookies is registered; their data directories must be removed
+    by hand.
     """
     instance = run(_format(cluster, LAYOUTS[layout], doomed))
     output.record(

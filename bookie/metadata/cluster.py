@@ -167,9 +167,10 @@ async def read_instance_id(store: VersionedStore, root: str = DEFAULT_ROOT) -> s
 async def remove(store: VersionedStore, root: str, instance_id: str) -> None:
     """Remove a cluster and everything below its root; for ever.
 
-    Errors: IllegalOperationError when the instance id is not that of the cluster, or a name below
-    root is none that a cluster has (nothing was removed then).
+    Errors: IllegalOperationError when the instance id is not that of the cluster, a name below root
+    is none that a cluster has, or a bookie is registered (nothing was removed then).
     """
+    await ask(store, _PATIENCE_S, lambda: store.sync(root))
     found = await read_instance_id(store, root)
     if found != instance_id:
         raise IllegalOperationError(f"{root}: expected instance {instance_id}, found {found}")
@@ -178,6 +179,14 @@ async def remove(store: VersionedStore, root: str, instance_id: str) -> None:
     if foreign:
         raise IllegalOperationError(
             f"{root}: found {', '.join(foreign)}, which no cluster has; nothing was removed"
+        )
+    registered = await _registered(store, root)
+    if registered:
+        # It would register in the next cluster, too, and has entries of other ledgers under the ids
+        # that are given out there.
+        raise IllegalOperationError(
+            f"{root}: found {', '.join(registered)} registered, expected all bookies to be stopped "
+            "(a killed one stays registered until its session has timed out); nothing was removed"
         )
     # INSTANCEID last: while it is there, an interrupted removal can be repeated.
     for name in sorted(names, key=lambda name: name == INSTANCE_ID):
@@ -189,6 +198,18 @@ def _is_known(name: str) -> bool:
     is_flat_ledger = name.startswith("L") and is_part(name[1:], 10)
     is_directory = is_part(name, 2) or is_part(name, 3)
     return name in SPECIAL_NAMES or name.startswith("ID-") or is_flat_ledger or is_directory
+
+
+async def _registered(store: VersionedStore, root: str) -> list[str]:
+    """Return the names of all registered bookies, sorted."""
+    available = join(root, AVAILABLE)
+    found: list[str] = []
+    for path in (available, join(available, READ_ONLY)):
+        try:
+            found += await ask(store, _PATIENCE_S, lambda path=path: store.children(path))
+        except NoNodeError:
+            pass  # of a removal that was interrupted
+    return sorted(set(found) - {READ_ONLY})
 
 
 async def _make(store: VersionedStore, path: str) -> None:

@@ -160,6 +160,38 @@ def test_remove_wants_the_instance_and_takes_all() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("parent", ["available", "available/readonly"])
+def test_a_cluster_with_a_registered_bookie_is_not_removed(parent: str) -> None:
+    """It would serve old entries as those of new ledgers, whose ids begin at 0 again."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        store, bookie = world.client(), world.client()
+        instance_id = await initialize(store, ROOT, rng=SeededRng(1))
+        await world.manager(store).create(metadata())
+        await bookie.create(f"{ROOT}/{parent}/b1:3181", is_ephemeral=True)
+        before = world.paths()
+        with pytest.raises(IllegalOperationError, match="found b1:3181 registered"):
+            await remove(store, ROOT, instance_id)
+        assert world.paths() == before
+        await bookie.close()
+        await remove(store, ROOT, instance_id)
+        assert world.paths() == []
+
+    run(scenario)
+
+
+def test_a_removal_that_was_interrupted_goes_on() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        store = world.client()
+        instance_id = await initialize(store, ROOT, rng=SeededRng(1))
+        await store.delete(f"{ROOT}/available/readonly")
+        await store.delete(f"{ROOT}/available")
+        await remove(store, ROOT, instance_id)
+        assert world.paths() == []
+
+    run(scenario)
+
+
 def test_a_cluster_without_layout_says_what_to_do() -> None:
     async def scenario(world: MetadataWorld) -> None:
         with pytest.raises(IllegalOperationError, match="bookie format"):
