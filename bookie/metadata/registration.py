@@ -5,7 +5,9 @@ a change the new node is made before the old one goes, so that no client ever mi
 lives with the store's session: while that is SUSPENDED the bookie serves on and its registration is
 UNSURE; when it was lost the bookie registers again with the next one. A node of another session is
 waited for, as long as a session that just died may linger; then this bookie REFUSES: somebody else
-serves under its name, and it must stop. Source: Apache BookKeeper's ZKRegistrationManager.
+serves under its name, and it must stop. So it does where the store holds another cluster by now: it
+has entries of other ledgers under the ids given out there. Source: Apache BookKeeper's
+ZKRegistrationManager.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from bookie.errors import (
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import SessionState, Stat, VersionedStore, Watch
-from bookie.metadata.ledger_paths import AVAILABLE, READ_ONLY
+from bookie.metadata.ledger_paths import AVAILABLE, INSTANCE_ID, READ_ONLY
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN
 from bookie.metadata.service_info import ServiceInfo
@@ -58,15 +60,19 @@ class Registration:
         info: ServiceInfo,
         *,
         owner_wait_s: float = 15.0,
+        instance_id: str | None = None,
     ) -> None:
         """owner_wait_s: how long another session may hold the id; more than its time-out.
 
         (The store ends a session a little after its time-out, by clock ticks of its own.)
+        instance_id: of the cluster that the bookie belongs to; None: it has none, any will do.
         """
         self._store = store
         self._bookie_id = parse_bookie_id(bookie_id)
         self._data = info.to_bytes()
         self._owner_wait_s = owner_wait_s
+        self._instance_id = instance_id
+        self._instance_path = join(root, INSTANCE_ID)
         self._available = join(root, AVAILABLE)
         self._read_only_parent = join(self._available, READ_ONLY)
         self._paths = {
@@ -107,7 +113,7 @@ class Registration:
         """Register.
 
         Errors: BookieStartError when another session keeps the id, or there is no cluster at the
-        root; MetadataStoreError and SecurityError of the store.
+        root, or another one; MetadataStoreError and SecurityError of the store.
         """
         if self._task is not None or self._state is RegistrationState.CLOSED:
             raise BookieStartError(f"bookie {self._bookie_id}: a registration starts once")
@@ -221,6 +227,7 @@ class Registration:
             if self._settled_mode is mode:  # it was there, and somebody removed it
                 self._settled_mode = None
                 self._set_state(RegistrationState.REGISTERING)
+            await self._expect_cluster()
             try:
                 await self._store.create(path, self._data, is_ephemeral=True)
                 return
@@ -265,6 +272,20 @@ class Registration:
             except TimeoutError:
                 pass
             self._work.clear()
+
+    async def _expect_cluster(self) -> None:
+        if self._instance_id is None:
+            return
+        try:
+            found = (await self._store.read(self._instance_path))[0].decode("utf-8", "replace")
+        except NoNodeError:
+            found = None
+        if found != self._instance_id:
+            raise BookieStartError(
+                f"bookie {self._bookie_id}: {self._instance_path}: expected the cluster "
+                f"{self._instance_id}, found {found}: the metadata was lost or formatted anew; "
+                "restore it, or start the bookie with an empty directory"
+            )
 
     async def _make_read_only_parent(self) -> None:
         if await self._store.exists(self._available) is None:

@@ -200,6 +200,7 @@ class BookieNode:
             self.bookie_id,
             service_info_of(config, self.port, self.http_port),
             owner_wait_s=config.registration_timeout_s,
+            instance_id=self._instance_id,
         )
         self._closers.append(self.registration.close)
         await self.registration.start(is_read_only=self.bookie.is_read_only)

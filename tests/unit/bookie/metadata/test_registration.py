@@ -237,6 +237,28 @@ def test_a_node_that_somebody_removed_is_made_again() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("found", [None, b"another one"])
+def test_it_does_not_register_in_another_cluster(found: bytes | None) -> None:
+    """Entries of old ledgers would be served as those of new ones with the same ids."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        instance_id = await world.format()
+        store, operator = world.client(), world.client()
+        made = Registration(store, ROOT, BOOKIE, INFO, instance_id=instance_id)
+        await made.start()
+        await operator.delete(f"{ROOT}/INSTANCEID")
+        if found is not None:
+            await operator.create(f"{ROOT}/INSTANCEID", found)
+        await operator.delete(WRITABLE)
+        await settle()
+        assert nodes(world) == []
+        assert made.state is REFUSED
+        assert f"expected the cluster {instance_id}" in str(made.error)
+        await made.close()
+
+    run(scenario)
+
+
 def test_the_mode_may_change_while_the_store_is_away() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
