@@ -4,7 +4,7 @@ What the others use, by module. All of it is without I/O; any thread may call; n
 between calls but in FrameSplitter. Frames that an encoder returns begin with the 4-byte length;
 frames that a parser takes, and that FrameSplitter hands out, do not.
 
-frames.py, the outer layer, the same for both versions:
+runtime/frames.py, the outer layer, the same for both versions:
 
 - `FrameSplitter(frame_bytes_max)`; `.feed(data) -> list[memoryview]` hands out the frames that
   are whole now, each a view of `data` or of a buffer of its own (what is kept is copied);

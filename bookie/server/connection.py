@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from bookie.errors import FrameTooLargeError, MalformedFrameError
 from bookie.proto import v2
-from bookie.proto.frames import FrameSplitter
+from bookie.runtime.frames import FrameSplitter
 from bookie.runtime.os_sockets import keep_alive
 from bookie.server.head import HEAD_BYTES, is_add_head
 

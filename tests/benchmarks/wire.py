@@ -11,7 +11,7 @@ from bookie.ledger.codec import EntryDigest
 from bookie.ledger.types import DigestType, Status
 from bookie.proto import v3
 from bookie.proto import wire_v3_pb2 as wire
-from bookie.proto.frames import FrameSplitter
+from bookie.runtime.frames import FrameSplitter
 from tests.benchmarks.harness import Bench
 
 COUNT = 250

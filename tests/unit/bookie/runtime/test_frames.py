@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie.errors import FrameTooLargeError
-from bookie.proto.frames import FrameSplitter
+from bookie.runtime.frames import FrameSplitter
 
 
 def framed(payload: bytes) -> bytes:
