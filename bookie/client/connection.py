@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from bookie.config import ClientConfig
 from bookie.errors import BookieError
 from bookie.ledger.types import BookieId, Status
-from bookie.proto import frames, v3
+from bookie.proto import v3
+from bookie.runtime import frames
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0

@@ -13,7 +13,7 @@ from bookie.client.interfaces import BookieInfo, LacReply
 from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
-from bookie.proto.frames import FrameSplitter
+from bookie.runtime.frames import FrameSplitter
 from tests.sim.loop import SimulatedLoop
 
 KEY = b"k" * 20
