@@ -14,8 +14,9 @@ from decimal import Decimal
 from typing import Any
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.exec.text_forms import format_text, shown
+from herdpy.exec.text_forms import format_text
 from herdpy.limits import decimal_precision_max
+from herdpy.model.python_values import PYTHON_KINDS, plain_value, shown
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -53,7 +54,7 @@ def to_physical(value: object, sql_type: SqlType, *, what: str) -> Physical:
     """Return a Python value as a physical one; text is read as PostgreSQL reads a literal."""
     if value is None:
         return None
-    value = _plain(value, what)
+    value = plain_value(value, what)
     kind = sql_type.kind
     if isinstance(value, str):
         if kind in (Kind.TEXT, Kind.UNKNOWN):
@@ -85,7 +86,7 @@ def _from_text(text: str, sql_type: SqlType, what: str) -> Physical:
 def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
     """Return a Python value as assignment stores it: as to_physical, and 1.5 is 2 in an INTEGER."""
     if value is not None:
-        value = _plain(value, what)
+        value = plain_value(value, what)
         kind = sql_type.kind
         if sql_type.is_integer and isinstance(value, (float, Decimal)):
             rounded = round(value) if isinstance(value, float) and _is_finite(value) else value
@@ -94,8 +95,8 @@ def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
             return check_integer(rounded, sql_type, what)
         if kind is Kind.DATE and isinstance(value, datetime.datetime):
             return _timestamp(value, sql_type, what) // DAY_US
-        if kind is Kind.TEXT and not isinstance(value, str) and value.__class__ in _KINDS:
-            return check_text(format_text(value, _KINDS[value.__class__]), sql_type, what)
+        if kind is Kind.TEXT and not isinstance(value, str) and value.__class__ in PYTHON_KINDS:
+            return check_text(format_text(value, PYTHON_KINDS[value.__class__]), sql_type, what)
     return to_physical(value, sql_type, what=what)
 
 
@@ -121,45 +122,6 @@ def slot_values(
             ) from None
         values.append(to_physical(value, slot.type, what=what))
     return values
-
-
-def _plain(value: Any, what: str) -> Any:
-    """Return an instance of exactly a class we know, for subclasses of it and numpy's scalars."""
-    if value.__class__ in _KINDS:
-        return value
-    if value.__class__.__module__ == "numpy" and hasattr(value, "item"):
-        value = value.item()
-    for base, convert in _PLAIN:
-        if isinstance(value, base):
-            if base is datetime.datetime and value != value:  # pandas.NaT calls itself one
-                break
-            if base is datetime.datetime and getattr(value, "nanosecond", 0):  # pandas.Timestamp
-                raise DataError(f"{what}: {value} is finer than microseconds", sqlstate="22008")
-            return convert(value)
-    return value
-
-
-_KINDS: dict[Any, Kind] = {
-    bool: Kind.BOOLEAN,
-    int: Kind.BIGINT,
-    float: Kind.DOUBLE,
-    Decimal: Kind.DECIMAL,
-    str: Kind.TEXT,
-    bytes: Kind.BYTEA,
-    datetime.date: Kind.DATE,
-    datetime.datetime: Kind.TIMESTAMP,
-}
-# The base's own method, as a subclass may answer str() or int() with anything.
-_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    (datetime.datetime, lambda value: datetime.datetime.combine(value.date(), value.timetz())),
-    (datetime.date, lambda value: datetime.date(value.year, value.month, value.day)),
-    ((bytes, bytearray, memoryview), bytes),
-    (bool, bool),
-    (str, str.__str__),
-    (int, int.__int__),
-    (float, float.__float__),
-    (Decimal, Decimal),
-)
 
 
 def check_text(value: str, sql_type: SqlType, what: str) -> str:

@@ -9,12 +9,6 @@ from typing import Any
 from herdpy.model.types import Kind
 
 
-def shown(value: object) -> str:
-    """Return a value for a message, cut to a length that a person reads."""
-    text = repr(value) if isinstance(value, (str, bytes)) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def format_text(value: Any, kind: Kind) -> str:
     """Return the text of a logical value that is not NULL, as PostgreSQL casts it."""
     if kind is Kind.BOOLEAN:

@@ -1,0 +1,54 @@
+"""What Python values may stand for SQL values: their exact classes, and how messages show them."""
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from herdpy.errors import DataError
+from herdpy.model.types import Kind
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, cut to a length that a person reads."""
+    text = repr(value) if isinstance(value, (str, bytes)) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def plain_value(value: Any, what: str) -> Any:
+    """Return an instance of exactly a class we know, for subclasses of it and numpy's scalars."""
+    if value.__class__ in PYTHON_KINDS:
+        return value
+    if value.__class__.__module__ == "numpy" and hasattr(value, "item"):
+        value = value.item()
+    for base, convert in _PLAIN:
+        if isinstance(value, base):
+            if base is datetime.datetime and value != value:  # pandas.NaT calls itself one
+                break
+            if base is datetime.datetime and getattr(value, "nanosecond", 0):  # pandas.Timestamp
+                raise DataError(f"{what}: {value} is finer than microseconds", sqlstate="22008")
+            return convert(value)
+    return value
+
+
+PYTHON_KINDS: dict[Any, Kind] = {
+    bool: Kind.BOOLEAN,
+    int: Kind.BIGINT,
+    float: Kind.DOUBLE,
+    Decimal: Kind.DECIMAL,
+    str: Kind.TEXT,
+    bytes: Kind.BYTEA,
+    datetime.date: Kind.DATE,
+    datetime.datetime: Kind.TIMESTAMP,
+}
+# The base's own method, as a subclass may answer str() or int() with anything.
+_PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (datetime.datetime, lambda value: datetime.datetime.combine(value.date(), value.timetz())),
+    (datetime.date, lambda value: datetime.date(value.year, value.month, value.day)),
+    ((bytes, bytearray, memoryview), bytes),
+    (bool, bool),
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (Decimal, Decimal),
+)
