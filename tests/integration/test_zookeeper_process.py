@@ -50,6 +50,19 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
         start_zookeeper(tmp_path / "b", server.port)
 
 
+def test_another_servers_answers_are_not_taken_for_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two that start in one moment may choose the same port."""
+    skip_without_zookeeper()
+    with start_zookeeper(tmp_path / "a", own_port()) as server:
+        ports = iter([server.port, own_port()])
+        monkeypatch.setattr(zookeeper_process, "free_port", lambda: next(ports))
+        with start_zookeeper(tmp_path / "b") as other:
+            assert other.port != server.port
+            assert other.is_running
+
+
 def test_the_server_dies_with_a_killed_starter(tmp_path: Path) -> None:
     skip_without_zookeeper()
     program = (
