@@ -22,18 +22,10 @@ from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
 from bookie.metadata.paths import join
 from bookie.metadata.patience import ask
 from bookie.metadata.service_info import ServiceInfo
-from bookie.metadata.watches import call_safely
+from bookie.metadata.watches import Callbacks
 
 DEFAULT_LOCATION = "/default-rack"
 _PATIENCE_S = 30.0
-
-
-class _ChangeWatch:
-    def __init__(self, callbacks: "dict[_ChangeWatch, Callable[[], None]]") -> None:
-        self._callbacks = callbacks
-
-    def close(self) -> None:
-        self._callbacks.pop(self, None)
 
 
 class BookieDirectory:
@@ -54,7 +46,7 @@ class BookieDirectory:
         self._infos: dict[BookieId, ServiceInfo] = {}
         self._writable: tuple[BookieId, ...] = ()
         self._read_only: tuple[BookieId, ...] = ()
-        self._callbacks: dict[_ChangeWatch, Callable[[], None]] = {}
+        self._callbacks: Callbacks[[]] = Callbacks()
         self._watches: list[Watch] = []
         self._refresh_task: asyncio.Task[None] | None = None
         self._is_stale = False
@@ -112,9 +104,7 @@ class BookieDirectory:
 
     def on_change(self, callback: Callable[[], None]) -> Watch:
         """Call back after each change of a list or an address; the caller reads the properties."""
-        watch = _ChangeWatch(self._callbacks)
-        self._callbacks[watch] = callback
-        return watch
+        return self._callbacks.add(callback)
 
     async def close(self) -> None:
         """Stop following; no callback comes any more. Idempotent."""
@@ -164,9 +154,7 @@ class BookieDirectory:
         self._read_only = tuple(sorted(read_only_infos))
         self._writable = tuple(sorted(b for b in writable_infos if b not in read_only_infos))
         if before != (self._writable, self._read_only, self._infos) and not self._is_closed:
-            for watch, callback in list(self._callbacks.items()):
-                if watch in self._callbacks:
-                    call_safely(callback)
+            self._callbacks.call()
 
     async def _read_list(self, path: str) -> dict[BookieId, ServiceInfo]:
         try:

@@ -35,7 +35,7 @@ from bookie.metadata.interfaces import (
 from bookie.metadata.lane import Lane
 from bookie.metadata.memory_server import MemoryStoreServer, MemoryWatch, Session
 from bookie.metadata.paths import check_path
-from bookie.metadata.watches import SessionCallbacks
+from bookie.metadata.watches import Callbacks
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class MemoryStore:
         self._context = context
         self._pending: dict[asyncio.Future[None], None] = {}
         self._watches: dict[MemoryWatch, None] = {}
-        self._callbacks = SessionCallbacks()
+        self._callbacks: Callbacks[[SessionState]] = Callbacks()
         self._state = SessionState.CONNECTED
         self._is_closed = False
         self.session = server.open_session(self)

@@ -1,9 +1,11 @@
-"""Callbacks that outlive an error of one of them: session states and standing watches."""
+"""Callbacks that outlive an error of one of them: session states, lists, standing watches."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import Generic, ParamSpec
 
-from bookie.metadata.interfaces import SessionState
+P = ParamSpec("P")
 
 
 def call_safely(callback: Callable[[], None]) -> None:
@@ -16,33 +18,35 @@ def call_safely(callback: Callable[[], None]) -> None:
         )
 
 
-class _SessionWatch:
-    def __init__(self, callbacks: "SessionCallbacks") -> None:
+class _Callback:
+    """Watch: what add() returns."""
+
+    def __init__(self, callbacks: "Callbacks[...]") -> None:
         self._callbacks = callbacks
 
     def close(self) -> None:
         self._callbacks.drop(self)
 
 
-class SessionCallbacks:
-    """Who wants to hear of session states, in order of registration."""
+class Callbacks(Generic[P]):
+    """Who wants to hear of something, in order of registration. Used from its loop's thread."""
 
     def __init__(self) -> None:
-        self._callbacks: dict[_SessionWatch, Callable[[SessionState], None]] = {}
+        self._callbacks: dict[_Callback, Callable[P, None]] = {}
 
-    def add(self, callback: Callable[[SessionState], None]) -> _SessionWatch:
-        watch = _SessionWatch(self)
+    def add(self, callback: Callable[P, None]) -> _Callback:
+        watch = _Callback(self)
         self._callbacks[watch] = callback
         return watch
 
-    def drop(self, watch: _SessionWatch) -> None:
+    def drop(self, watch: _Callback) -> None:
         self._callbacks.pop(watch, None)
 
     def clear(self) -> None:
         self._callbacks.clear()
 
-    def call(self, state: SessionState) -> None:
+    def call(self, *news: P.args, **named: P.kwargs) -> None:
         """Tell everybody who is still registered when their turn comes."""
         for watch, callback in list(self._callbacks.items()):
             if watch in self._callbacks:
-                call_safely(lambda callback=callback: callback(state))
+                call_safely(partial(callback, *news, **named))

@@ -40,7 +40,7 @@ from bookie.metadata.interfaces import (
 from bookie.metadata.kazoo_client import OrderedClient, store_error
 from bookie.metadata.lane import Lane
 from bookie.metadata.paths import check_data, check_path, parent_of
-from bookie.metadata.watches import SessionCallbacks, call_safely
+from bookie.metadata.watches import Callbacks, call_safely
 
 Start = Callable[[], Any]
 """Hands a request to kazoo and returns its AsyncResult."""
@@ -65,7 +65,7 @@ class ZooKeeperStore:
         """Use connect()."""
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(contextvars.copy_context())
-        self._callbacks = SessionCallbacks()
+        self._callbacks: Callbacks[[SessionState]] = Callbacks()
         self._watches: dict[_ZooKeeperWatch, None] = {}
         self._waiting: deque[tuple[Start, Done]] = deque()
         """Requests that kazoo has not been given yet."""
