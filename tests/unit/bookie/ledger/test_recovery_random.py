@@ -9,13 +9,11 @@ from bookie.errors import LedgerRecoveryError, NotEnoughBookiesError
 from bookie.ledger.distribution import write_set
 from bookie.ledger.types import BookieId, Status
 from tests.fixtures.recovery_world import (
-    DIGEST,
-    LEDGER,
     World,
     WorldBookie,
+    check_closed,
     metadata_of,
     packet_of,
-    payload_of,
 )
 
 
@@ -105,24 +103,8 @@ def check(world: World, writer: Writer) -> None:
     if not results:
         return
     found = world.metadata.value
-    assert found.is_closed
     assert all(result == found for result in results), "recoverers disagree"
-    last = found.last_entry_id
-    assert last >= writer.lac, "an acknowledged entry was cut off"
-    assert found.length == sum(len(payload_of(e)) for e in range(last + 1))
-    for entry_id in range(last + 1):
-        ensemble = found.segment_of(entry_id).ensemble
-        sizes = found.ensemble_size, found.write_quorum_size
-        holders = 0
-        for index in write_set(entry_id, *sizes):
-            packet = world.bookies[ensemble[index]].entries.get(entry_id)
-            if packet is not None:
-                assert DIGEST.open(packet, LEDGER, entry_id).payload == payload_of(entry_id)
-                holders += 1
-        assert holders >= found.ack_quorum_size, f"entry {entry_id} misses its quorum"
-    firsts = [segment.first_entry_id for segment in found.segments]
-    assert firsts == sorted(set(firsts))
-    assert all(len(set(s.ensemble)) == found.ensemble_size for s in found.segments)
+    check_closed(world, writer.lac)
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -33,26 +33,10 @@ from bookie.ledger.codec import header_of
 from bookie.ledger.distribution import write_set
 from bookie.ledger.types import BookieId, EntryId, LedgerState, Segment, Status
 from bookie.ledger.writer import WriterMachine
-from tests.fixtures.ledger_bookies import FirstPlacement, digest_of, ledger, names
+from tests.fixtures.ledger_bookies import AnyPlacement, digest_of, ledger, names
 
 SCHEDULES = 3000
 FAILURES = (Status.TIMED_OUT, Status.UNAVAILABLE, Status.IO_ERROR, Status.TOO_MANY_REQUESTS)
-
-
-class AnyPlacement(FirstPlacement):
-    """Chooses by chance, so that bookies come back at other indexes."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-
-    def choose(
-        self,
-        count: int,
-        writable: tuple[BookieId, ...],
-        exclude: tuple[BookieId, ...] = (),
-    ) -> tuple[BookieId, ...]:
-        shuffled = self._chance.sample(writable, len(writable))
-        return super().choose(count, tuple(shuffled), exclude)
 
 
 class Schedule:
