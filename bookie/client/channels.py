@@ -262,7 +262,8 @@ class AsyncioChannels:
 
     def follow_moves(self) -> None:
         """Leave connections to addresses at which the directory has another place for a bookie."""
-        for bookie, connections in self._connections.items():
+        # What is answered meanwhile may ask others, and so add to the table.
+        for bookie, connections in list(self._connections.items()):
             address = self._directory.address_of(bookie)
             for connection in connections:
                 if address is not None and connection.address not in (None, address):

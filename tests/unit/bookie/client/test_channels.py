@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from bookie.client.channels import AsyncioChannels
-from bookie.client.interfaces import BookieInfo, LacReply
+from bookie.client.interfaces import BookieInfo, LacReply, ReadReply
 from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
@@ -505,6 +505,31 @@ def test_a_bookie_that_moved_is_found_at_its_new_place() -> None:
         await channels.close()
         await old.close()
         await new.close()
+
+    asyncio.run(main())
+
+
+def test_a_move_is_followed_while_what_it_broke_is_asked_of_others() -> None:
+    async def main() -> None:
+        server = RawServer()
+        address = await server.start()
+        addresses = Addresses(b1=address, b2=address)
+        channels = AsyncioChannels(addresses, ClientConfig())
+        done = Collected()
+
+        def ask_another(reply: ReadReply) -> None:
+            done(reply)
+            channels.read(BookieId("b3"), 7, 0, done)
+
+        channels.read(B1, 7, 0, ask_another)
+        channels.read(B2, 7, 0, done)
+        await server.wait_for(2)
+        addresses.addresses = dict.fromkeys(("b1", "b2"), ("127.0.0.1", 1))
+        channels.follow_moves()
+        await done.wait_for(3)
+        assert [reply.status for reply in done] == [Status.UNAVAILABLE] * 3
+        await channels.close()
+        await server.close()
 
     asyncio.run(main())
 
