@@ -78,11 +78,15 @@ class LedgerClient:
         locations: the rack ("/rack" or "/region/rack") of each bookie. placement: None spreads
         ensembles over racks when locations are given, and else draws at random. tls: ask every
         bookie for TLS with this context. on_damage is told of each damaged replica that a read
-        met.
+        met. Errors: MetadataStoreError when the store does not answer for half a minute.
         """
         config = config or ClientConfig()
         bookies = BookieDirectory(store, root, locations)
-        await bookies.start()
+        try:
+            await bookies.start()
+        except BaseException:
+            await bookies.close()  # the store, and with it what was watched there, lives on
+            raise
         channels = AsyncioChannels(bookies, config, tls=tls)
         bookies.on_change(channels.follow_moves)
         if placement is None and locations:

@@ -20,6 +20,7 @@ from bookie.errors import (
     LedgerExistsError,
     LedgerFencedError,
     LedgerRecoveryError,
+    MetadataStoreError,
     NoSuchEntryError,
     NoSuchLedgerError,
     NoSuchLedgerMetadataError,
@@ -29,7 +30,10 @@ from bookie.errors import (
 )
 from bookie.ledger.codec import Entry
 from bookie.ledger.types import BookieId, DigestType, EntryId, LedgerState, Status
+from bookie.metadata.memory import MemoryStore
+from bookie.runtime.os_rng import OsRng
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
+from tests.sim.clock import SimulatedClock
 
 PASSWORD = b"secret"
 CONFIG = ClientConfig(add_timeout_s=2.0, read_timeout_s=2.0, speculative_read_s=0.5)
@@ -111,6 +115,18 @@ def test_a_ledger_that_was_never_there() -> None:
             with pytest.raises(NoSuchLedgerMetadataError):
                 await client.open(4711, PASSWORD, recover=recover)
         await client.delete(4711)
+
+    simulate_cluster(body)
+
+
+def test_a_client_that_could_not_connect_leaves_no_watches_in_the_store() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        store = MemoryStore(cluster.store_server)
+        cluster.store_server.disconnect(store.session_id)
+        with pytest.raises(MetadataStoreError):
+            await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
+        assert store.watches == []
+        await store.close()
 
     simulate_cluster(body)
 
