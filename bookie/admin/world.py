@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import importlib.util
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from bookie.admin.output import Output
+from bookie.client.blocking import new_loop
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
@@ -123,14 +123,6 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run to the end on a loop of its own, uvloop's when installed. Ctrl-C cancels it."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(coroutine)
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    if importlib.util.find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
-    import uvloop
-
-    return uvloop.new_event_loop()
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:

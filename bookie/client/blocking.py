@@ -2,7 +2,9 @@
 
 Contract: each call waits for the coroutine of the same name in bookie/client/client.py, reader.py
 or writer.py and gives its value or error. Any thread may call, several at once. An interrupt
-(Ctrl-C) ends the wait and cancels the call; what it had begun may happen. close() ends the thread.
+(Ctrl-C) ends the wait and cancels the call; what it had begun may happen. close() ends the thread
+and, with ClientClosedError, the calls under way. Callbacks run in the loop's thread, which would
+wait for itself: what they call here raises IllegalOperationError.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from bookie.client.reader import LedgerReader, News
 from bookie.client.recovery import OnProgress
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
-from bookie.errors import ClientClosedError
+from bookie.errors import BookieError, ClientClosedError, IllegalOperationError
 from bookie.ledger.codec import Entry
 from bookie.ledger.record_frame import RecordPositions
 from bookie.ledger.types import DigestType, LedgerMetadata
@@ -39,34 +41,68 @@ class LoopThread:
     """An event loop that runs in a thread of its own until close()."""
 
     def __init__(self, driver: Driver) -> None:
-        self._loop = _new_loop()
+        self._loop = new_loop()
         self._is_closed = False
+        self._waiting: dict[Any, None] = {}
+        """Futures of calls under way: _end() ends those that came too late for _finish()."""
         self._worker = driver.spawn("bookie-client", self._loop.run_forever)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it."""
-        if self._is_closed:
+        try:
+            self.check_caller()
+            if self._is_closed:
+                raise ClientClosedError("the ledger client was closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except BookieError:
             coroutine.close()
-            raise ClientClosedError("the ledger client was closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            raise
+        except RuntimeError:  # the loop was closed just now
+            coroutine.close()
+            raise ClientClosedError("the ledger client was closed") from None
+        self._waiting[future] = None
+        if self._loop.is_closed():
+            future.cancel()  # _end() may not have seen it
         try:
             return future.result()
         except BaseException:
+            if future.cancelled() and self._is_closed:
+                coroutine.close()  # it may not have begun
+                raise ClientClosedError("the client was closed during the call") from None
             future.cancel()
             raise
+        finally:
+            del self._waiting[future]
+
+    def check_caller(self) -> None:
+        """IllegalOperationError in the loop's own thread."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if running is self._loop:
+            raise IllegalOperationError(
+                "a blocking ledger client was called from one of its own callbacks, which would "
+                "wait for itself: call it from another thread"
+            )
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread; idempotent."""
+        """End the calls under way, stop the loop and wait for its thread; idempotent."""
+        self.check_caller()
         if self._is_closed:
             return
+        self._is_closed = True
         try:
-            self.call(self._finish())
+            asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
         finally:
-            self._is_closed = True
             self._end()
 
     async def _finish(self) -> None:
-        """End what the store or others may have begun on the loop beside tasks."""
+        """End what callers, the store or others have begun on the loop, as asyncio.run() does."""
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
         await self._loop.shutdown_default_executor()
 
@@ -74,9 +110,12 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._worker.join()
         self._loop.close()
+        for future in list(self._waiting):
+            future.cancel()
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop: uvloop's when installed."""
     try:
         import uvloop
     except ImportError:
@@ -152,17 +191,18 @@ class BlockingReader:
         return self._thread.call(self._reader.read_unconfirmed(first, last))
 
     def entries(self, first: int, last: int) -> Iterator[Entry]:
-        for start in range(first, last + 1, _ITEMS_MAX):
-            yield from self.read(start, min(start + _ITEMS_MAX - 1, last))
+        return _iterate(self._thread, self._reader.entries(first, last), _ITEMS_MAX)
 
     def read_last_confirmed(self) -> int:
         return self._thread.call(self._reader.read_last_confirmed())
 
-    def read_next(self, entry_id: int, wait_s: float | None = None) -> News:
-        return self._thread.call(self._reader.read_next(entry_id, wait_s))
+    def read_next(
+        self, entry_id: int, wait_s: float | None = None, *, is_parallel: bool = False
+    ) -> News:
+        return self._thread.call(self._reader.read_next(entry_id, wait_s, is_parallel=is_parallel))
 
-    def tail(self, first: int = 0) -> Iterator[Entry]:
-        return _iterate(self._thread, self._reader.tail(first), 1)
+    def tail(self, first: int = 0, *, is_parallel: bool = False) -> Iterator[Entry]:
+        return _iterate(self._thread, self._reader.tail(first, is_parallel=is_parallel), 1)
 
     def close(self) -> None:
         self._thread.call(self._reader.close())
@@ -261,9 +301,16 @@ class BlockingLedgerClient:
         return BlockingReader(self._thread, reader)
 
     def recover(
-        self, ledger_id: int, password: bytes = b"", on_progress: OnProgress | None = None
+        self,
+        ledger_id: int,
+        password: bytes = b"",
+        on_progress: OnProgress | None = None,
+        *,
+        digest_type: DigestType | None = None,
     ) -> LedgerMetadata:
-        return self._thread.call(self._client.recover(ledger_id, password, on_progress))
+        return self._thread.call(
+            self._client.recover(ledger_id, password, on_progress, digest_type=digest_type)
+        )
 
     def delete(self, ledger_id: int) -> None:
         self._thread.call(self._client.delete(ledger_id))
@@ -276,6 +323,7 @@ class BlockingLedgerClient:
 
     def close(self) -> None:
         """Close the client, the store and the thread; idempotent."""
+        self._thread.check_caller()
         if self._is_closed:
             return
         self._is_closed = True
@@ -319,5 +367,7 @@ def _iterate(thread: LoopThread, items: AsyncIterator[T], batch_max: int) -> Ite
     finally:
         try:
             thread.call(end())
-        except ClientClosedError:
-            pass  # its loop has ended, and the generator with it
+        except (ClientClosedError, IllegalOperationError):
+            # Its loop has ended, and the generator with it; or garbage is collected in the loop's
+            # thread, and the loop ends the generator by itself.
+            pass

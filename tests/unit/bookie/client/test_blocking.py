@@ -6,8 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bookie.client.blocking import BlockingLedgerClient
-from bookie.errors import ClientClosedError, NoSuchLedgerMetadataError, UnauthorizedAccessError
+from bookie.client.blocking import BlockingLedgerClient, LoopThread
+from bookie.errors import (
+    ClientClosedError,
+    IllegalOperationError,
+    IncorrectParameterError,
+    NoSuchLedgerMetadataError,
+    UnauthorizedAccessError,
+)
 from bookie.metadata.memory import MemoryStore
 from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.os_clock import OsClock
@@ -59,6 +65,8 @@ def test_write_recover_read_tail_delete() -> None:
         )
         assert (reader.lac, reader.is_closed) == (299, True)
         assert [e.entry_id for e in reader.entries(0, 299)] == list(range(300))
+        with pytest.raises(IncorrectParameterError):
+            reader.entries(0, 300)
         assert [e.entry_id for e in reader.tail(290)] == list(range(290, 300))
         assert [e.entry_id for e in reader.read_unconfirmed(3, 4)] == [3, 4]
         assert reader.metadata == client.metadata(writer.ledger_id)
@@ -107,6 +115,42 @@ def test_a_tail_given_up_leaves_nothing_behind() -> None:
         writer.close()
 
     with_client(body)
+
+
+def test_a_call_under_way_ends_with_the_thread() -> None:
+    thread = LoopThread(ThreadDriver())
+    begun = threading.Event()
+    ended: list[Exception] = []
+
+    async def wait_for_nothing() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            thread.call(wait_for_nothing())
+        except ClientClosedError as error:
+            ended.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    begun.wait()
+    thread.close()
+    caller.join(60)
+    assert len(ended) == 1
+
+
+def test_a_callback_cannot_call_the_client_that_calls_it() -> None:
+    thread = LoopThread(ThreadDriver())
+
+    async def call_and_close() -> None:
+        with pytest.raises(IllegalOperationError, match="wait for itself"):
+            thread.call(asyncio.sleep(0))
+        with pytest.raises(IllegalOperationError):
+            thread.close()
+
+    thread.call(call_and_close())
+    thread.close()
 
 
 def test_a_store_that_cannot_be_opened() -> None:
