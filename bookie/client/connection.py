@@ -131,10 +131,6 @@ class BookieConnection:
     def request_count(self) -> int:
         return len(self.adds) + len(self.reads) + len(self.polls)
 
-    @property
-    def is_connected(self) -> bool:
-        return self._is_ready
-
     # --- requests ---------------------------------------------------------------------------------
 
     def request(

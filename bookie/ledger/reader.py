@@ -70,6 +70,7 @@ class RangeRead:
         is_asking_all: bool = False,
     ) -> None:
         # Constant.
+        self._metadata = metadata
         self._digest = digest
         self._last = last
         self._entries_max = entries_max
@@ -77,7 +78,6 @@ class RangeRead:
         self._rank = rank
         self._is_asking_all = is_asking_all
         # State.
-        self._metadata = metadata
         self._orders: dict[int, tuple[BookieId, ...]] = {}
         """By place in the ensemble, of one segment: entries _orders_first to _orders_end - 1."""
         self._orders_first = self._orders_end = 0
@@ -95,15 +95,6 @@ class RangeRead:
         self.max_lac = -1
         """The greatest LAC that a bookie told along with an entry."""
         self._is_over = False
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
-
-    def follow(self, metadata: LedgerMetadata) -> None:
-        """Use newer metadata for what is asked from now on."""
-        self._metadata = metadata
-        self._orders_end = 0
 
     def start(self) -> list[Action]:
         if self._next_asked > self._last:

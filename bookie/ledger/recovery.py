@@ -185,15 +185,6 @@ class Recovery:
         self._length: int | None = None
         self._is_over = False
 
-    @property
-    def is_over(self) -> bool:
-        return self._is_over
-
-    @property
-    def is_reading(self) -> bool:
-        """Some read waits for an answer: ticks are wanted."""
-        return bool(self._reads) or self._length_read is not None
-
     def start(self) -> list[Action]:
         bookies = self._lac_query.bookies
         return [FenceBookie(index, bookie) for index, bookie in enumerate(bookies)]

@@ -35,6 +35,7 @@ from bookie.ledger.actions import (
     WriterOptions,
 )
 from bookie.ledger.add_queue import AddQueue, PendingAdd
+from bookie.ledger.distribution import failures_max
 from bookie.ledger.ensemble_change import Candidates, EnsembleChange, Replacer, plan
 from bookie.ledger.members import Members, mask_of
 from bookie.ledger.types import BookieId, EntryId, LedgerMetadata, LedgerState, Status
@@ -149,10 +150,6 @@ class WriterMachine:
         return tuple(self._members.at(self._members.missing).values())
 
     @property
-    def is_changing(self) -> bool:
-        return self._change is not None
-
-    @property
     def error(self) -> BookieError | None:
         """Why nothing can be added any more."""
         return self._error
@@ -258,7 +255,7 @@ class WriterMachine:
 
     def _can_complete(self, add: PendingAdd) -> bool:
         lost = add.write_set & (add.failed | self._members.missing) & ~add.acks
-        return lost.bit_count() <= self._write_quorum_size - self._ack_quorum_size
+        return lost.bit_count() <= failures_max(self._write_quorum_size, self._ack_quorum_size)
 
     def _fail_all(self, error: BookieError, pending_error: BookieError | None = None) -> Actions:
         """Fail everything pending in order and let nothing more in."""
