@@ -38,14 +38,40 @@ class World:
     conf: Path
 
 
-@pytest.fixture(scope="module")
-def world(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A cluster of its own for the module, made by us."""
+def new_world(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Make a cluster of its own, by us."""
     folder = tmp_path_factory.mktemp("interop")
     cluster = new_cluster(zookeeper, f"/ledgers-{next(_roots)}")
     conf = folder / "shell.conf"
     conf.write_text(apache.server_conf(cluster.zookeeper, folder / "none", 3181, root=cluster.root))
     return World(cluster, folder, conf)
+
+
+@pytest.fixture(scope="module")
+def world(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The module's cluster, without bookies."""
+    return new_world(zookeeper, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["ours", "apaches", "mixed"])
+def each_world(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeperProcess, current: Release,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[World]:  # fmt: skip
+    """Three bookies: ours, Apache's, or two and one; each time in a cluster of their own.
+
+    Apache's are killed at the end and stay registered for their session's ten seconds: whoever
+    creates a ledger in the same cluster meanwhile chooses dead bookies.
+    """
+    our_count, their_count = {"ours": (3, 0), "apaches": (0, 3), "mixed": (2, 1)}[request.param]
+    world = new_world(zookeeper, tmp_path_factory)
+    hosts, root = world.cluster.zookeeper, world.cluster.root
+    with (
+        our_bookies(world.cluster, world.folder, our_count),
+        apache_bookies(current, hosts, world.folder, their_count, root=root) as theirs,
+    ):
+        registered(world.cluster, theirs)
+        yield world
 
 
 @pytest.fixture(scope="module")

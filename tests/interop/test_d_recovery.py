@@ -1,32 +1,17 @@
 """(d) Apache recovers what we left open, we recover what Apache left open, live writers fenced."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from bookie.errors import LedgerFencedError
-from tests.fixtures.bookie_processes import client_of, in_loop, our_bookies, registered
-from tests.interop.apache import Program, Release, apache_bookies, run_program
+from tests.fixtures.bookie_processes import client_of, in_loop
+from tests.interop.apache import Program, Release, run_program
 from tests.interop.conftest import World
 from tests.interop.test_b_ours_on_apache import add_all, payload
 
 
-@pytest.fixture(scope="module", params=["ours", "apaches", "mixed"], autouse=True)
-def bookies(
-    request: pytest.FixtureRequest, world: World, current: Release,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:  # fmt: skip
-    """Three bookies: ours, Apache's, or two and two."""
-    our_count, their_count = {"ours": (3, 0), "apaches": (0, 3), "mixed": (2, 1)}[request.param]
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    hosts, root = world.cluster.zookeeper, world.cluster.root
-    with (
-        our_bookies(world.cluster, folder, our_count),
-        apache_bookies(current, hosts, folder, their_count, root=root) as theirs,
-    ):
-        registered(world.cluster, theirs)
-        yield
+@pytest.fixture(scope="module")
+def world(each_world: World) -> World:
+    return each_world
 
 
 def test_apache_recovers_what_our_dead_writer_left(world: World, release: Release) -> None:
