@@ -142,7 +142,8 @@ class BookieConfig:
     http_port: int | None = None
     """Where /metrics, /heartbeat, /health and /ready are served; 0: any free one; None: nowhere."""
     registration_timeout_s: float = 30.0
-    """How long a start waits for the end of an earlier session that holds this bookie's id."""
+    """How long a start waits for the end of an earlier session that holds this bookie's id; more
+    than a session's time-out (`bookie serve` takes twice that, if it is more)."""
     is_journal_synced: bool = True
     """False: acknowledge before fsync. A power failure then loses acknowledged entries."""
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import types
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -59,6 +60,17 @@ def _setting(text: str) -> tuple[str, object]:
         raise click.BadParameter(
             f"{name}: expected {kind.__name__}, found {value!r}", param_hint="--set"
         ) from None
+
+
+def settings_of(texts: Sequence[str], session_timeout_s: float) -> dict[str, object]:
+    """Return the values of --set by name, and a registration_timeout_s that fits the session.
+
+    A killed bookie's session lingers for its time-out; the next start has to wait longer than that.
+    """
+    chosen = dict(map(_setting, texts))
+    least_s = BookieConfig().registration_timeout_s
+    chosen.setdefault("registration_timeout_s", max(least_s, 2 * session_timeout_s))
+    return chosen
 
 
 def check_directory(data: Path) -> None:
@@ -179,7 +191,7 @@ def serve(
     Prints one line when it is registered, and logs to standard error. Refuses to start on a
     directory of another bookie or another cluster, and on one that was wiped.
     """
-    chosen = dict(map(_setting, settings))
+    chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
         host=host,
         port=port,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie.admin.serve import check_directory, check_ports, log_to_stderr
+from bookie.admin.serve import check_directory, check_ports, log_to_stderr, settings_of
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
 from bookie.metadata.kazoo_client import OrderedClient
@@ -38,6 +38,18 @@ def test_a_port_that_is_taken_is_named() -> None:
         config = BookieConfig(bookie_id="b1", port=0, http_port=port)
         with pytest.raises(BookieStartError, match=rf"127.0.0.1:{port}: .*--http-port"):
             check_ports(config)
+
+
+@pytest.mark.parametrize(
+    ("texts", "session_timeout_s", "expected_s"),
+    [((), 10.0, 30.0), ((), 60.0, 120.0), (("registration_timeout_s=5",), 60.0, 5.0)],
+)
+def test_a_start_outwaits_the_session_of_a_killed_bookie(
+    texts: tuple[str, ...], session_timeout_s: float, expected_s: float
+) -> None:
+    """Else it takes its own last life for another bookie, and refuses."""
+    settings = settings_of(("gc_interval_s=7", *texts), session_timeout_s)
+    assert settings == {"gc_interval_s": 7.0, "registration_timeout_s": expected_s}
 
 
 @pytest.fixture
