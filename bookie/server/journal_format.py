@@ -138,8 +138,10 @@ def batch_pieces(position: Position, durable_offset: int, records: Sequence[Reco
         if len(body) < _LARGE_BYTES:
             small.append(body)
         else:
-            pieces += (b"".join(small), body)
-            small = []
+            if small:  # an empty piece would be a system call for nothing
+                pieces.append(b"".join(small))
+                small = []
+            pieces.append(body)
     small.append(bytes(-(_BATCH_HEADER.size + len(table) + body_bytes) % BLOCK_BYTES))
     pieces.append(b"".join(small))
     return pieces
