@@ -169,7 +169,7 @@ def test_zookeeper_gone_and_back(tmp_path: Path) -> None:
     try:
         cluster = new_cluster(server, "/ledgers")
         # Sessions that outlive the time without a server: no registration lapses meanwhile.
-        with our_bookies(cluster, tmp_path, 3, session_timeout_s=30.0) as bookies:
+        with our_bookies(cluster, tmp_path, 3, session_timeout_s=10.0) as bookies:
 
             async def case() -> None:
                 nonlocal server
