@@ -105,6 +105,19 @@ class CorruptionError(OperationalError):
     default_sqlstate = "XX001"
 
 
+class ProtocolError(OperationalError):
+    """The other side of a connection sent what is no message; the connection is closed."""
+
+    default_sqlstate = "08P01"
+
+
+class ConnectionLostError(OperationalError):
+    """The connection to the server ended; what ran may have happened, unless it only read."""
+
+    default_sqlstate = "08006"
+    default_retry = Retry.UNKNOWN
+
+
 class LogFailedError(OperationalError):
     """The log could not be made durable; the fate of unanswered commits is unknown until reopen."""
 

@@ -11,6 +11,7 @@ from herdpy.cli.console import error_console, output_console, print_error
 from herdpy.cli.output import MODES
 from herdpy.cli.shell import Shell
 from herdpy.driver.connection import connect
+from herdpy.driver.dsn import DEFAULT_PORT
 from herdpy.errors import Error
 
 
@@ -37,7 +38,8 @@ def app() -> None:
 def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str) -> None:
     """Open DIRECTORY, made if missing, and run SQL: typed in, or from -c, -f or a pipe.
 
-    Without DIRECTORY the database is in memory and gone at the end. Every statement commits by
+    DIRECTORY may be a server's URL, too: herd://localhost:7000. Without it the database is in
+    memory and gone at the end. Every statement commits by
     itself unless BEGIN has opened a transaction. The first error ends -c, -f and a pipe.
     """
     is_interactive = not commands and file is None and sys.stdin.isatty()
@@ -48,7 +50,7 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
             texts.append(_read(file))
         elif not is_interactive and not commands:
             texts.append(sys.stdin.read())
-        is_new = directory != ":memory:" and not Path(directory).exists()
+        is_new = directory != ":memory:" and "://" not in directory and not Path(directory).exists()
         with connect(directory, autocommit=True) as connection:
             ran = Shell(connection, console, errors, mode=mode)
             try:
@@ -90,3 +92,53 @@ def demo(directory: str) -> None:
     from herdpy.cli.demo.tour import run_demo
 
     sys.exit(run_demo(directory))
+
+
+@app.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="0: any free one; the first line of the output says which.",
+)
+@click.option(
+    "--connections-max",
+    type=click.IntRange(1, 10_000),
+    default=500,
+    show_default=True,
+    help="More are refused with 53300.",
+)
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_s",
+    type=click.FloatRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long open transactions may take to end after SIGTERM.",
+)
+def serve(
+    directory: Path, host: str, port: int, connections_max: int, drain_timeout_s: float
+) -> None:
+    """Serve DIRECTORY, made if missing: connect("herd://localhost:7000") opens it.
+
+    Until there are users and passwords only this machine can reach it: HOST has to be a loopback
+    address.
+    """
+    from herdpy.cli.serve import run_server
+
+    try:
+        run_server(
+            directory,
+            host,
+            port,
+            connections_max=connections_max,
+            drain_timeout_s=drain_timeout_s,
+            console=output_console(),
+        )
+    except Error as error:
+        print_error(error_console(), error)
+        sys.exit(1)

@@ -15,8 +15,8 @@ from bookie.runtime.os_process import process_generation
 from herdpy import errors
 from herdpy.driver import local
 from herdpy.driver.cursor import Cursor, Parameters
-from herdpy.driver.dsn import MEMORY, parse_target
-from herdpy.engine.session import Session
+from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
+from herdpy.driver.interfaces import Claim, DriverSession
 from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, ProgrammingError
 from herdpy.log.interfaces import Durability
@@ -35,7 +35,9 @@ def connect(
     statement_timeout_s: float | None = None,
     idle_in_transaction_timeout_s: float | None = None,
 ) -> "Connection":
-    """Open a directory (made if missing) as a database, or a private database in memory.
+    """Open a directory (made if missing) as a database, a private one in memory, or a server's.
+
+    A server is named by a URL: "herd://localhost:7000/default" (docs/reference/url.md).
 
     `durability` is what a commit waits for: "sync" the disk, "os" the operating system, "none"
     nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
@@ -57,14 +59,35 @@ def connect(
         statement_timeout_s=_or_zero(statement_timeout_s),
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
     )
+    parsed = parse_target(target)
+    if isinstance(parsed, RemoteTarget):
+        return _connect_remote(parsed, settings, memory_bytes_max, autocommit=autocommit)
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
     )
-    lease = local.Lease(parse_target(target))
+    lease = local.Lease(parsed)
     try:
         return Connection(lease, lease.open(options))
     except BaseException:
         lease.close()
+        raise
+
+
+def _connect_remote(
+    target: RemoteTarget, settings: Settings, memory_bytes_max: int | None, *, autocommit: bool
+) -> "Connection":
+    from herdpy.driver.remote import RemoteClaim
+
+    if memory_bytes_max is not None:
+        raise ProgrammingError(
+            "connect: memory_bytes_max belongs to the server, which was started with its own",
+            sqlstate="22023",
+        )
+    claim = RemoteClaim(target)
+    try:
+        return Connection(claim, claim.open(settings, autocommit=autocommit))
+    except BaseException:
+        claim.close()
         raise
 
 
@@ -86,13 +109,13 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, lease: "local.Lease", session: Session) -> None:
+    def __init__(self, lease: Claim, session: DriverSession) -> None:
         self._lease = lease
         self._session = session
         self._generation = process_generation()
         self._is_closed = False
         self.block: TransactionBlock | None = None
-        self._finalizer = weakref.finalize(self, local.abandon, lease)
+        self._finalizer = weakref.finalize(self, lease.abandon)
 
     # Statements.
 
@@ -195,10 +218,9 @@ class Connection:
             self.close()
 
     def __repr__(self) -> str:
-        where = self._lease.target.path or MEMORY
-        return f"<herdpy.Connection {where!r}{' closed' if self._is_closed else ''}>"
+        return f"<herdpy.Connection {self._lease.where!r}{' closed' if self._is_closed else ''}>"
 
-    def live_session(self) -> Session:
+    def live_session(self) -> DriverSession:
         """Return the session; InterfaceError when closed or inherited by a fork."""
         if self._is_closed:
             raise InterfaceError("the connection is closed", hint="call herdpy.connect() again")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.connection import Connection
-    from herdpy.engine.session import PointRows, Session
+    from herdpy.driver.interfaces import DriverSession, PointRows
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 ARROW_BATCH_ROWS = 65_536
@@ -205,7 +205,7 @@ class Cursor:
             raise InterfaceError("the cursor is closed", hint="ask the connection for a new one")
         self._connection.live_session()
 
-    def _ready(self) -> "Session":
+    def _ready(self) -> "DriverSession":
         if self._is_closed:
             self._check()
         session = self._connection.live_session()

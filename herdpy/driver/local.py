@@ -102,6 +102,15 @@ class Lease:
     def in_transaction(self) -> bool:
         return self._session is not None and self._session.in_transaction
 
+    @property
+    def where(self) -> str:
+        """The target, for messages."""
+        return self.target.path or MEMORY
+
+    def abandon(self) -> None:
+        """Close for a connection that was collected while open."""
+        abandon(self)
+
     def is_ours(self) -> bool:
         """Return False in a forked child, where the database belongs to the parent."""
         return process_generation() == self._generation
@@ -114,7 +123,7 @@ class Lease:
         shared.leases.add(self)
         if shared.database is None:
             shared.options = options
-            shared.database = _open_database(self.target, options.config())
+            shared.database = open_database(self.target, options.config())
         elif shared.options is not None:
             _check_same(shared.options, options, self.target.path)
         self._session = shared.database.session(options.settings, autocommit=options.autocommit)
@@ -152,7 +161,8 @@ def _check_same(opened: Options, asked: Options, path: str | None) -> None:
             )
 
 
-def _open_database(target: Target, config: Config) -> Database:
+def open_database(target: Target, config: Config) -> Database:
+    """Open a directory, made if missing, or a database in memory; the caller closes it."""
     clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
     if target.path is None:
         return Database.open(
@@ -214,7 +224,7 @@ def abandon(lease: Lease) -> None:
             pass  # the next call of any connection does it
     if had_transaction:
         warnings.warn(
-            f"a herdpy connection to {lease.target.path or MEMORY!r} was collected with an open "
+            f"a herdpy connection to {lease.where!r} was collected with an open "
             "transaction, which is rolled back; close connections, or use `with`",
             ResourceWarning,
             stacklevel=2,

@@ -42,6 +42,16 @@ class Result:
             raise ProgrammingError("the statement has no rows", sqlstate="HY010")
         return self._iterator
 
+    @property
+    def makes_arrow(self) -> bool:
+        """True: Arrow costs less than rows, as long as no row was taken."""
+        return self._make_reader is not None
+
+    def put_back(self, rows: Iterator[LogicalRow] | None) -> None:
+        """Go on with these rows, which begin with some that were taken; None: with what is left."""
+        if rows is not None:
+            self._iterator = rows
+
     def fetch_many(self, count: int) -> list[LogicalRow]:
         return list(islice(self.rows(), count))
 

@@ -12,11 +12,22 @@ import pytest
 import herdpy
 from herdpy.driver import local
 from herdpy.limits import key_bytes_max, row_bytes_max
+from herdpy.server.requests import RESULTS_MAX
+from tests.fixtures.servers import RunningServer
 
 
 @pytest.fixture
-def connection() -> Iterator[herdpy.Connection]:
-    with herdpy.connect(":memory:", autocommit=True) as made:
+def connection(target: str) -> Iterator[herdpy.Connection]:
+    yield from _connection(target)
+
+
+@pytest.fixture
+def local_connection() -> Iterator[herdpy.Connection]:
+    yield from _connection(":memory:")
+
+
+def _connection(target: str) -> Iterator[herdpy.Connection]:
+    with herdpy.connect(target, autocommit=True) as made:
         made.execute(
             "CREATE TABLE accounts (id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL, n INTEGER,"
             " d DECIMAL(5, 2), day DATE)"
@@ -228,7 +239,8 @@ def test_use_after_close(connection: herdpy.Connection) -> None:
 # --- many open results -------------------------------------------------------------------------
 
 
-def test_ten_thousand_open_cursors(connection: herdpy.Connection) -> None:
+def test_ten_thousand_open_cursors(local_connection: herdpy.Connection) -> None:
+    connection = local_connection
     connection.executemany(
         "INSERT INTO notes VALUES (?, ?, ?)", [(i, "", "") for i in range(10, 3000)]
     )
@@ -263,3 +275,17 @@ def test_memory_is_a_private_engine_with_a_log(monkeypatch: pytest.MonkeyPatch) 
     assert {"FORMAT", "LOCK", "default"} <= set(disks[0].list(""))
     assert "MANIFEST" in disks[0].list("default")
     assert disks[0].list("default/log")
+
+
+def test_the_open_results_of_a_server_have_a_limit(server: RunningServer) -> None:
+    with herdpy.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(2000)])
+        cursors = [connection.execute("SELECT id FROM t") for _ in range(RESULTS_MAX)]
+        with pytest.raises(herdpy.OperationalError, match="results of this connection") as caught:
+            connection.execute("SELECT id FROM t")
+        assert caught.value.sqlstate == "53400"
+        assert connection.execute("SELECT id FROM t WHERE id = 1").fetchall() == [(1,)]
+        cursors[3].close()
+        assert len(connection.execute("SELECT id FROM t").fetchall()) == 2000
+        assert len(cursors[5].fetchall()) == 2000

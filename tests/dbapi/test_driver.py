@@ -6,16 +6,23 @@ import os
 import pickle
 import threading
 import warnings
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
 
 import herdpy
+from tests.fixtures.ports import own_port
+from tests.fixtures.servers import running_server
 
 
-@pytest.fixture(params=["memory", "directory"])
-def target(request, tmp_path) -> str:
-    return ":memory:" if request.param == "memory" else str(tmp_path / "data")
+@pytest.fixture(params=["memory", "directory", "tcp"])
+def target(request, tmp_path) -> Iterator[str]:
+    if request.param == "tcp":
+        with running_server() as server:
+            yield server.url
+    else:
+        yield ":memory:" if request.param == "memory" else str(tmp_path / "data")
 
 
 @pytest.fixture
@@ -562,9 +569,12 @@ def test_cancel_from_another_thread(connection) -> None:
     assert count(connection) == 5000
 
 
-def test_servers_are_refused() -> None:
-    with pytest.raises(herdpy.NotSupportedError):
-        herdpy.connect("herd://host:7000/ts")
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(herdpy.OperationalError, match="cannot be reached") as caught:
+        herdpy.connect(f"herd://127.0.0.1:{own_port()}")
+    assert caught.value.sqlstate == "08001"
+    assert caught.value.retry is herdpy.Retry.SAFE
+    assert "herdpy serve" in caught.value.hint
 
 
 @pytest.mark.parametrize("autocommit", [True, False])

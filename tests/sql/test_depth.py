@@ -27,9 +27,9 @@ CHAINS = {
 }
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    connection = herdpy.connect(":memory:", autocommit=True)
+@pytest.fixture
+def connection(target: str) -> Iterator[Connection]:
+    connection = herdpy.connect(target, autocommit=True)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     yield connection
     connection.close()

@@ -146,8 +146,8 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
 
 
 @pytest.fixture
-def connection() -> Iterator[Connection]:
-    connection = herdpy.connect(":memory:", autocommit=True)
+def connection(target: str) -> Iterator[Connection]:
+    connection = herdpy.connect(target, autocommit=True)
     yield connection
     connection.close()
 

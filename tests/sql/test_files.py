@@ -42,8 +42,8 @@ def _is_query(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_file(path: Path, way: str) -> None:
-    connection = herdpy.connect(":memory:", autocommit=way != "transaction")
+def test_file(target: str, path: Path, way: str) -> None:
+    connection = herdpy.connect(target, autocommit=way != "transaction")
     failures: list[str] = []
     try:
         has_changed = False

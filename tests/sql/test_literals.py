@@ -12,8 +12,8 @@ NINES = "9" * 38
 
 
 @pytest.fixture
-def connection() -> Iterator[Connection]:
-    with herdpy.connect(":memory:", autocommit=True) as found:
+def connection(target: str) -> Iterator[Connection]:
+    with herdpy.connect(target, autocommit=True) as found:
         found.execute("CREATE TABLE n (d DECIMAL(38,2), x DOUBLE PRECISION, i INTEGER)")
         yield found
 

@@ -33,8 +33,8 @@ def parametrized(text: str) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_strings_as_parameters(path: Path) -> None:
-    connection = herdpy.connect(":memory:", autocommit=True)
+def test_strings_as_parameters(target: str, path: Path) -> None:
+    connection = herdpy.connect(target, autocommit=True)
     failures: list[str] = []
     count = 0
     for block in read_blocks(path):
@@ -70,15 +70,15 @@ def test_strings_as_parameters(path: Path) -> None:
         ("WITH w AS (SELECT ? AS a) SELECT a FROM w", [(1,)]),
     ],
 )
-def test_an_integer_anywhere(text: str, expected: list[tuple[object, ...]]) -> None:
-    connection = herdpy.connect(":memory:", autocommit=True)
+def test_an_integer_anywhere(target: str, text: str, expected: list[tuple[object, ...]]) -> None:
+    connection = herdpy.connect(target, autocommit=True)
     assert connection.execute(text, [1]).fetchall() == expected
     connection.close()
 
 
 @pytest.mark.parametrize("query", ["SELECT 1 AS a LIMIT ?", "SELECT count(*) LIMIT ?"])
-def test_a_negative_row_count_is_refused_by_both_paths(query: str) -> None:
-    with herdpy.connect(":memory:", autocommit=True) as connection:
+def test_a_negative_row_count_is_refused_by_both_paths(target: str, query: str) -> None:
+    with herdpy.connect(target, autocommit=True) as connection:
         for text, state in ((query, "2201W"), (query.replace("LIMIT", "OFFSET"), "2201X")):
             with pytest.raises(herdpy.DataError) as caught:
                 connection.execute(text, (-1,))

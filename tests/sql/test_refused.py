@@ -137,9 +137,9 @@ REFUSED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    connection = herdpy.connect(":memory:", autocommit=True)
+@pytest.fixture
+def connection(target: str) -> Iterator[Connection]:
+    connection = herdpy.connect(target, autocommit=True)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
     connection.execute("CREATE TABLE u (id INTEGER PRIMARY KEY, v TEXT)")
     connection.execute("INSERT INTO t VALUES (1, 'x')")

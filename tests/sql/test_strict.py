@@ -170,9 +170,9 @@ KNOWN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    connection = herdpy.connect(":memory:", autocommit=True)
+@pytest.fixture
+def connection(target: str) -> Iterator[Connection]:
+    connection = herdpy.connect(target, autocommit=True)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER)")
     connection.execute("CREATE TABLE u (id INTEGER PRIMARY KEY, v INTEGER)")
     connection.execute("INSERT INTO t VALUES (1, 1), (2, 2)")

@@ -11,8 +11,8 @@ from herdpy.driver.connection import Connection
 
 
 @pytest.fixture
-def connection() -> Iterator[Connection]:
-    connection = herdpy.connect(":memory:", autocommit=True)
+def connection(target: str) -> Iterator[Connection]:
+    connection = herdpy.connect(target, autocommit=True)
     connection.execute(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, r DOUBLE PRECISION,"
         " at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, day DATE DEFAULT CURRENT_DATE)"
@@ -38,8 +38,8 @@ def test_now_is_the_transactions(connection: Connection) -> None:
     assert only(connection, "SELECT now()") > first  # type: ignore[operator]
 
 
-def test_now_begins_a_transaction_without_autocommit() -> None:
-    connection = herdpy.connect(":memory:")
+def test_now_begins_a_transaction_without_autocommit(target: str) -> None:
+    connection = herdpy.connect(target)
     first = only(connection, "SELECT now()")
     assert only(connection, "SELECT now()") == first
     connection.rollback()

@@ -23,8 +23,8 @@ import herdpy
         ("SELECT count(i / (i - i)) FROM t", "22012", "division by zero"),
     ],
 )  # fmt: skip
-def test_an_error_of_the_vector_path(text: str, state: str, words: str) -> None:
-    with herdpy.connect(":memory:", autocommit=True) as connection:
+def test_an_error_of_the_vector_path(target: str, text: str, state: str, words: str) -> None:
+    with herdpy.connect(target, autocommit=True) as connection:
         connection.execute(
             "CREATE TABLE t (i INTEGER, l BIGINT, d DECIMAL(10,2), x DOUBLE PRECISION)"
         )

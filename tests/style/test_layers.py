@@ -16,11 +16,13 @@ ROOT = Path(__file__).parent.parent.parent
 HERDPY = {
     "cli": 9,
     "driver": 8,
+    "server": 8,
     "engine": 7,
     "exec": 6,
     "sql": 5,
     "log": 4,
     "storage": 4,
+    "proto": 4,
     "model": 3,
     "config": 2,
     "errors": 1,
@@ -41,7 +43,7 @@ WORLD = {
 }  # fmt: skip
 WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
-LOOP_USERS = ("bookie/client/", "bookie/server/", "bookie/metadata/")
+LOOP_USERS = ("bookie/client/", "bookie/server/", "bookie/metadata/", "herdpy/server/")
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
     ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",

@@ -1,0 +1,39 @@
+"""BlockingStream: a TCP connection for a program without a loop."""
+
+import socket
+
+_RECEIVE_BYTES = 256 * 1024
+
+
+class BlockingStream:
+    """Bytes to and from one peer. One thread receives at a time, and one sends."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        """Connect; OSError (TimeoutError after timeout_s)."""
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def set_timeout(self, timeout_s: float | None) -> None:
+        """Let receive() and send() raise TimeoutError after so long; None: never."""
+        self._socket.settimeout(timeout_s)
+
+    def send(self, data: bytes) -> None:
+        """Send all of it; OSError."""
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """Wait for bytes and return them; b"" at the end; OSError."""
+        return self._socket.recv(_RECEIVE_BYTES)
+
+    def close(self) -> None:
+        """Close this process's end; repeatable. Only end() tells a thread that waits in receive."""
+        self._socket.close()
+
+    def end(self) -> None:
+        """End the connection for all threads and processes that have it; repeatable."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer was faster
+        self._socket.close()

@@ -1,0 +1,62 @@
+"""What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from herdpy.engine.result import Columns, LogicalRow, Result
+from herdpy.model.schema import Table
+from herdpy.sql.plan import Parameters
+
+PointRows = tuple[Columns, list[LogicalRow]]
+
+
+class DriverSession(Protocol):
+    """One session: engine/session.py has the contract. Any thread; one statement at a time."""
+
+    @property
+    def autocommit(self) -> bool: ...
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None: ...
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Run a point read in the short way; None: execute() has to."""
+        ...
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result: ...
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
+
+    def begin(self, durability: str | None = None) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def checkpoint(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+        ...
+
+
+class Claim(Protocol):
+    """What a connection holds while it is open."""
+
+    @property
+    def where(self) -> str:
+        """The target, for messages."""
+        ...
+
+    def close(self) -> None:
+        """End the session and what it needs; repeatable. Nothing in a forked child."""
+        ...
+
+    def abandon(self) -> None:
+        """Close for a connection that was collected while open, at any line of any thread."""
+        ...

@@ -1,0 +1,392 @@
+"""RemoteSession: a session of a server, over a blocking stream.
+
+Any thread may call; one request at a time, cancel() beside it. A connection that is lost stays
+lost: every later call raises the same error. An interrupt (KeyboardInterrupt) while an answer is
+awaited cancels the statement and waits for what became of it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_stream import BlockingStream
+from herdpy.driver.dsn import RemoteTarget
+from herdpy.driver.interfaces import PointRows
+from herdpy.engine.result import Columns, LogicalRow, Result
+from herdpy.engine.settings import Settings
+from herdpy.errors import ConnectionLostError, Error, OperationalError, ProtocolError, Retry
+from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.types import Kind, SqlType
+from herdpy.proto import messages
+from herdpy.proto.driver_machine import DriverMachine, frames
+from herdpy.proto.errors import from_failed
+from herdpy.proto.messages import Message, encode_frame
+from herdpy.proto.values import check_statement, rows_decoder, to_wire
+from herdpy.sql.plan import Parameters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FETCH_ROWS = 65_536
+_INTERRUPTED_S = 5.0
+"""How long an interrupted statement may take to be cancelled before the connection is given up."""
+CLIENT = "herdpy"
+
+
+class RemoteSession:
+    """See the module."""
+
+    def __init__(self, target: RemoteTarget, settings: Settings, *, autocommit: bool) -> None:
+        self._where = target.where
+        self._mutex = new_mutex()
+        self._sending = new_mutex()
+        self._machine = DriverMachine()
+        self._autocommit = autocommit
+        self._running: int | None = None  # what cancel() is about
+        try:
+            self._stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+        except OSError as error:
+            raise OperationalError(
+                f"connect: {target.where} cannot be reached: {error.strerror or error}",
+                sqlstate="08001",
+                retry=Retry.SAFE,
+                hint="is the server running there (herdpy serve)?",
+            ) from error
+        try:
+            self._greet(target, settings)
+            self._stream.set_timeout(None)
+        except BaseException:
+            self._stream.end()
+            raise
+
+    def _greet(self, target: RemoteTarget, settings: Settings) -> None:
+        hello = messages.Hello(
+            messages.MAGIC,
+            messages.VERSION,
+            messages.VERSION,
+            target.application_name or CLIENT,
+            target.tablespace,
+            self._autocommit,
+            settings.durability.value,
+            settings.lock_timeout_s,
+            settings.statement_timeout_s,
+            settings.idle_in_transaction_timeout_s,
+        )
+        self._send(encode_frame(hello))
+        while self._machine.welcome is None:
+            self._receive()
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._machine.in_transaction
+
+    @property
+    def autocommit(self) -> bool:
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        self._ask(lambda request: messages.SetAutocommit(request, value))
+        self._autocommit = value
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Return None: the server finds the short way."""
+        return None
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        text, wire = check_statement(text), to_wire(parameters)
+        return self._result(self._ask(lambda request: messages.Execute(request, text, wire)))
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        """Run one statement for every set of parameters, all or nothing."""
+        text, items = check_statement(text), [to_wire(row) for row in rows]
+        return self._result(self._ask(lambda request: messages.ExecuteMany(request, text, items)))
+
+    def begin(self, durability: str | None = None) -> None:
+        self._ask(lambda request: messages.Begin(request, durability))
+
+    def commit(self) -> None:
+        if self._machine.in_transaction:
+            self._ask(messages.Commit)
+
+    def rollback(self) -> None:
+        if self._machine.in_transaction:
+            self._ask(messages.Rollback)
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last checkpoint to pages."""
+        self._ask(messages.Checkpoint)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+        plain = self._ask(messages.ListTables).tables
+        try:
+            return [table_from_plain(each) for each in plain]
+        except ValueError as error:
+            raise ProtocolError(f"a table that is none: {error}") from None
+
+    def cancel(self) -> None:
+        """Stop the running statement, if any; any thread."""
+        running = self._running
+        if running is not None:
+            self._send(encode_frame(messages.Cancel(running)))
+
+    def close(self) -> None:
+        """End the connection; the server rolls back. Repeatable."""
+        self._machine.failure = self._machine.failure or ConnectionLostError(
+            "the connection was closed", retry=Retry.NEVER
+        )
+        self._stream.end()
+
+    def close_descriptor(self) -> None:
+        """Close what a forked child inherited, and leave the connection to its parent."""
+        self._stream.close()
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def _result(self, done: messages.Done) -> Result:
+        if done.columns is None:
+            result = Result(row_count=done.row_count)
+            result.last_row_id = done.last_row_id
+            return result
+        columns = tuple((name, _sql_type(rest)) for name, *rest in done.columns)
+        decode = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))
+        if done.result is None:
+            rows = _decoded(decode, done.rows)
+            return Result(columns, iter(rows), row_count=done.row_count)
+        fetching = _Fetching(self, done.result, columns, decode)
+        return Result(
+            columns,
+            fetching.rows(),
+            row_count=done.row_count,
+            close=fetching.close,
+            make_reader=fetching.reader,
+        )
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _ask(self, make: Callable[[int], Message]) -> Any:
+        """Send a request and return its answer; what failed is raised."""
+        with self._mutex:
+            return self._wait(self._begin_request(make))
+
+    def start(self, make: Callable[[int], Message]) -> int:
+        """Send a request whose answer is taken later, by finish()."""
+        with self._mutex:
+            return self._begin_request(make)
+
+    def finish(self, request: int) -> Any:
+        """Return the answer of a request that start() sent; what failed is raised."""
+        with self._mutex:
+            return self._wait(request)
+
+    def give_up(self, request: int | None, result: int) -> None:
+        """Drop an open result, and the answer of a fetch that is under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                replies = [] if request is None else self._machine.abandon(request)
+                self._send(frames([*replies, messages.CloseResult(result)]))
+
+    def _begin_request(self, make: Callable[[int], Message]) -> int:
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        request = self._machine.new_request()
+        try:
+            data = encode_frame(make(request))
+        except BaseException:
+            self._machine.forget(request)
+            raise
+        self._send(data)
+        return request
+
+    def _wait(self, request: int) -> Any:
+        self._running = request
+        try:
+            answer = self._machine.take(request)
+            while answer is None:
+                self._receive()
+                answer = self._machine.take(request)
+        except Error:
+            raise
+        except BaseException:
+            self._interrupted(request)
+            raise
+        finally:
+            self._running = None
+        if isinstance(answer, messages.Failed):
+            raise from_failed(answer)
+        return answer
+
+    def _interrupted(self, request: int) -> None:
+        """Cancel what runs and learn what became of it, so that the session can go on."""
+        try:
+            self._send(encode_frame(messages.Cancel(request)))
+            self._stream.set_timeout(_INTERRUPTED_S)
+            while (answer := self._machine.take(request)) is None:
+                self._receive()
+            if isinstance(answer, messages.Done) and answer.result is not None:
+                self._send(encode_frame(messages.CloseResult(answer.result)))
+            self._stream.set_timeout(None)
+        except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
+            self.close()
+
+    def _send(self, data: bytes) -> None:
+        with self._sending:
+            try:
+                self._stream.send(data)
+            except OSError as error:
+                raise self._lost(error) from error
+
+    def _receive(self) -> None:
+        """Wait for bytes and take them. Raises when nothing more is to come."""
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        try:
+            data = self._stream.receive()
+        except OSError as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(None)
+        replies = self._machine.receive(data)
+        if replies:
+            self._send(frames(replies))
+
+    def _lost(self, error: OSError | None) -> Error:
+        reason = "the server closed it" if error is None else error.strerror or str(error)
+        lost = self._machine.failure or ConnectionLostError(
+            f"the connection to {self._where} was lost: {reason}",
+            hint="connect again, and look whether what ran has happened before repeating it",
+        )
+        self._machine.failure = lost
+        self._stream.end()
+        return lost
+
+
+class _Fetching:
+    """An open result of the server: one piece is asked for ahead."""
+
+    def __init__(
+        self,
+        session: RemoteSession,
+        number: int,
+        columns: Columns,
+        decode: Callable[[Any], list[LogicalRow]],
+    ) -> None:
+        self._session = session
+        self._number = number
+        self._columns = columns
+        self._decode = decode
+        self._request: int | None = None
+        self._is_open = True
+
+    def rows(self) -> Iterator[LogicalRow]:
+        """Yield the rows; nothing is asked for before the first."""
+        while (answer := self._next(_FETCH_ROWS, is_arrow=False)) is not None:
+            if not isinstance(answer, messages.Rows):
+                raise ProtocolError(f"expected rows, found {type(answer).__name__}")
+            yield from _decoded(self._decode, answer.rows)
+
+    def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
+        """Return a reader of Arrow batches of at most so many rows."""
+        from herdpy.exec.vector.arrow_stream import stream_reader
+
+        def next_piece() -> bytes | None:
+            answer = self._next(rows_per_batch, is_arrow=True)
+            if answer is None:
+                return None
+            if not isinstance(answer, messages.Arrow):
+                raise ProtocolError(f"expected Arrow, found {type(answer).__name__}")
+            return answer.data
+
+        return stream_reader(next_piece)
+
+    def _next(self, rows_max: int, *, is_arrow: bool) -> Any:
+        if not self._is_open:
+            return None
+
+        def make(request: int) -> messages.Fetch:
+            return messages.Fetch(request, self._number, rows_max, is_arrow)
+
+        session = self._session
+        if self._request is None:
+            self._request = session.start(make)
+        try:
+            answer = session.finish(self._request)
+        except BaseException:
+            self._is_open = False
+            self._request = None
+            raise
+        self._request = None
+        if answer.is_last:
+            self._is_open = False
+        else:
+            self._request = session.start(make)
+        return answer
+
+    def close(self) -> None:
+        """Give up what was not fetched; repeatable."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                self._session.give_up(self._request, self._number)
+            except Error:
+                pass  # the connection is gone, and with it the result
+
+
+def _decoded(decode: Callable[[Any], list[LogicalRow]], raw: Any) -> list[LogicalRow]:
+    try:
+        return decode(raw)
+    except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+        raise ProtocolError(f"rows that do not fit their columns: {error}") from None
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+def _sql_type(fields: Any) -> SqlType:
+    number, precision, scale, length = fields
+    return SqlType(_KINDS.get(number, Kind.UNKNOWN), precision, scale, length)
+
+
+class RemoteClaim:
+    """One connection's hold on a server: its session's stream."""
+
+    def __init__(self, target: RemoteTarget) -> None:
+        self.where = target.where
+        self._target = target
+        self._generation = process_generation()
+        self._session: RemoteSession | None = None
+
+    def open(self, settings: Settings, *, autocommit: bool) -> RemoteSession:
+        self._session = RemoteSession(self._target, settings, autocommit=autocommit)
+        return self._session
+
+    def close(self) -> None:
+        """End the connection; a forked child only drops its descriptor. Repeatable."""
+        if self._session is None:
+            return
+        if process_generation() == self._generation:
+            self._session.close()
+        else:
+            self._session.close_descriptor()
+
+    def abandon(self) -> None:
+        """Close for a connection that was collected; takes no lock."""
+        session = self._session
+        if session is None:
+            return
+        if session.in_transaction and process_generation() == self._generation:
+            warnings.warn(
+                f"a herdpy connection to {self.where!r} was collected with an open transaction, "
+                "which is rolled back; close connections, or use `with`",
+                ResourceWarning,
+                stacklevel=2,
+            )
+        self.close()

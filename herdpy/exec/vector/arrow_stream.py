@@ -1,0 +1,37 @@
+"""Arrow batches as bytes, in pieces, and back: each piece is an IPC stream of its own."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+
+def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[bytes, bool]:
+    """Return the next batches, of at least so many bytes if there are, and whether they are all.
+
+    The schema is in every piece, so a piece without rows is a whole stream, too.
+    """
+    sink = pa.BufferOutputStream()
+    is_last = False
+    with pa.ipc.new_stream(sink, reader.schema) as writer:
+        while sink.tell() < bytes_min:
+            try:
+                writer.write_batch(reader.read_next_batch())
+            except StopIteration:
+                is_last = True
+                break
+    return sink.getvalue().to_pybytes(), is_last
+
+
+def stream_reader(next_piece: Callable[[], bytes | None]) -> pa.RecordBatchReader:
+    """Return a reader over pieces; the first is asked for at once, None is behind the last."""
+    first = next_piece()
+    if first is None:
+        raise ValueError("a result of no piece has no schema")
+    opened = pa.ipc.open_stream(pa.py_buffer(first))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from opened
+        while (piece := next_piece()) is not None:
+            yield from pa.ipc.open_stream(pa.py_buffer(piece))
+
+    return pa.RecordBatchReader.from_batches(opened.schema, batches())

@@ -1,0 +1,106 @@
+"""DriverMachine: the driver's side of one connection, without I/O: requests out, answers in.
+
+Answers come in the order of the requests; each is kept until it is taken. An answer that nobody
+waits for any more is dropped, and an open result in it given up. One thread at a time.
+"""
+
+from typing import Any
+
+from bookie.errors import FrameTooLargeError
+from bookie.runtime.frames import FrameSplitter
+from herdpy.errors import Error, ProtocolError
+from herdpy.proto.errors import from_failed
+from herdpy.proto.messages import (
+    FRAME_BYTES_MAX,
+    CloseResult,
+    Done,
+    Failed,
+    Message,
+    Welcome,
+    decode_to_driver,
+    encode_frame,
+)
+
+
+class DriverMachine:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._splitter = FrameSplitter(FRAME_BYTES_MAX)
+        self._last_request = 0
+        self._expected: set[int] = set()
+        self._abandoned: set[int] = set()
+        self._answers: dict[int, Any] = {}
+        self.welcome: Welcome | None = None
+        self.in_transaction = False
+        """As the last answer said."""
+        self.failure: Error | None = None
+        """Why the connection is of no more use."""
+
+    def new_request(self) -> int:
+        """Return a number for a request whose answer will be expected."""
+        self._last_request += 1
+        self._expected.add(self._last_request)
+        return self._last_request
+
+    def forget(self, request: int) -> None:
+        """Take back a number: its request is not sent."""
+        self._expected.discard(request)
+
+    def abandon(self, request: int) -> list[Message]:
+        """Expect no answer any more; return what to send about it."""
+        answer = self._answers.pop(request, None)
+        if answer is not None:
+            return _given_up(answer)
+        if request in self._expected:
+            self._expected.discard(request)
+            self._abandoned.add(request)
+        return []
+
+    def receive(self, data: bytes) -> list[Message]:
+        """Take what arrived; return what to send because of it."""
+        replies: list[Message] = []
+        try:
+            for frame in self._splitter.feed(data):
+                self._take(decode_to_driver(frame), replies)
+        except FrameTooLargeError as error:
+            self.failure = self.failure or ProtocolError(str(error))
+        except ProtocolError as error:
+            self.failure = self.failure or error
+        return replies
+
+    def _take(self, message: Any, replies: list[Message]) -> None:
+        if isinstance(message, Welcome):
+            if self.welcome is not None:
+                raise ProtocolError("a second Welcome")
+            self.welcome = message
+            return
+        request: int = message.request
+        if isinstance(message, Failed) and request == 0:
+            self.failure = from_failed(message)
+            return
+        if isinstance(message, (Done, Failed)):
+            self.in_transaction = message.in_transaction
+        if request in self._abandoned:
+            self._abandoned.discard(request)
+            replies += _given_up(message)
+        elif request in self._expected:
+            self._expected.discard(request)
+            self._answers[request] = message
+        else:
+            raise ProtocolError(f"an answer to request {request}, which was not made")
+
+    def take(self, request: int) -> Any:
+        """Return the answer to a request, None while it has not come."""
+        return self._answers.pop(request, None)
+
+
+def _given_up(answer: Any) -> list[Message]:
+    if isinstance(answer, Done) and answer.result is not None:
+        return [CloseResult(answer.result)]
+    return []
+
+
+def frames(messages: list[Message]) -> bytes:
+    """Return the bytes of messages, one behind the other."""
+    return b"".join(map(encode_frame, messages))

@@ -1,0 +1,249 @@
+"""The messages between driver and server, and their bytes: docs/protocols/frames.md.
+
+A frame is a length (u32, big-endian, of what follows) and one MessagePack array: the message's
+number, then its fields in order. Fields may be added at the end: a reader ignores what it does not
+know, and takes the default for what is missing. What is received is checked field by field.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from herdpy.errors import OperationalError, ProtocolError
+from herdpy.proto.values import from_extension
+
+VERSION: Final = 1
+MAGIC: Final = "herdpy"
+LENGTH_BYTES: Final = 4
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of either side, with its length. A statement with its parameters has to fit."""
+HELLO_BYTES_MAX: Final = 16 * 1024
+"""Of every frame before the server has said Welcome."""
+TEXT_BYTES_MAX: Final = 64 * 1024
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """Base of all; `request` is chosen by the driver and comes back with the answer."""
+
+
+# --- driver to server ----------------------------------------------------------------------------
+
+
+class Hello(Message, tag=1):
+    """The first message. The server answers Welcome, or Failed and closes."""
+
+    magic: str
+    version_min: int
+    version_max: int
+    client: str
+    """Name and version of the program, for sysclients."""
+    tablespace: str
+    autocommit: bool
+    durability: str | None = None
+    """What a commit waits for: sync, os, none; None: as the server."""
+    lock_timeout_s: float = 0.0
+    statement_timeout_s: float = 0.0
+    idle_in_transaction_timeout_s: float = 0.0
+
+
+class Execute(Message, tag=2):
+    """Run one statement. Done or Failed."""
+
+    request: int
+    text: str
+    parameters: list[Any] | dict[str, Any] | None
+
+
+class ExecuteMany(Message, tag=3):
+    """Run one statement for each item, all or nothing. Done or Failed."""
+
+    request: int
+    text: str
+    items: list[list[Any] | dict[str, Any]]
+
+
+class Fetch(Message, tag=4):
+    """Ask for more rows of the open result. Rows, Arrow or Failed."""
+
+    request: int
+    result: int
+    rows_max: int
+    """At most so many come."""
+    is_arrow: bool
+    """Arrow instead of rows; from the first fetch of a result on."""
+
+
+class CloseResult(Message, tag=5):
+    """Give up an open result; no answer."""
+
+    result: int
+
+
+class Begin(Message, tag=6):
+    """Begin a transaction. Done or Failed."""
+
+    request: int
+    durability: str | None
+
+
+class Commit(Message, tag=7):
+    """Commit; nothing to do without a transaction. Done or Failed."""
+
+    request: int
+
+
+class Rollback(Message, tag=8):
+    """Roll back; nothing to do without a transaction. Done or Failed."""
+
+    request: int
+
+
+class SetAutocommit(Message, tag=9):
+    """Outside a transaction. Done or Failed."""
+
+    request: int
+    autocommit: bool
+
+
+class Checkpoint(Message, tag=10):
+    """Write what changed to pages. Done or Failed."""
+
+    request: int
+
+
+class Cancel(Message, tag=11):
+    """Stop the statement of this request if it runs or waits; it fails with 57014. No answer."""
+
+    request: int
+
+
+class Ping(Message, tag=12):
+    """Pong comes at once, also while a statement runs."""
+
+    request: int
+
+
+class ListTables(Message, tag=13):
+    """The tables that the next statement can name. Tables or Failed."""
+
+    request: int
+
+
+# --- server to driver ----------------------------------------------------------------------------
+
+
+class Welcome(Message, tag=64):
+    """The session is there; `version` is the one that both use."""
+
+    version: int
+    server: str
+    session: int
+    frame_bytes_max: int
+
+
+Column = tuple[str, int, int | None, int | None, int | None]
+"""Name, number of the kind (model/types.py), precision, scale, length."""
+
+
+class Done(Message, tag=65):
+    """A request has succeeded."""
+
+    request: int
+    in_transaction: bool
+    row_count: int = -1
+    last_row_id: int | None = None
+    columns: tuple[Column, ...] | None = None
+    """None: the statement has no rows."""
+    rows: msgspec.Raw = msgspec.Raw(b"\x90")
+    """All of them, when `result` is None."""
+    result: int | None = None
+    """The number of the open result: no row has come, Fetch asks for them."""
+
+
+class Rows(Message, tag=66):
+    """Some rows, in order."""
+
+    request: int
+    is_last: bool
+    rows: msgspec.Raw
+
+
+class Arrow(Message, tag=67):
+    """Some rows, in order, as an Arrow IPC stream of its own."""
+
+    request: int
+    is_last: bool
+    data: bytes
+
+
+class Failed(Message, tag=68):
+    """A request has failed, or (request 0) the connection ends."""
+
+    request: int
+    in_transaction: bool
+    kind: str
+    """The name of the class in herdpy.errors."""
+    message: str
+    sqlstate: str
+    retry: str
+    hint: str | None
+    position: int | None
+
+
+class Pong(Message, tag=69):
+    """Answers a Ping."""
+
+    request: int
+
+
+class Tables(Message, tag=70):
+    """Tables by name, each as docs/formats/record.md writes one."""
+
+    request: int
+    tables: list[list[Any]]
+
+
+ToServer = (
+    Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
+    | Checkpoint | Cancel | Ping | ListTables
+)  # fmt: skip
+ToDriver = Welcome | Done | Rows | Arrow | Failed | Pong | Tables
+
+_encode = msgspec.msgpack.Encoder(decimal_format="string").encode
+_to_server = msgspec.msgpack.Decoder(ToServer, ext_hook=from_extension)
+_to_driver = msgspec.msgpack.Decoder(ToDriver)
+
+
+def encode_frame(message: Message) -> bytes:
+    """Return the frame of a message; OperationalError 54000 when it is too large to send."""
+    body = _encode(message)
+    if len(body) + LENGTH_BYTES > FRAME_BYTES_MAX:
+        raise OperationalError(
+            f"a message of {len(body):,} bytes: expected at most "
+            f"{FRAME_BYTES_MAX - LENGTH_BYTES:,}",
+            sqlstate="54000",
+            hint="send fewer rows at a time",
+        )
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def decode_to_server(body: Any) -> ToServer:
+    """Return a driver's message; ProtocolError."""
+    return _decoded(_to_server, body)
+
+
+def decode_to_driver(body: Any) -> ToDriver:
+    """Return a server's message; ProtocolError."""
+    return _decoded(_to_driver, body)
+
+
+def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", body: Any) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise ProtocolError(f"a message of {len(body):,} bytes that is none: {error}") from None
+
+
+def raw(data: bytes) -> msgspec.Raw:
+    """Return bytes that are MessagePack already as a field."""
+    return msgspec.Raw(data)

@@ -1,0 +1,215 @@
+"""ServerMachine: the server's side of one connection, without I/O: bytes in, actions out.
+
+States: NEW until Hello was answered, then READY, then CLOSED. Requests are answered in the order in
+which they came, one at a time; Cancel and Ping pass them. The machine says when the peer is to be
+read no further (`is_full`). Source: docs/protocols/frames.md. One thread.
+"""
+
+from collections import deque
+from enum import Enum
+from typing import Any, NamedTuple
+
+from bookie.errors import FrameTooLargeError
+from bookie.runtime.frames import FrameSplitter
+from herdpy.errors import Error, OperationalError, ProtocolError
+from herdpy.proto.errors import to_failed
+from herdpy.proto.messages import (
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    MAGIC,
+    VERSION,
+    Cancel,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    decode_to_server,
+    encode_frame,
+)
+
+WAITING_MAX = 1000
+WAITING_BYTES_MAX = FRAME_BYTES_MAX
+
+
+class State(Enum):
+    """Of a connection."""
+
+    NEW = 1
+    READY = 2
+    CLOSED = 3
+
+
+class Send(NamedTuple):
+    """Send these bytes."""
+
+    data: bytes
+
+
+class Start(NamedTuple):
+    """Make the session; then welcome(), or refuse()."""
+
+    hello: Hello
+
+
+class Run(NamedTuple):
+    """Carry out this request; then answered()."""
+
+    message: Any
+
+
+class Stop(NamedTuple):
+    """Cancel the request that runs."""
+
+
+class Close(NamedTuple):
+    """Close the connection when everything was sent."""
+
+    reason: str
+
+
+Action = Send | Start | Run | Stop | Close
+
+
+class ServerMachine:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._splitter = FrameSplitter(HELLO_BYTES_MAX)
+        self._state = State.NEW
+        self._is_starting = False
+        self._running: int | None = None  # the number of the request; 0: it has none
+        self._waiting: deque[tuple[Any, int]] = deque()
+        self._waiting_bytes = 0
+        self._cancelled: set[int] = set()
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def is_full(self) -> bool:
+        """True: read nothing from the peer until requests were answered."""
+        return (
+            len(self._waiting) >= WAITING_MAX
+            or self._waiting_bytes >= WAITING_BYTES_MAX
+            or self._is_starting
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """No request runs or waits."""
+        return self._running is None and not self._waiting and not self._is_starting
+
+    @property
+    def buffered_byte_count(self) -> int:
+        """What is kept for the peer: a part of a message, and requests that wait."""
+        return self._splitter.buffered_byte_count + self._waiting_bytes
+
+    def receive(self, data: bytes) -> list[Action]:
+        """Take what arrived."""
+        if self._state is State.CLOSED:
+            return []
+        actions: list[Action] = []
+        try:
+            for frame in self._splitter.feed(data):
+                self._take(frame, actions)
+                if self._state is State.CLOSED:
+                    break
+        except FrameTooLargeError as error:
+            self._fail(ProtocolError(str(error)), actions)
+        except ProtocolError as error:
+            self._fail(error, actions)
+        return actions
+
+    def _take(self, frame: memoryview, actions: list[Action]) -> None:
+        message = decode_to_server(frame)
+        if self._state is State.NEW:
+            self._begin(message, actions)
+        elif isinstance(message, Ping):
+            actions.append(Send(encode_frame(Pong(message.request))))
+        elif isinstance(message, Cancel):
+            self._cancel(message.request, actions)
+        elif isinstance(message, Hello):
+            self._fail(ProtocolError("a second Hello"), actions)
+        elif self._running is None:
+            self._run(message, actions)
+        else:
+            self._waiting.append((message, len(frame)))
+            self._waiting_bytes += len(frame)
+
+    def _begin(self, message: Message, actions: list[Action]) -> None:
+        if not isinstance(message, Hello) or self._is_starting:
+            self._fail(ProtocolError("expected one Hello first"), actions)
+        elif message.magic != MAGIC:
+            self._fail(ProtocolError(f"expected the magic {MAGIC!r}"), actions)
+        elif not message.version_min <= VERSION <= message.version_max:
+            error = OperationalError(
+                f"this server speaks version {VERSION} of the protocol, the driver "
+                f"{message.version_min} to {message.version_max}",
+                sqlstate="08004",
+                hint="install a driver and a server of the same release",
+            )
+            self._fail(error, actions)
+        else:
+            self._is_starting = True
+            actions.append(Start(message))
+
+    def _run(self, message: Any, actions: list[Action]) -> None:
+        self._running = getattr(message, "request", 0)
+        actions.append(Run(message))
+
+    def _cancel(self, request: int, actions: list[Action]) -> None:
+        if request == self._running:
+            actions.append(Stop())
+        elif any(getattr(message, "request", 0) == request for message, _ in self._waiting):
+            self._cancelled.add(request)
+
+    def _fail(self, error: Error, actions: list[Action]) -> None:
+        """End the connection because of what the peer sent."""
+        actions.append(Send(encode_frame(to_failed(0, error, in_transaction=False))))
+        actions += self.close(error.message)
+
+    # --- what the owner tells --------------------------------------------------------------------
+
+    def welcome(self, answer: Message) -> list[Action]:
+        """Go on after Start: the session is there."""
+        if self._state is not State.NEW:
+            return []
+        self._is_starting = False
+        self._state = State.READY
+        self._splitter.frame_bytes_max = FRAME_BYTES_MAX
+        return [Send(encode_frame(answer))]
+
+    def refuse(self, error: Error) -> list[Action]:
+        """End the connection after Start, or at any other moment, and say why."""
+        if self._state is State.CLOSED:
+            return []
+        actions: list[Action] = []
+        self._fail(error, actions)
+        return actions
+
+    def answered(self, frame: bytes) -> list[Action]:
+        """Send the answer to what ran (empty: there is none), and go on with what waits."""
+        self._running = None
+        if self._state is State.CLOSED:
+            return []
+        actions: list[Action] = [Send(frame)] if frame else []
+        if self._waiting:
+            message, byte_count = self._waiting.popleft()
+            self._waiting_bytes -= byte_count
+            self._run(message, actions)
+            request: int = getattr(message, "request", 0)
+            if request in self._cancelled:
+                self._cancelled.discard(request)
+                actions.append(Stop())
+        return actions
+
+    def close(self, reason: str) -> list[Action]:
+        """End: what waits is not run; what runs is cancelled."""
+        if self._state is State.CLOSED:
+            return []
+        self._state = State.CLOSED
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        stop: list[Action] = [Stop()] if self._running is not None else []
+        return [*stop, Close(reason)]

@@ -1,0 +1,201 @@
+"""Values on the wire: parameters say their own type, rows have that of their columns.
+
+Source: docs/protocols/frames.md, Values. NULL, booleans, integers of 64 bits, doubles, text and
+bytes are MessagePack's own. In a parameter everything else is an extension, so that a date is never
+taken for a text; in rows, whose columns are known, a DECIMAL, DATE or TIMESTAMP is its text.
+"""
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from herdpy.errors import DataError, ProgrammingError
+from herdpy.model.python_values import plain_value, shown
+from herdpy.model.types import Kind
+
+_DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
+_NATIVE = (bool, int, float, str, bytes, None.__class__)
+_INT64 = 1 << 63
+_FOREIGN_NAME_MAX = 200
+
+Wire = Any
+"""What msgspec encodes without a hook."""
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+
+def to_wire(parameters: Sequence[Any] | Mapping[str, Any] | None) -> Wire:
+    """Return a statement's parameters as they go over the wire.
+
+    DataError for a value that no type can hold, as the database in process raises it.
+    """
+    if parameters is None:
+        return None
+    if isinstance(parameters, Mapping):
+        return {
+            str(name): _value(value, f"parameter :{name}") for name, value in parameters.items()
+        }
+    return [_value(value, index) for index, value in enumerate(parameters)]
+
+
+def _value(value: Any, where: "int | str") -> Wire:
+    kind = value.__class__
+    if kind is str:
+        return value if value.isascii() else _text(value, where)
+    if kind in _NATIVE:
+        if kind is int and not -_INT64 <= value < _INT64:
+            return msgspec.msgpack.Ext(_INTEGER, str(value).encode())
+        return value
+    plain = plain_value(value, _name(where))
+    kind = plain.__class__
+    if kind in _NATIVE:
+        return _value(plain, where)
+    if kind is Decimal:
+        return msgspec.msgpack.Ext(_DECIMAL, str(plain).encode())
+    if kind is datetime.datetime:
+        return msgspec.msgpack.Ext(_TIMESTAMP, plain.isoformat().encode())
+    if kind is datetime.date:
+        return msgspec.msgpack.Ext(_DATE, plain.isoformat().encode())
+    text = f"{kind.__name__[:_FOREIGN_NAME_MAX]}\0{shown(value)}"
+    return msgspec.msgpack.Ext(_FOREIGN, text.encode(errors="replace"))
+
+
+def _name(where: "int | str") -> str:
+    return where if isinstance(where, str) else f"parameter {where + 1}"
+
+
+def _text(value: str, where: "int | str") -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{_name(where)}: lone surrogate at character {error.start + 1}", sqlstate="22021"
+        ) from None
+    return value
+
+
+class _Foreign:
+    """Stands for a value of a class that SQL does not know; its errors name that class."""
+
+    shown = ""
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def from_extension(code: int, data: memoryview) -> Any:
+    """Return the value of an extension; msgspec's ext_hook. ValueError: it is none."""
+    text = bytes(data).decode()
+    if code == _DECIMAL:
+        return _decimal(text)
+    if code == _DATE:
+        return datetime.date.fromisoformat(text)
+    if code == _TIMESTAMP:
+        return datetime.datetime.fromisoformat(text)
+    if code == _INTEGER:
+        if len(text) > _INTEGER_DIGITS_MAX:
+            raise ValueError(f"an integer of {len(text)} digits")
+        return int(text)
+    if code == _FOREIGN:
+        name, _, shown_as = text.partition("\0")
+        return type(name or "object", (_Foreign,), {"shown": shown_as})()
+    raise ValueError(f"unknown extension {code}")
+
+
+_INTEGER_DIGITS_MAX = 4000  # Python refuses to read more
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"no decimal: {text[:40]!r}") from None
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+_encoder = msgspec.msgpack.Encoder(decimal_format="string")
+
+_TYPES: dict[Kind, Any] = {
+    Kind.BOOLEAN: bool,
+    Kind.INTEGER: int,
+    Kind.BIGINT: int,
+    Kind.DOUBLE: float,
+    Kind.DECIMAL: Decimal,
+    Kind.TEXT: str,
+    Kind.BYTEA: bytes,
+    Kind.DATE: datetime.date,
+    Kind.TIMESTAMP: datetime.datetime,
+}
+
+
+def encode_rows(rows: list[tuple[Any, ...]]) -> bytes:
+    """Return rows, logical, as one MessagePack array of arrays."""
+    return _encoder.encode(rows)
+
+
+class RowsEncoder:
+    """Encodes the next rows of an iterator up to a number of rows and, about, of bytes."""
+
+    def __init__(self, bytes_max: int, rows_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._rows_max = rows_max
+        self._parts: list[bytes] = []
+        self.taken: list[tuple[Any, ...]] = []
+
+    def take(self, rows: Iterator[tuple[Any, ...]]) -> bool:
+        """Take rows until there are enough; True: there are no more."""
+        taken, byte_count, chunk_rows = self.taken, 0, _FIRST_CHUNK_ROWS
+        while byte_count < self._bytes_max and len(taken) < self._rows_max:
+            wanted = min(chunk_rows, self._rows_max - len(taken))
+            chunk = list(islice(rows, wanted))
+            if chunk:
+                taken += chunk
+                part = _encoder.encode(chunk)[_header_bytes(len(chunk)) :]
+                self._parts.append(part)
+                byte_count += len(part)
+                # As many as fit, by the rows so far, but never many more at once than before.
+                room = (self._bytes_max - byte_count) * len(taken) // max(byte_count, 1)
+                chunk_rows = max(1, min(4 * chunk_rows, room))
+            if len(chunk) < wanted:
+                return True
+        return False
+
+    def finish(self) -> bytes:
+        """Return the MessagePack array of what was taken."""
+        return b"".join((_ARRAY32, len(self.taken).to_bytes(4, "big"), *self._parts))
+
+
+_FIRST_CHUNK_ROWS = 16
+_ARRAY32 = b"\xdd"
+
+
+def _header_bytes(count: int) -> int:
+    """Return how long the header of a MessagePack array is."""
+    return 1 if count < 16 else 3 if count < 65_536 else 5
+
+
+@lru_cache(maxsize=1024)
+def rows_decoder(kinds: tuple[Kind, ...]) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Return the function from encode_rows()'s bytes to rows of columns of these kinds.
+
+    It raises msgspec.ValidationError or DecodeError for other bytes.
+    """
+    columns = tuple(_TYPES[kind] | None if kind in _TYPES else Any for kind in kinds)
+    row: Any = tuple[columns]  # type: ignore[valid-type]  # made at run time
+    return msgspec.msgpack.Decoder(list[row]).decode
+
+
+def check_statement(text: object) -> str:
+    """Return a statement's text if it can be sent; the errors are those of the engine."""
+    if not isinstance(text, str):
+        raise ProgrammingError(
+            f"expected a statement's text, found {text.__class__.__name__}", sqlstate="42601"
+        )
+    return text

@@ -1,0 +1,1 @@
+"""The server: connections on one asyncio loop, statements on a bounded executor."""

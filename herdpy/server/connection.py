@@ -1,0 +1,218 @@
+"""ServerConnection: one driver's connection: a socket, a machine, a session.
+
+On the server's loop. Requests are carried out by workers (requests.py), one of a connection at a
+time; a point read that was planned before is answered on the loop. While the peer takes no answers
+nothing is read from it, and no further request begins.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from herdpy.engine.settings import Settings
+from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.log.interfaces import Durability
+from herdpy.proto import messages
+from herdpy.proto.messages import Welcome
+from herdpy.proto.server_machine import Action, Close, Run, Send, ServerMachine, Start, Stop
+from herdpy.server.requests import Requests
+
+if TYPE_CHECKING:
+    from herdpy.server.hub import Hub
+
+_log = logging.getLogger(__name__)
+_WRITE_HIGH_WATER = 256 * 1024
+_STOP_AGAIN_S = 0.01
+
+
+class ServerConnection(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(self, hub: "Hub", number: int) -> None:
+        self.number = number
+        self.peer = ""
+        self.client = ""
+        self._hub = hub
+        self._machine = ServerMachine()
+        self._actions: deque[Action] = deque()
+        self._is_acting = False
+        self._transport: asyncio.Transport | None = None
+        self._requests: Requests | None = None
+        self._running: asyncio.Future[bytes] | None = None
+        self._is_cancelled = False  # what runs
+        self._is_lost = False
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._is_held = False  # what ran was answered, and what waits was not begun
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = str(transport.get_extra_info("peername"))
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        refusal = self._hub.admit(self)
+        if refusal is not None:
+            self.refuse(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        self._do(self._machine.receive(data))
+        self._pause_or_resume()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self._pause_or_resume()
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        if self._is_held:
+            self._is_held = False
+            self._do(self._machine.answered(b""))
+        self._pause_or_resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._do(self._machine.close("the connection was lost"))
+        self._hub.leave(self)
+        if self._running is None:
+            self._end_session()
+
+    def _pause_or_resume(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_lost or transport.is_closing():
+            return
+        is_paused = self._is_writing_paused or self._machine.is_full
+        if is_paused != self._is_reading_paused:
+            self._is_reading_paused = is_paused
+            if is_paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def _do(self, actions: list[Action]) -> None:
+        """Carry out actions, and those that come of them, in order and without recursion."""
+        waiting = self._actions
+        waiting += actions
+        if self._is_acting:
+            return
+        self._is_acting = True
+        try:
+            while waiting:
+                action = waiting.popleft()
+                if isinstance(action, Send):
+                    self._send(action.data)
+                elif isinstance(action, Run):
+                    self._run(action.message)
+                elif isinstance(action, Stop):
+                    self._is_cancelled = True
+                    self._stop()
+                elif isinstance(action, Start):
+                    self._start(action.hello)
+                else:
+                    self._close(action)
+        finally:
+            self._is_acting = False
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._is_lost:
+            self._transport.write(data)
+
+    def _close(self, close: Close) -> None:
+        _log.debug("connection %d of %s ends: %s", self.number, self.peer, close.reason)
+        if self._transport is not None and not self._is_lost:
+            self._transport.close()
+
+    def _start(self, hello: messages.Hello) -> None:
+        try:
+            session = self._hub.session(_settings(hello), hello)
+        except Error as error:
+            self.refuse(error)
+            return
+        self.client = hello.client
+        self._requests = Requests(session)
+        welcome = Welcome(messages.VERSION, self._hub.name, self.number, messages.FRAME_BYTES_MAX)
+        self._do(self._machine.welcome(welcome))
+
+    def _run(self, message: messages.ToServer) -> None:
+        self._is_cancelled = False
+        requests = self._requests
+        assert requests is not None
+        if isinstance(message, messages.Execute):
+            frame = requests.read_row(message)
+            if frame is not None:
+                self._answer(frame)
+                return
+        job = partial(requests.carry_out, message)
+        self._running = self._hub.submit(job, is_urgent=requests.in_transaction)
+        self._running.add_done_callback(partial(self._ran, message))
+
+    def _stop(self) -> None:
+        """Cancel what runs, again until it has ended: the first time it may not have begun."""
+        if self._running is not None and self._requests is not None and self._is_cancelled:
+            self._requests.cancel()
+            self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
+
+    def _ran(self, message: messages.ToServer, future: "asyncio.Future[bytes]") -> None:
+        self._running = None
+        requests = self._requests
+        assert requests is not None
+        if self._is_lost:
+            self._end_session()
+            return
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            frame = future.result()
+        else:
+            _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
+            frame = requests.failed(message, InternalError(f"the server failed: {error!r}"))
+        self._answer(frame)
+        self._pause_or_resume()
+
+    def _answer(self, frame: bytes) -> None:
+        self._send(frame)
+        if self._is_writing_paused:
+            self._is_held = True
+        else:
+            self._do(self._machine.answered(b""))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def refuse(self, error: Error) -> None:
+        """Say why and close; what runs is cancelled."""
+        self._do(self._machine.refuse(error))
+
+    @property
+    def is_idle(self) -> bool:
+        """No request runs or waits, and no transaction is open."""
+        requests = self._requests
+        return self._machine.is_idle and (requests is None or not requests.in_transaction)
+
+    def _end_session(self) -> None:
+        """Roll back and close, on a worker: it may wait."""
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            self._hub.submit(requests.close, is_urgent=True)
+
+
+def _settings(hello: messages.Hello) -> Settings:
+    if hello.durability is None:
+        durability = Durability.SYNC
+    else:
+        try:
+            durability = Durability(hello.durability)
+        except ValueError:
+            raise ProgrammingError(
+                f"durability: expected 'sync', 'os' or 'none', found {hello.durability!r}",
+                sqlstate="22023",
+            ) from None
+    return Settings(
+        durability=durability,
+        lock_timeout_s=hello.lock_timeout_s,
+        statement_timeout_s=hello.statement_timeout_s,
+        idle_in_transaction_timeout_s=hello.idle_in_transaction_timeout_s,
+        application_name=hello.client,
+    )

@@ -1,0 +1,173 @@
+"""Requests: carries out the requests of one connection on its session, and makes the answers.
+
+On a worker, one request at a time, but for read_row(), which is the loop's and cannot wait.
+"""
+
+from typing import Any
+
+from herdpy.engine.result import Columns, Result
+from herdpy.engine.session import Session
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
+from herdpy.model.schema import table_to_plain
+from herdpy.proto import messages
+from herdpy.proto.errors import to_failed
+from herdpy.proto.messages import Column, Done, encode_frame
+from herdpy.proto.values import encode_rows
+from herdpy.server.results import OpenResult
+
+RESULTS_MAX = 1000
+"""Open results of one connection."""
+
+
+class Requests:
+    """See the module."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._results: dict[int, OpenResult] = {}
+        self._last_result = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._session.in_transaction
+
+    def cancel(self) -> None:
+        """Stop the statement that runs, if any; any thread."""
+        self._session.cancel()
+
+    def read_row(self, message: messages.Execute) -> bytes | None:
+        """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
+        if not message.parameters:
+            return None
+        try:
+            found = self._session.read_row(message.text, message.parameters)
+        except Error:
+            return None  # once more, where errors are answered
+        if found is None:
+            return None
+        columns, rows = found
+        return self._done(
+            message.request, columns=_columns(columns), rows=messages.raw(encode_rows(rows))
+        )
+
+    def carry_out(self, message: Any) -> bytes:
+        """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
+        try:
+            return self._answer_to(message)
+        except Error as error:
+            return self.failed(message, error)
+
+    def failed(self, message: Any, error: Error) -> bytes:
+        """Return the answer that a request has failed."""
+        if isinstance(message, messages.CloseResult):
+            return b""
+        return encode_frame(
+            to_failed(message.request, error, in_transaction=self._session.in_transaction)
+        )
+
+    def close(self) -> bytes:
+        """Close the results and the session, whose transaction is rolled back; no answer."""
+        for opened in self._results.values():
+            opened.close()
+        self._results.clear()
+        self._session.close()
+        return b""
+
+    def _answer_to(self, message: Any) -> bytes:
+        session = self._session
+        match message:
+            case messages.Execute():
+                result = session.execute(message.text, message.parameters)
+                return self._answer(message.request, result)
+            case messages.ExecuteMany():
+                result = session.execute_many(message.text, message.items)
+                return self._answer(message.request, result)
+            case messages.Fetch():
+                return self._fetch(message)
+            case messages.CloseResult():
+                self._forget(message.result)
+                return b""
+            case messages.Begin():
+                session.begin(message.durability)
+            case messages.Commit():
+                session.commit()
+            case messages.Rollback():
+                session.rollback()
+            case messages.SetAutocommit():
+                session.autocommit = message.autocommit
+            case messages.Checkpoint():
+                session.checkpoint()
+            case messages.ListTables():
+                plain = [table_to_plain(table) for table in session.tables()]
+                return encode_frame(messages.Tables(message.request, plain))
+            case _:
+                raise InternalError(f"no way to answer {type(message).__name__}")
+        return self._done(message.request)
+
+    def _answer(self, request: int, result: Result) -> bytes:
+        columns = result.columns
+        if columns is None:
+            return self._done(request, row_count=result.row_count, last_row_id=result.last_row_id)
+        opened = OpenResult(result)
+        try:
+            rows = opened.inline()
+            if rows is None and len(self._results) >= RESULTS_MAX:
+                raise OperationalError(
+                    f"{RESULTS_MAX} results of this connection are open",
+                    sqlstate="53400",
+                    hint="fetch them to their ends, or close their cursors",
+                )
+        except BaseException:
+            opened.close()
+            raise
+        if rows is not None:
+            opened.close()
+            return self._done(
+                request,
+                row_count=result.row_count,
+                columns=_columns(columns),
+                rows=messages.raw(rows),
+            )
+        self._last_result += 1
+        self._results[self._last_result] = opened
+        return self._done(
+            request,
+            row_count=result.row_count,
+            columns=_columns(columns),
+            result=self._last_result,
+        )
+
+    def _fetch(self, message: messages.Fetch) -> bytes:
+        opened = self._results.get(message.result)
+        if opened is None or message.rows_max < 1:
+            raise ProgrammingError(
+                "there is no such open result: it was closed, or has ended", sqlstate="24000"
+            )
+        try:
+            if message.is_arrow:
+                data, is_last = opened.arrow(message.rows_max)
+                frame = encode_frame(messages.Arrow(message.request, is_last, data))
+            else:
+                data, is_last = opened.rows(message.rows_max)
+                frame = encode_frame(messages.Rows(message.request, is_last, messages.raw(data)))
+        except BaseException:
+            self._forget(message.result)
+            raise
+        if is_last:
+            self._forget(message.result)
+        return frame
+
+    def _forget(self, number: int) -> None:
+        opened = self._results.pop(number, None)
+        if opened is not None:
+            opened.close()
+
+    def _done(self, request: int, **fields: Any) -> bytes:
+        return encode_frame(Done(request, self._session.in_transaction, **fields))
+
+
+def _columns(columns: Columns) -> tuple[Column, ...]:
+    return tuple(
+        (name, sql_type.kind.value, sql_type.precision, sql_type.scale, sql_type.length)
+        for name, sql_type in columns
+    )

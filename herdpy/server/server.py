@@ -1,0 +1,76 @@
+"""Server: a port over a database: start, drain, close. On one asyncio loop."""
+
+import asyncio
+from typing import Any
+
+from bookie.runtime.os_executors import new_executor
+from herdpy.engine.database import Database
+from herdpy.errors import OperationalError, Retry
+from herdpy.server.connection import ServerConnection
+from herdpy.server.hub import Hub
+
+WORKERS_MAX = 64
+_DRAIN_STEP_S = 0.05
+
+
+class Server:
+    """Serves until close(). The database is the caller's, who closes it afterwards."""
+
+    def __init__(self, database: Database, *, name: str, connections_max: int) -> None:
+        self._workers = new_executor("statement", WORKERS_MAX)
+        self._urgent_workers = new_executor("transaction", connections_max)
+        self._hub = Hub(
+            database,
+            self._workers,
+            self._urgent_workers,
+            name=name,
+            connections_max=connections_max,
+        )
+        self._server: Any = None
+        self._last_number = 0
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; return the address. OSError when it is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, host, port)
+        address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return address
+
+    def _connection(self) -> ServerConnection:
+        self._last_number += 1
+        return ServerConnection(self._hub, self._last_number)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._hub.connections)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no connection any more, and close those that are idle until all are.
+
+        Transactions go on until they end, or timeout_s is over.
+        """
+        self._hub.is_draining = True
+        if self._server is not None:
+            self._server.close()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while self._hub.connections and loop.time() < end:
+            for connection in list(self._hub.connections):
+                if connection.is_idle:
+                    connection.refuse(_shutting_down())
+            await asyncio.sleep(_DRAIN_STEP_S)
+
+    async def close(self) -> None:
+        """Close all connections, whatever they do, and end the workers."""
+        self._hub.is_draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._hub.connections):
+            connection.refuse(_shutting_down())
+        await self._hub.wait_idle()
+        self._workers.shutdown()
+        self._urgent_workers.shutdown()
+
+
+def _shutting_down() -> OperationalError:
+    return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)

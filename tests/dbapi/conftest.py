@@ -1,0 +1,22 @@
+"""The DB-API suites run over every transport."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.targets import TRANSPORTS, open_target
+
+
+@pytest.fixture(params=TRANSPORTS)
+def target(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own."""
+    with open_target(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    """A server of the test's own, with an empty database."""
+    with running_server() as found:
+        yield found
