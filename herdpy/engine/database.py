@@ -1,13 +1,11 @@
 """Database: one open directory (or memory) with its tablespace, sessions and housekeeping.
 
-Files: FORMAT (what this directory is), LOCK (who has it open), default/MANIFEST, default/log/,
-default/segments/, default/temp/. FORMAT is written last, so that an interrupted creation is begun
-again and a directory of someone else's is never written to.
+Its files: directory.py.
 """
 
-import errno
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
@@ -22,36 +20,46 @@ from bookie.runtime.interfaces import (
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
+from herdpy.engine.activity import (
+    Client,
+    client_rows,
+    kill_session,
+    kill_statement,
+    statement_rows,
+)
 from herdpy.engine.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.compaction import Planner, crowded_tables, run_job
+from herdpy.engine.directory import (
+    DIRECTORY,
+    LOCK,
+    MANIFEST,
+    SEGMENTS,
+    cannot_open_error,
+    check_ours,
+    create_if_new,
+    is_empty,
+    locked_error,
+)
 from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
+from herdpy.engine.system_tables import SYSCLIENTS, SYSSTATEMENTS
 from herdpy.engine.tablespace import Tablespace
 from herdpy.errors import (
-    CorruptionError,
     DiskFullError,
     Error,
     InterfaceError,
-    NotSupportedError,
-    OperationalError,
 )
 from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
-from herdpy.storage.manifest import LogDurable, Manifest, ManifestState
+from herdpy.storage.manifest import LogDurable, Manifest
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
 
-FORMAT_VERSION = 1
-_FORMAT = "FORMAT"
-_LOCK = "LOCK"
-_DIRECTORY = "default"
-_SEGMENTS = f"{_DIRECTORY}/segments"
-_PARTS = ("log", "segments", "temp")
 _TICK_S = 0.5
 _CHECKPOINT_WAIT_S_MAX = 16.0
 _MEMTABLES_MAX = 2  # times memtable_bytes_max, while checkpoints fail
@@ -80,6 +88,8 @@ class Database:
         self.config = config
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.statement_ids = count(1)
+        self._session_ids = count(1)
         self._temp_directory = temp_directory
         self._generation = process_generation()
         self.tablespace: Tablespace
@@ -148,25 +158,29 @@ class Database:
             self._is_closed = True
             _close_all(self._closing_steps())
             if isinstance(error, DiskLockedError):
-                raise _locked(where, error.owner) from error
+                raise locked_error(where, error.owner) from error
             if isinstance(error, OSError):
-                raise _cannot_open(where, error) from error
+                raise cannot_open_error(where, error) from error
             raise
 
     def _open(self, *, is_threaded: bool) -> None:
         disk, driver = self.disk, self.driver
-        _check_ours(disk, self.where)
-        self._lock = disk.lock(_LOCK, describe_process())
-        _create_if_new(disk, self.rng)
-        self.manifest = manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
-        if _is_empty(manifest.state):
+        check_ours(disk, self.where)
+        self._lock = disk.lock(LOCK, describe_process())
+        create_if_new(disk, self.rng)
+        self.manifest = manifest = Manifest.open(disk, MANIFEST)
+        if is_empty(manifest.state):
             # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         self.tablespace = tablespace = recover_tablespace(
-            _DIRECTORY, disk, _DIRECTORY, manifest, self.config, self.clock
+            DIRECTORY, disk, DIRECTORY, manifest, self.config, self.clock
         )
         tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
+        tablespace.registry.system |= {
+            SYSCLIENTS.id: lambda: client_rows(self.sessions()),
+            SYSSTATEMENTS.id: lambda: statement_rows(self.sessions(), self.clock),
+        }
 
         def on_progress() -> None:
             try:
@@ -197,6 +211,17 @@ class Database:
                 raise self._closed_error()
             self._sessions[session] = None
         return session
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions that are open now, the oldest first."""
+        return list(self._sessions)
+
+    def kill(self, killer: Session, number: int, *, is_connection: bool) -> None:
+        """Stop a statement, or end a session, by its number; 42704 when there is none."""
+        if is_connection:
+            kill_session(self.sessions(), number, killer)
+        else:
+            kill_statement(self.sessions(), number)
 
     def forget_session(self, session: Session) -> None:
         with self._mutex:
@@ -276,10 +301,10 @@ class Database:
                 finish_listing(self.tablespace, self.manifest)
                 for planned in crowded_tables(self.tablespace):
                     self._compaction_debt += run_job(
-                        self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
+                        self.tablespace, self.manifest, self.disk, SEGMENTS, planned
                     )
                 appended = self.tablespace.log.bytes_appended
-                done = run_checkpoint(self.tablespace, self.manifest, self.disk, _SEGMENTS)
+                done = run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
                 self._checkpoint_bytes = appended
                 self._checkpoint_wait_s = 0.0
                 self.checkpoint_error = None
@@ -312,7 +337,7 @@ class Database:
                 if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
                     return False
                 self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self.disk, _SEGMENTS, planned
+                    self.tablespace, self.manifest, self.disk, SEGMENTS, planned
                 )
                 return True
         except OSError as error:
@@ -347,6 +372,7 @@ class Database:
         now_s = self.clock.monotonic()
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
+            session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
@@ -441,107 +467,3 @@ def _close_all(steps: list[Callable[[], object]]) -> None:
         steps[0]()
     finally:
         _close_all(steps[1:])
-
-
-def _check_ours(disk: Disk, where: str) -> None:
-    """Refuse a directory with someone else's files, before anything is written to it."""
-    names = disk.list("")
-    if _FORMAT in names:
-        _check_format(disk, where)
-        return
-    strangers = [name for name in names if name not in (_LOCK, _DIRECTORY, f"{_FORMAT}.new")]
-    if strangers:
-        raise OperationalError(
-            f"{where} is no herdpy database: it has no file {_FORMAT} but holds {strangers[0]!r}",
-            sqlstate="58P01",
-            hint="Name an empty or a new directory.",
-        )
-
-
-def _check_format(disk: Disk, where: str) -> None:
-    text = disk.read(_FORMAT)
-    words = text.split()
-    if len(words) != 2 or words[0] != b"herdpy" or not words[1].isdigit():
-        raise CorruptionError(
-            f"{where}/{_FORMAT}: expected 'herdpy {FORMAT_VERSION}', found {text[:40]!r}",
-            hint="If this is a herdpy database, restore the file; else name another directory.",
-        )
-    if int(words[1]) > FORMAT_VERSION:
-        raise NotSupportedError(
-            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION}",
-            hint="Open it with the newer herdpy that wrote it.",
-        )
-
-
-def _create_if_new(disk: Disk, rng: Rng) -> None:
-    if disk.exists(_FORMAT):
-        if not disk.exists(f"{_DIRECTORY}/MANIFEST"):
-            raise CorruptionError(
-                f"{_DIRECTORY}/MANIFEST is missing, though {_FORMAT} is there",
-                hint="Restore the directory from a copy; without its manifest nothing can be read.",
-            )
-        for part in _PARTS:
-            _ensure_directory(disk, f"{_DIRECTORY}/{part}")
-        return
-    _ensure_directory(disk, _DIRECTORY)
-    for part in _PARTS:
-        _ensure_directory(disk, f"{_DIRECTORY}/{part}")
-    disk.sync_directory(_DIRECTORY)
-    if disk.exists(f"{_DIRECTORY}/MANIFEST"):
-        _check_nothing_in(disk)
-    else:
-        Manifest.create(disk, f"{_DIRECTORY}/MANIFEST", rng.randbytes(16)).close()
-    disk.sync_directory("")
-    file = disk.open(f"{_FORMAT}.new", create=True)
-    try:
-        text = f"herdpy {FORMAT_VERSION}\n".encode()
-        file.truncate(0)
-        file.write_at(0, text)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(f"{_FORMAT}.new", _FORMAT)
-    disk.sync_directory("")
-
-
-def _check_nothing_in(disk: Disk) -> None:
-    """Raise unless the manifest is as an interrupted creation leaves it.
-
-    FORMAT is written before anything is logged. With data in the directory its absence is damage,
-    and what format it named is not known.
-    """
-    manifest = Manifest.open(disk, f"{_DIRECTORY}/MANIFEST")
-    try:
-        if not _is_empty(manifest.state):
-            raise CorruptionError(
-                f"{_FORMAT} is missing, though there is data under {_DIRECTORY}/",
-                hint="Restore the file from a copy of the directory; "
-                f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
-            )
-    finally:
-        manifest.close()
-
-
-def _is_empty(state: ManifestState) -> bool:
-    return not (state.log_files or state.tables) and state.next_table_id == 1
-
-
-def _ensure_directory(disk: Disk, path: str) -> None:
-    if not disk.exists(path):
-        disk.make_directory(path)
-
-
-def _locked(where: str, owner: str) -> OperationalError:
-    return OperationalError(
-        f"{where} is open in another process ({owner.strip() or 'unknown'})",
-        sqlstate="55006",
-        hint="Close it there first; within one process, connect() as often as you like.",
-    )
-
-
-def _cannot_open(where: str, error: OSError) -> Error:
-    if error.errno == errno.ENOENT:
-        return OperationalError(
-            f"{where} cannot be opened: {error.strerror} ({error.filename})", sqlstate="58P01"
-        )
-    return disk_error(error)
