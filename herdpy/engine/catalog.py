@@ -1,7 +1,11 @@
-"""Catalog: the tables by name at one moment, and a transaction's own changes laid over it."""
+"""Catalog: the tables by name at one moment, and a transaction's own changes laid over it.
+
+System tables are found by name like others, but listed nowhere.
+"""
 
 from collections.abc import Iterable, Mapping
 
+from herdpy.engine.system_tables import SYSTEM_TABLES
 from herdpy.model.schema import Table
 
 
@@ -15,7 +19,7 @@ class Catalog:
         self._by_name = {table.name: table for table in tables}
 
     def table(self, name: str) -> Table | None:
-        return self._by_name.get(name)
+        return self._by_name.get(name) or SYSTEM_TABLES.get(name)
 
     def table_names(self) -> list[str]:
         return sorted(self._by_name)

@@ -203,8 +203,15 @@ class Database:
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def session(self, settings: Settings, *, autocommit: bool = False) -> Session:
-        session = Session(self, settings, autocommit=autocommit)
+    def session(
+        self,
+        settings: Settings,
+        *,
+        autocommit: bool = False,
+        client: Client = Client(),  # noqa: B008 - immutable
+    ) -> Session:
+        number = next(self._session_ids)
+        session = Session(self, settings, autocommit=autocommit, id=number, client=client)
         with self._mutex:
             self.check_usable()
             if self._is_closing:

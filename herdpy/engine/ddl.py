@@ -60,6 +60,10 @@ def drop_table(
             if statement.if_exists:
                 return None
             raise ProgrammingError(f'table "{statement.name}" does not exist', sqlstate="42P01")
+        if table.is_system:
+            raise ProgrammingError(
+                f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
+            )
         wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
         if wait is not None:
             return wait

@@ -10,13 +10,14 @@ from herdpy.errors import QueryCanceledError
 class StatementInterrupt:
     """Implements exec.interfaces.Interrupt. cancel() by any thread, the rest by the statement's."""
 
-    __slots__ = ("_callback", "_clock", "_is_cancelled", "_stop", "_timeout_s", "deadline")
+    __slots__ = ("_by", "_callback", "_clock", "_is_cancelled", "_stop", "_timeout_s", "deadline")
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
         self.deadline = clock.monotonic() + timeout_s if timeout_s else None
         self._is_cancelled = False
+        self._by = ""
         self._stop: Ticket[None] | None = None
         self._callback: Callable[[], object] | None = None
 
@@ -30,8 +31,9 @@ class StatementInterrupt:
             stop.complete(None)
         return stop
 
-    def cancel(self) -> None:
+    def cancel(self, by: str = "conn.cancel() or close()") -> None:
         """Ask the statement to stop at its next check or wait."""
+        self._by = by
         self._is_cancelled = True
         stop = self._stop
         if stop is not None:
@@ -54,7 +56,7 @@ class StatementInterrupt:
         if self.deadline is not None and self._clock.monotonic() >= self.deadline:
             raise self.timeout_error()
         if self._is_cancelled:
-            raise QueryCanceledError("the statement was cancelled: conn.cancel() or close()")
+            raise QueryCanceledError(f"the statement was cancelled: {self._by}")
 
     def timeout_error(self) -> QueryCanceledError:
         return QueryCanceledError(

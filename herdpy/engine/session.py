@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.engine.activity import Client, Running, killed_error
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.execution import Batch, Execution, with_log_space
 from herdpy.engine.explain import Measured, check_explainable, explain
@@ -47,6 +48,7 @@ from herdpy.sql.tree import (
     Commit,
     CreateTable,
     DropTable,
+    Kill,
     Rollback,
     SetOption,
     ShowOption,
@@ -64,8 +66,19 @@ _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row duri
 class Session:
     """See the module. `settings` are the session's own; Database.session() makes one."""
 
-    def __init__(self, database: "Database", settings: Settings, *, autocommit: bool) -> None:
+    def __init__(
+        self,
+        database: "Database",
+        settings: Settings,
+        *,
+        autocommit: bool,
+        id: int = 0,  # noqa: A002 - the word of sysclients
+        client: Client = Client(),  # noqa: B008 - immutable
+    ) -> None:
         # Constant after __init__.
+        self.id = id
+        self.client = client
+        self.connected_us = database.clock.wall_us()
         self._database = database
         self._tablespace = database.tablespace
         self._clock = database.clock
@@ -81,6 +94,9 @@ class Session:
         self._is_closed = False  # set without it
         # Read by cancel() without it.
         self._interrupt: StatementInterrupt | None = None
+        # Written under the mutex, read without it.
+        self.running: Running | None = None
+        self._is_killed = False  # set without it
         self._used_s = self._clock.monotonic()
 
     # --- state -----------------------------------------------------------------------------------
@@ -92,6 +108,10 @@ class Session:
         return transaction is not None and (
             transaction.state is not TransactionState.ENDED or transaction.abort_error is not None
         )
+
+    @property
+    def application_name(self) -> str:
+        return self._settings.application_name
 
     @property
     def autocommit(self) -> bool:
@@ -148,25 +168,25 @@ class Session:
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
-        return self._planned(lambda: self._execute(text, parameters))
+        return self._planned(lambda: self._execute(text, parameters), text)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
         items = list(rows)
-        return self._planned(lambda: self._execute_many(text, items))
+        return self._planned(lambda: self._execute_many(text, items), text)
 
     def begin(self, durability: str | None = None) -> None:
-        self._guarded(lambda: self._begin(durability))
+        self._guarded(lambda: self._begin(durability), "BEGIN")
 
     def commit(self) -> None:
-        self._guarded(self._commit)
+        self._guarded(self._commit, "COMMIT")
 
     def rollback(self) -> None:
-        self._guarded(self._rollback)
+        self._guarded(self._rollback, "ROLLBACK")
 
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
-        self._guarded(self._database.run_checkpoint)
+        self._guarded(self._database.run_checkpoint, "CHECKPOINT")
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
@@ -187,35 +207,61 @@ class Session:
                 self._end_transaction()
                 self._database.forget_session(self)
 
-    def _planned(self, body: Callable[[], T]) -> T:
+    def kill(self) -> None:
+        """End it for someone else: every later call fails with 57P01. Any thread; never waits."""
+        self._is_killed = True
+        running = self.running
+        if running is not None:
+            running.interrupt.cancel("KILL CONNECTION")
+        if self.client.on_kill is not None:
+            self.client.on_kill()
+        self.end_if_killed()
+
+    def end_if_killed(self) -> None:
+        """Roll back what a killed session has left, unless a statement of it still runs."""
+        if self._is_killed and self.in_transaction and self._mutex.acquire(False):
+            try:
+                self._end_transaction()
+            finally:
+                self._mutex.release()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InterfaceError("the session is closed")
+        if self._is_killed:
+            raise killed_error()
+
+    def _planned(self, body: Callable[[], T], text: str) -> T:
         """Run a statement, again if its tables were dropped between planning and reading."""
         attempts = 0
         while True:
             try:
-                return self._guarded(body)
+                return self._guarded(body, text)
             except PlanIsStaleError:  # it has had no effect
                 attempts += 1
                 if attempts >= statement_restarts_max:
                     raise
 
-    def _guarded(self, body: Callable[[], T]) -> T:
+    def _guarded(self, body: Callable[[], T], text: str) -> T:
         with self._mutex:
-            if self._is_closed:
-                raise InterfaceError("the session is closed")
+            self._check_open()
             try:
                 try:
                     self._database.check_usable()
                     self._settle()
-                    self._interrupt = StatementInterrupt(
+                    self._interrupt = interrupt = StatementInterrupt(
                         self._clock, self._settings.statement_timeout_s
                     )
-                    if self._is_closed:  # by a close() that could not cancel this one yet
-                        raise InterfaceError("the session is closed")
+                    self.running = Running(
+                        next(self._database.statement_ids), text, self._clock.monotonic(), interrupt
+                    )
+                    self._check_open()  # a close() or kill() could not cancel this one yet
                     return body()
                 except BaseException as error:
                     self._recover(error)
                     raise
                 finally:
+                    self.running = None
                     if self._settings.idle_in_transaction_timeout_s:
                         self._used_s = self._clock.monotonic()
             except BaseException as error:
@@ -476,6 +522,8 @@ class Session:
             )
         elif isinstance(statement, ShowOption):
             return self._show(statement.name)
+        elif isinstance(statement, Kill):
+            self._database.kill(self, statement.number, is_connection=statement.is_connection)
         elif isinstance(statement, CreateTable | DropTable):
             self._check_not_lost()
             self._define(statement)
@@ -545,7 +593,7 @@ class Session:
             tables = [catalog.table(name) for name in catalog.table_names()]
             return [table for table in tables if table is not None]
 
-        return self._guarded(read)
+        return self._guarded(read, "SHOW TABLES")
 
     def _execution(self, transaction: Transaction | None) -> Execution:
         if self._interrupt is None:

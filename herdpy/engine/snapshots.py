@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from herdpy.config import MIB
 from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span, Version
 from herdpy.engine.state import State, TableState
+from herdpy.engine.system_tables import SystemRows
 from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
+from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _OVERLAY_KEYS_COPIED = 256
+_NO_LSN = Lsn(0, 0, 0)
 
 
 class PlanIsStaleError(ProgrammingError):
@@ -35,12 +38,13 @@ class PlanIsStaleError(ProgrammingError):
 class SnapshotRegistry:
     """The positions at which someone may still read. Dict stores only, so no lock is needed."""
 
-    __slots__ = ("_next", "_positions", "cache_bytes_max")
+    __slots__ = ("_next", "_positions", "cache_bytes_max", "system")
 
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._next = count(1)
         self.cache_bytes_max = 64 * MIB  # of a table's overlay in Arrow; set once, after open
+        self.system: dict[int, SystemRows] = {}  # by id of the table; filled once, after open
 
     def new_token(self) -> int:
         """Return what enter() takes; apart from it, so that an interrupt leaks no entry."""
@@ -100,6 +104,7 @@ class Snapshot:
         "_catalog_changes",
         "_parent",
         "_registry",
+        "_system",
         "_token",
         "_writes",
         "state",
@@ -124,9 +129,12 @@ class Snapshot:
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self.statement = transaction.statement if transaction is not None else 0
+        self._system: dict[int, dict[Key, OwnVersion]] | None = None
 
     def source(self, table: Table) -> "TableSnapshot":
         """Return the table's rows. PlanIsStaleError: this snapshot does not have the table."""
+        if table.is_system:
+            return self._system_source(table)
         table_state = self.state.tables.get(table.id)
         if table_state is None and table not in self._catalog_changes.values():
             raise PlanIsStaleError(
@@ -136,6 +144,14 @@ class Snapshot:
             )
         own = self._writes.get(table.id) if self._writes is not None else None
         return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
+
+    def _system_source(self, table: Table) -> "TableSnapshot":
+        """Return the rows of a system table as if the statement itself had written them before."""
+        made = self._system = self._system or {}
+        if table.id not in made:
+            rows = self._registry.system[table.id]()
+            made[table.id] = {table.key_of(row): OwnVersion(-1, row, _NO_LSN, None) for row in rows}
+        return TableSnapshot(table, None, self.state.position, made[table.id], 0, self)
 
     def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
         """Return the same view and the dict of own writes of one table that it alone has.

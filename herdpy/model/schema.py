@@ -57,6 +57,11 @@ class Table:
         return (table_from_plain, (table_to_plain(self),))
 
     @property
+    def is_system(self) -> bool:
+        """True: the engine makes its rows when somebody reads it; nothing is stored or logged."""
+        return self.id < 0
+
+    @property
     def visible_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if not column.hidden)
 

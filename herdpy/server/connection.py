@@ -11,6 +11,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from herdpy.engine.activity import Client, killed_error
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.log.interfaces import Durability
@@ -128,13 +129,14 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, hello: messages.Hello) -> None:
         try:
-            session = self._hub.session(_settings(hello), hello)
+            client = Client("tcp", self.peer, self._kill)
+            session = self._hub.session(_settings(hello), hello, client)
         except Error as error:
             self.refuse(error)
             return
         self.client = hello.client
         self._requests = Requests(session)
-        welcome = Welcome(messages.VERSION, self._hub.name, self.number, messages.FRAME_BYTES_MAX)
+        welcome = Welcome(messages.VERSION, self._hub.name, session.id, messages.FRAME_BYTES_MAX)
         self._do(self._machine.welcome(welcome))
 
     def _run(self, message: messages.ToServer) -> None:
@@ -190,6 +192,10 @@ class ServerConnection(asyncio.Protocol):
         """No request runs or waits, and no transaction is open."""
         requests = self._requests
         return self._machine.is_idle and (requests is None or not requests.in_transaction)
+
+    def _kill(self) -> None:
+        """End the connection because of KILL; any thread."""
+        self._hub.loop.call_soon_threadsafe(self.refuse, killed_error())
 
     def _end_session(self) -> None:
         """Roll back and close, on a worker: it may wait."""

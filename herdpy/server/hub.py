@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bookie.runtime.os_executors import Executor
+from herdpy.engine.activity import Client
 from herdpy.engine.database import Database
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
@@ -66,7 +67,7 @@ class Hub:
         if not self.connections:
             self._empty.set()
 
-    def session(self, settings: Settings, hello: Hello) -> Session:
+    def session(self, settings: Settings, hello: Hello, client: Client) -> Session:
         """Return a new session; OperationalError: there is no such tablespace."""
         if hello.tablespace != TABLESPACE:
             raise OperationalError(
@@ -74,7 +75,7 @@ class Hub:
                 sqlstate="3D000",
                 hint=f'the tablespace of this server is "{TABLESPACE}"',
             )
-        return self._database.session(settings, autocommit=hello.autocommit)
+        return self._database.session(settings, autocommit=hello.autocommit, client=client)
 
     def submit(self, job: Callable[[], bytes], *, is_urgent: bool) -> "asyncio.Future[bytes]":
         """Run a job on a worker."""

@@ -38,11 +38,18 @@ def bind_statement(node: exp.Expr, context: StatementContext, *, is_upsert: bool
     if isinstance(node, (exp.Select, exp.Values, exp.SetOperation, exp.Subquery)):
         return tree.SelectStatement(bind_query(node, context))
     if isinstance(node, exp.Insert):
-        return _bind_insert(node, context, is_upsert)
+        insert = _bind_insert(node, context, is_upsert)
+        _check_writable(insert.table, context)
+        return insert
     binder = _BINDERS.get(type(node))
     if binder is None:
         raise context.error("0A000", f"{node.key.upper()} is not supported")
     return binder(node, context)
+
+
+def _check_writable(table: Table, context: StatementContext) -> None:
+    if table.is_system:
+        raise context.error("42501", f'"{table.name}" is a system table: it is only read')
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -174,6 +181,7 @@ def _bind_update(node: Any, context: StatementContext) -> tree.Update:
     context.only(node, ("this", "expressions", "where"), "UPDATE")
     scope = Scope(context, clause="UPDATE")
     target = scope.add_table(node.this)
+    _check_writable(target.table, context)
     if not node.expressions:
         raise context.error("42601", "UPDATE needs SET", node)
     assignments: dict[int, tree.Expression] = {}
@@ -197,7 +205,9 @@ def _bind_delete(node: Any, context: StatementContext) -> tree.Delete:
     _refuse_other_tables(node, context)
     context.only(node, ("this", "where"), "DELETE")
     scope = Scope(context, clause="DELETE")
-    return tree.Delete(scope.add_table(node.this), _bind_where(node, scope))
+    target = scope.add_table(node.this)
+    _check_writable(target.table, context)
+    return tree.Delete(target, _bind_where(node, scope))
 
 
 def _refuse_other_tables(node: Any, context: StatementContext) -> None:

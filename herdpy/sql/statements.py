@@ -14,7 +14,10 @@ from herdpy.sql import tree
 from herdpy.sql.tokens import Scanned
 
 _PARSED = ("SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP")
-_OWN = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN")
+_OWN = (
+    "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
+    "KILL",
+)  # fmt: skip
 _REFUSED = (
     "SAVEPOINT", "RELEASE", "ALTER", "TRUNCATE", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
@@ -23,6 +26,7 @@ _REFUSED = (
 )  # fmt: skip
 
 
+_NUMBER_DIGITS_MAX = 18
 _TABLE_OPTIONS = ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 
 
@@ -136,11 +140,27 @@ class _Reader:
                 if self._word() == word:
                     raise self._refused(f"{first} {word}")
             return tree.Commit() if first in ("COMMIT", "END") else tree.Rollback()
+        if first == "KILL":
+            return self._kill()
         if first == "SHOW":
             return tree.ShowOption(self._option_name())
         if first == "RESET":
             return tree.SetOption(self._option_name(), None)
         return self._set()
+
+    def _kill(self) -> tree.Kill:
+        is_statement = self._accept("STATEMENT")
+        if not is_statement:
+            self._accept("CONNECTION")
+        tokens = self.scanned.tokens
+        token = tokens[self.index] if self.index < len(tokens) else None
+        if token is None or token.token_type is not TokenType.NUMBER:
+            raise self._unexpected("a number")
+        text = token.text
+        if not (text.isdecimal() and len(text) <= _NUMBER_DIGITS_MAX):
+            raise self._unexpected("a number")
+        self.index += 1
+        return tree.Kill(int(text), not is_statement)
 
     def _set(self) -> tree.SetOption:
         if self._word() == "LOCAL":

@@ -363,6 +363,14 @@ class ShowOption:
 
 
 @dataclass(frozen=True, slots=True)
+class Kill:
+    """KILL [CONNECTION] number, or KILL STATEMENT number."""
+
+    number: int
+    is_connection: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN [ANALYZE] statement."""
 
@@ -382,6 +390,7 @@ Statement = (
     | Rollback
     | SetOption
     | ShowOption
+    | Kill
     | Explain
 )
 

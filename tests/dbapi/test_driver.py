@@ -586,3 +586,28 @@ def test_autocommit_may_be_set_to_what_it_is_in_a_transaction(autocommit: bool) 
         with pytest.raises(herdpy.ProgrammingError) as caught:
             connection.autocommit = not autocommit
         assert caught.value.sqlstate == "25001"
+
+
+# --- others' statements and connections ----------------------------------------------------------
+
+
+def test_a_connection_is_killed_by_its_number(server) -> None:
+    victim, killer = herdpy.connect(server.url), herdpy.connect(server.url, autocommit=True)
+    with killer:
+        killer.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        victim.execute("INSERT INTO t VALUES (1)")
+        query = "SELECT id, protocol FROM sysclients WHERE in_transaction"
+        ((number, protocol),) = killer.execute(query).fetchall()
+        assert protocol == "tcp"
+        killer.execute(f"KILL CONNECTION {number}")
+        with pytest.raises(herdpy.OperationalError) as caught:
+            victim.execute("SELECT 1")
+        assert caught.value.sqlstate in ("57P01", "08006")
+        killer.execute("INSERT INTO t VALUES (1)")  # waits for the lock of what is rolled back
+        with pytest.raises(herdpy.Error) as caught:
+            killer.execute(f"KILL {number}")
+        assert caught.value.sqlstate == "42704"
+    try:
+        victim.close()
+    except herdpy.Error:
+        pass  # it is gone
