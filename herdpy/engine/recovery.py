@@ -1,6 +1,6 @@
 """Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.config import Config
@@ -83,18 +83,28 @@ def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
 
 def open_state(disk: Disk, directory: str, listed: ManifestState) -> State:
     """Return the State that a manifest describes; maps every segment."""
-    segments = {
+    tables = open_tables(listed, open_segments(disk, directory, listed))
+    catalog = Catalog(1, (item.table for item in tables.values()))
+    return State(max(listed.position, 1), Lsn(*listed.checkpoint_lsn), catalog, tables)
+
+
+def open_segments(disk: Disk, directory: str, listed: ManifestState) -> dict[int, Segment]:
+    """Map every segment that a manifest lists, by number."""
+    return {
         number: Segment.open(disk, f"{directory}/{segment_name(number)}", number, byte_count)
         for number, byte_count in listed.segments.items()
     }
+
+
+def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[int, TableState]:
+    """Return the tables that a manifest lists, by id, with no changes behind its checkpoint."""
     tables: dict[int, TableState] = {}
     for table_id, item in listed.tables.items():
         table = table_from_plain(item.definition)
         tables[table_id] = TableState(
             table, Memtable(), (), TablePages.open(table, item.pages, segments)
         )
-    catalog = Catalog(1, (item.table for item in tables.values()))
-    return State(max(listed.position, 1), Lsn(*listed.checkpoint_lsn), catalog, tables)
+    return tables
 
 
 def replay_log(tablespace: Tablespace, after: Lsn) -> None:

@@ -170,6 +170,27 @@ def apply_edit(state: ManifestState, edit: Edit) -> ManifestState:
     return builder.state()
 
 
+def renumbered(state: ManifestState, by: int) -> ManifestState:
+    """Return the state with `by` added to the number of every segment."""
+    replace = msgspec.structs.replace
+
+    def moved(page: PageRef) -> PageRef:
+        bitmap = page.bitmap
+        if bitmap is not None:
+            bitmap = replace(bitmap, segment=bitmap.segment + by)
+        return replace(page, segment=page.segment + by, bitmap=bitmap)
+
+    return replace(
+        state,
+        segments={number + by: size for number, size in state.segments.items()},
+        next_segment=state.next_segment + by,
+        tables={
+            table_id: replace(table, pages=tuple(map(moved, table.pages)))
+            for table_id, table in state.tables.items()
+        },
+    )
+
+
 class _Builder:
     """A state while edits are applied; tables are thawed when an edit first touches them."""
 
@@ -351,6 +372,18 @@ class Manifest:
             tail.file.close()
             raise
         return cls(disk, path, tail)
+
+    @staticmethod
+    def put(disk: Disk, path: str, state: ManifestState) -> None:
+        """Write a manifest of this state in the place of what is there; all or nothing, durable."""
+        _write_new(disk, path, state).file.close()
+        disk.rename(f"{path}.new", path)
+        disk.sync_directory(_parent(path))
+
+    @staticmethod
+    def read(disk: Disk, path: str) -> ManifestState:
+        """Verify and return what a manifest says; nothing is written. Errors as open()."""
+        return _read(disk.read(path), path).state
 
     @classmethod
     def open(cls, disk: Disk, path: str) -> "Manifest":

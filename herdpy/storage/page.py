@@ -423,6 +423,17 @@ class Page:
         header = self._column_header(ordinal)
         return header is not None and header.is_dictionary
 
+    def verify(self) -> None:
+        """Check every checksum of the page, also of what nobody has read yet."""
+        header = self._header or self._open()
+        for column in header.columns:
+            for entry in column.buffers:
+                self._buffer(entry)
+        for entry in header.key_index:
+            self._buffer(entry)
+        for ordinal in range(len(self.table.columns)):
+            self.buffers(ordinal)
+
     # --- inside ---
 
     def _damage(self, offset: int, problem: str) -> CorruptionError:

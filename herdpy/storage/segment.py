@@ -43,7 +43,14 @@ def segment_name(number: int) -> str:
     return f"{number:08d}.segment"
 
 
-def _header(number: int) -> bytes:
+def segment_number(name: str) -> int:
+    """Return the number in a file's name, 0 when it is not a segment's."""
+    stem, _, kind = name.partition(".")
+    return int(stem) if kind == "segment" and stem.isascii() and stem.isdigit() else 0
+
+
+def segment_header(number: int) -> bytes:
+    """Return the first bytes of a segment; nothing else in it depends on its number."""
     blank = _HEADER.pack(_MAGIC, _VERSION, 0, 0, number, bytes(40))
     crc = google_crc32c.value(blank[:12] + blank[16:])
     return _HEADER.pack(_MAGIC, _VERSION, 0, crc, number, bytes(40))
@@ -61,7 +68,7 @@ class SegmentWriter:
         with suppress(FileNotFoundError):
             disk.unlink(path)  # not truncated: somebody may still have it mapped
         self._file = disk.open(path, create=True, exclusive=True)
-        self._pending: list[bytes] = [_header(number)]
+        self._pending: list[bytes] = [segment_header(number)]
         self._written = 0
         self._end = _HEADER.size
 
@@ -123,9 +130,13 @@ class Segment:
                 hint=_HINT,
             )
         mapping = disk.map(path, byte_count)
-        view = mapping.view
+        return cls.over(mapping.view, path, number, mapping)
+
+    @classmethod
+    def over(cls, view: memoryview, path: str, number: int, mapping: object) -> "Segment":
+        """Return the segment whose bytes are `view`, which `mapping` keeps alive."""
         header = bytes(view[: _HEADER.size])
-        if header != _header(number):
+        if header != segment_header(number):
             magic, version, _, _, other, _ = _HEADER.unpack(header)
             raise CorruptionError(
                 f"segment {path}, offset 0: expected the header of segment {number}, version "
@@ -137,6 +148,11 @@ class Segment:
     @property
     def byte_count(self) -> int:
         return len(self._view)
+
+    @property
+    def view(self) -> memoryview:
+        """All bytes of the file, as they were listed."""
+        return self._view
 
     def part(self, offset: int, length: int) -> memoryview:
         """Return the bytes of one part; its own CRCs are not checked here."""
