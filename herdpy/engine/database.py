@@ -5,6 +5,7 @@ Its files: directory.py.
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
@@ -19,6 +20,13 @@ from bookie.runtime.interfaces import (
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
+from herdpy.engine.activity import (
+    Client,
+    client_rows,
+    kill_session,
+    kill_statement,
+    statement_rows,
+)
 from herdpy.engine.backup import Backup
 from herdpy.engine.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.compaction import Planner, crowded_tables, run_job
@@ -39,6 +47,7 @@ from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
+from herdpy.engine.system_tables import SYSCLIENTS, SYSSTATEMENTS
 from herdpy.engine.tablespace import Tablespace
 from herdpy.errors import (
     DiskFullError,
@@ -80,6 +89,8 @@ class Database:
         self.config = config
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.statement_ids = count(1)
+        self._session_ids = count(1)
         self._temp_directory = temp_directory
         self._generation = process_generation()
         self.tablespace: Tablespace
@@ -167,6 +178,10 @@ class Database:
             DIRECTORY, disk, DIRECTORY, manifest, self.config, self.clock
         )
         tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
+        tablespace.registry.system |= {
+            SYSCLIENTS.id: lambda: client_rows(self.sessions()),
+            SYSSTATEMENTS.id: lambda: statement_rows(self.sessions(), self.clock),
+        }
 
         def on_progress() -> None:
             try:
@@ -189,14 +204,32 @@ class Database:
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def session(self, settings: Settings, *, autocommit: bool = False) -> Session:
-        session = Session(self, settings, autocommit=autocommit)
+    def session(
+        self,
+        settings: Settings,
+        *,
+        autocommit: bool = False,
+        client: Client = Client(),  # noqa: B008 - immutable
+    ) -> Session:
+        number = next(self._session_ids)
+        session = Session(self, settings, autocommit=autocommit, id=number, client=client)
         with self._mutex:
             self.check_usable()
             if self._is_closing:
                 raise self._closed_error()
             self._sessions[session] = None
         return session
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions that are open now, the oldest first."""
+        return list(self._sessions)
+
+    def kill(self, killer: Session, number: int, *, is_connection: bool) -> None:
+        """Stop a statement, or end a session, by its number; 42704 when there is none."""
+        if is_connection:
+            kill_session(self.sessions(), number, killer)
+        else:
+            kill_statement(self.sessions(), number)
 
     def forget_session(self, session: Session) -> None:
         with self._mutex:
@@ -363,6 +396,7 @@ class Database:
         now_s = self.clock.monotonic()
         for session in list(self._sessions):
             session.rollback_if_idle(now_s)
+            session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
