@@ -33,6 +33,9 @@ statement_restarts_max = 100
 row_locks_max = 1_000_000
 decimal_precision_max = 38
 varchar_length_max = 10_485_760
+# Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.
+token_sessions_max = 10_000
+token_outcomes_max = 1_000
 
 if not 2 * row_bytes_max + 1024 < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
     raise AssertionError("limits: 2 rows < record <= frame - overhead does not hold")

@@ -16,6 +16,7 @@ from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace, Unpublished
+from herdpy.engine.tokens import PlainTokens
 from herdpy.engine.transactions import OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
@@ -47,6 +48,8 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     counter: int
     reserved: dict[int, int]
     transactions: list[OpenTransaction]
+    tokens: PlainTokens = []
+    token_horizon: int = 0
 
 
 class OpenAt(NamedTuple):
@@ -95,10 +98,11 @@ def freeze(tablespace: Tablespace) -> Frozen:
             for transaction in applier.transactions.values()
         ]
         counters = (applier.epoch, applier.counter, applier.reserved.copy())
+        tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
         applier.state = state = state._replace(tables=tables)
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
-    engine = msgspec.msgpack.encode(EngineState(*counters, transactions))
+    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens))
     return Frozen(state, engine, next_table_id)
 
 
@@ -295,5 +299,6 @@ def restore_engine(applier: Applier, data: bytes) -> None:
     applier.epoch = engine.epoch
     applier.counter = engine.counter
     applier.reserved = dict(engine.reserved)
+    applier.tokens.restore(engine.tokens, engine.token_horizon)
     for plain in engine.transactions:
         applier.transactions[plain.id] = restore_open(plain)

@@ -45,16 +45,18 @@ from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
+from herdpy.engine.resolving import resolve
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.engine.system_tables import SYSCLIENTS, SYSSTATEMENTS
 from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.tokens import Outcome, new_session_name, stamp_of
 from herdpy.errors import (
     DiskFullError,
     Error,
     InterfaceError,
 )
-from herdpy.log.interfaces import Durability
+from herdpy.log.interfaces import Durability, LogSpaceError
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
 from herdpy.storage.manifest import LogDurable, Manifest
 
@@ -231,6 +233,16 @@ class Database:
         else:
             kill_statement(self.sessions(), number)
 
+    def new_token_session(self) -> str:
+        """Return a name for commit tokens that nobody else has or guesses."""
+        horizon = self.tablespace.applier.tokens.horizon
+        return new_session_name(self.clock.wall_us(), horizon, self.rng.randbytes(16))
+
+    def resolve(self, token_session: str, counter: int) -> Outcome:
+        """Return what became of a commit; see resolving.py. Any thread."""
+        self.check_usable()
+        return resolve(self.tablespace, self.driver, token_session, counter)
+
     def forget_session(self, session: Session) -> None:
         with self._mutex:
             self._sessions.pop(session, None)
@@ -398,12 +410,23 @@ class Database:
             session.rollback_if_idle(now_s)
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
+        self._expire_tokens()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
             self.run_checkpoint()
         if self._compact(is_within_budget=True):
             self._bell.ring()  # look again at once: there may be more, within the budget
         self._mark_if_idle(now_s)
+
+    def _expire_tokens(self) -> None:
+        """Forget the outcomes of sessions that are gone, the oldest first, when they are many."""
+        sessions = list(self._sessions)
+        live = {session.token_session for session in sessions}
+        busy = [stamp_of(each.token_session) for each in sessions if each.in_transaction]
+        names = self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
+        if names:
+            with suppress(LogSpaceError):  # the next tick tries again
+                self.tablespace.expire(names)
 
     def _mark_if_idle(self, now_s: float) -> None:
         """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.

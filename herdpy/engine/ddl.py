@@ -82,13 +82,15 @@ def _submit(
     tablespace: Tablespace, transaction: Transaction, record: CreateRecord | DropRecord
 ) -> None:
     records: list[Record] = [record]
-    if not transaction.is_autocommit:
+    if not transaction.is_autocommit or transaction.token is not None:
         begin = tablespace.begin_records(transaction)
         if isinstance(record, CreateRecord):
             record = CreateRecord(transaction.id, record.statement, record.table)
         else:
             record = DropRecord(transaction.id, record.statement, record.table_id)
         records = [*begin, record]
+    if transaction.is_autocommit and transaction.token is not None:
+        records.append(tablespace.commit_record(transaction))
     tablespace.submit(
         Entry(
             records, [encode(item) for item in records], transaction, ends=transaction.is_autocommit

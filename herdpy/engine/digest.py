@@ -20,7 +20,8 @@ def state_digest(tablespace: Tablespace) -> str:
         applier = tablespace.applier
         snapshot = tablespace.snapshot(None)
         lsn = snapshot.state.lsn
-        counters = (applier.next_table_id, sorted(applier.reserved.items()))
+        tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
+        counters = (applier.next_table_id, sorted(applier.reserved.items()), tokens)
         open_at = sorted(
             (_open_digest(transaction, lsn) for transaction in applier.transactions.values()),
             key=repr,

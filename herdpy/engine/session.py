@@ -21,6 +21,7 @@ from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.snapshots import PlanIsStaleError
+from herdpy.engine.tokens import Outcome, UsedToken, expired_error
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
     DeadlockError,
@@ -85,6 +86,11 @@ class Session:
         self._driver = database.driver
         self._defaults = settings
         self._mutex = new_mutex()
+        self.token_session = database.new_token_session()
+        """The session in its commit tokens."""
+        # Set by the owner between statements.
+        self.token: UsedToken | None = None
+        """What a commit of the next statement carries."""
         # Under the mutex.
         self._settings = settings
         self._autocommit = autocommit
@@ -183,6 +189,15 @@ class Session:
 
     def rollback(self) -> None:
         self._guarded(self._rollback, "ROLLBACK")
+
+    def resolve(self, token_session: str, counter: int) -> Outcome:
+        """Return what became of a commit of any session; see resolving.py."""
+        return self._database.resolve(token_session, counter)
+
+    def check_token(self) -> None:
+        """Raise 57P05 when nothing can commit by this session's tokens any more."""
+        if self._tablespace.applier.tokens.is_expired(self.token_session):
+            raise expired_error()
 
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
@@ -378,7 +393,12 @@ class Session:
         except Error:
             self._transaction = None  # COMMIT ends it, too, but never as a success
             raise
-        with_log_space(self._tablespace, lambda: self._tablespace.commit(transaction, None))
+        transaction.token = self.token
+        try:
+            with_log_space(self._tablespace, lambda: self._tablespace.commit(transaction))
+        except SerializationError:
+            self._end_transaction()  # it can never commit
+            raise
         self._await_commit(transaction)
         self._transaction = None
 
@@ -635,6 +655,7 @@ class Session:
             transaction = self._statement = self._tablespace.begin(
                 self._settings.durability, is_autocommit=True
             )
+            transaction.token = self.token
         return transaction
 
     def _finish_autocommit(self, transaction: Transaction) -> None:

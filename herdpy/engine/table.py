@@ -14,6 +14,7 @@ from operator import itemgetter
 
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
+from herdpy.engine.tokens import CommitTokens
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
@@ -22,7 +23,9 @@ from herdpy.log.record import (
     Commit,
     CreateTable,
     DropTable,
+    Expire,
     Record,
+    Refuse,
     Reserve,
     Rollback,
     Rows,
@@ -51,6 +54,7 @@ class Applier:
         "next_table_id",
         "reserved",
         "state",
+        "tokens",
         "transactions",
     )
 
@@ -62,6 +66,7 @@ class Applier:
         self.next_table_id = 1
         self.epoch = 0
         self.counter = 0
+        self.tokens = CommitTokens()
         self._horizon = horizon
 
     # --- records of open transactions: effective when appended -----------------------------------
@@ -97,6 +102,8 @@ class Applier:
             if name is not None:  # else filled in before, of a table this transaction made
                 owner.change_catalog(name, None, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, Commit | Refuse) and transaction is not None:
+            self.tokens.fill(record, transaction.outcome)
 
     def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
         owner = self._open(record.tx) if record.tx is not None else None
@@ -125,6 +132,8 @@ class Applier:
         elif isinstance(record, DropTable) and record.tx is None:
             name = self.find_table(record.table_id, None).name
             state = self._with_catalog({name: None}, state.position + 1)
+        if isinstance(record, Commit | Refuse | Expire):
+            self.tokens.apply(record)
         self.state = State(state.position, lsn, state.catalog, state.tables)
 
     def finish(self, record: Record) -> None:

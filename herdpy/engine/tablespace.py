@@ -23,10 +23,21 @@ from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
 from herdpy.engine.state import State
 from herdpy.engine.table import Applier
+from herdpy.engine.tokens import Outcome
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
-from herdpy.log.record import Begin, Commit, Record, Rollback, Rows, encode
+from herdpy.log.record import (
+    Begin,
+    Commit,
+    CommitToken,
+    Expire,
+    Record,
+    Refuse,
+    Rollback,
+    Rows,
+    encode,
+)
 from herdpy.log.syncer import Syncer
 from herdpy.model.lsn import Lsn
 
@@ -311,10 +322,24 @@ class Tablespace:
     def begin(self, durability: Durability, *, is_autocommit: bool) -> Transaction:
         return Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=is_autocommit)
 
-    def commit(self, transaction: Transaction, token: tuple[str, int] | None) -> Ticket[None]:
+    def commit_record(self, transaction: Transaction) -> Commit:
+        """Return the COMMIT of a transaction that has an id, with its token. Monitor held.
+
+        Raises when the token is decided already, or has expired.
+        """
+        if transaction.id is None:
+            raise InvariantViolation("I4: a commit of a transaction without id")
+        used = transaction.token
+        if used is None:
+            return Commit(tx=transaction.id)
+        self.applier.tokens.check_commit(used)
+        return Commit(tx=transaction.id, token=used.token, acknowledged=used.acknowledged)
+
+    def commit(self, transaction: Transaction) -> Ticket[None]:
         """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.
 
         A transaction that logged nothing ends at once. LogSpaceError: prepare and call again.
+        Raises when the transaction's token is decided already; the transaction stays open.
         """
         with self.monitor:
             self.enter()
@@ -323,7 +348,7 @@ class Tablespace:
                     transaction.outcome.complete(None)
                     self.end(transaction)
                 else:
-                    record = Commit(tx=transaction.id, token=token)
+                    record = self.commit_record(transaction)
                     self.submit(Entry([record], [encode(record)], transaction, ends=True))
             return transaction.outcome
 
@@ -344,6 +369,36 @@ class Tablespace:
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
             self.end(transaction)
+
+    def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
+        """Return what became of a token; or the Ticket to wait for before asking again.
+
+        A token that nobody has used is refused, and counts as refused when that is durable.
+        LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            found = self.applier.tokens.find(token)
+            if found is not None:
+                return found
+            now_us = self.clock.wall_us()
+            self.applier.tokens.check_refusal(token, now_us)
+            record = Refuse(token=token)
+            asker = Transaction(Durability.SYNC, begun_us=now_us, is_autocommit=True)
+            self.submit(Entry([record], [encode(record)], asker, ends=True))
+            return asker.outcome
+
+    def expire(self, sessions: list[str]) -> None:
+        """Forget the outcomes of these sessions, through the log; nobody waits for it.
+
+        LogSpaceError, or the log's failure: nothing happened.
+        """
+        record = Expire(sessions=sessions)
+        nobody = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
+        with self.monitor:
+            self.enter()
+            self.submit(Entry([record], [encode(record)], nobody, ends=True))
 
     def leave_queues(self, transaction: Transaction) -> None:
         """Stop waiting for locks, after a statement that failed; repeatable.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Resource, Waiter
+from herdpy.engine.tokens import UsedToken
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import TransactionId
 from herdpy.model.lsn import Lsn
@@ -54,6 +55,7 @@ class Transaction:
         "outcome",
         "state",
         "statement",
+        "token",
         "waits_for",
         "writes",
     )
@@ -75,6 +77,7 @@ class Transaction:
         self.waits_for: Waiter | None = None
         self.outcome: Ticket[None] = Ticket()
         self.abort_error: Exception | None = None
+        self.token: UsedToken | None = None
 
     def write(
         self,

@@ -23,7 +23,7 @@ from herdpy.errors import (
 )
 from herdpy.exec.coerce import cast_physical
 from herdpy.limits import row_bytes_max, row_locks_max
-from herdpy.log.record import Commit, Record, Reserve, Rows, TransactionId, encode, encode_rows
+from herdpy.log.record import Record, Reserve, Rows, TransactionId, encode, encode_rows
 from herdpy.model.keys import float_from_order
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Key, Kind, Row
@@ -160,14 +160,15 @@ class Write:
         rows: Rows | None = None
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
-        if transaction.is_autocommit and not transaction.catalog_changes:
+        is_alone = transaction.is_autocommit and transaction.token is None
+        if is_alone and not transaction.catalog_changes:
             rows, parts = _encode_rows(table, tx, statement, inserts, updates)
         if rows is None or len(parts) != 1:
             before = [*tablespace.begin_records(transaction), *before]
             tx = transaction.id
             rows, parts = _encode_rows(table, tx, statement, inserts, updates)
-            if transaction.is_autocommit and tx is not None:
-                after = [Commit(tx=tx, token=None)]
+            if transaction.is_autocommit:
+                after = [tablespace.commit_record(transaction)]
         size = sum(map(len, parts)) * 3 + 300 * (len(inserts) + len(updates))
         if transaction.byte_count + size > self._memory_bytes_max:
             raise MemoryLimitError(

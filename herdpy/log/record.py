@@ -58,6 +58,8 @@ class Commit(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
 
     tx: TransactionId
     token: CommitToken | None = None
+    acknowledged: int = 0
+    """The client needs no outcome of its session's tokens up to here any more."""
 
 
 class Rollback(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
@@ -89,7 +91,21 @@ class Reserve(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
     upto: int
 
 
-Record = Noop | Begin | Rows | Commit | Rollback | CreateTable | DropTable | Reserve
+class Refuse(msgspec.Struct, array_like=True, tag=20, frozen=True, gc=False):
+    """No commit with this token ever happens, unless one stands before this record."""
+
+    token: CommitToken
+
+
+class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
+    """The outcomes of these sessions' tokens are forgotten: nobody can be told any more."""
+
+    sessions: list[str]
+
+
+Record = (
+    Noop | Begin | Rows | Commit | Rollback | CreateTable | DropTable | Reserve | Refuse | Expire
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

@@ -16,8 +16,10 @@ from herdpy.log.record import (
     Commit,
     CreateTable,
     DropTable,
+    Expire,
     Noop,
     Record,
+    Refuse,
     Reserve,
     Rollback,
     Rows,
@@ -46,12 +48,14 @@ GOLDEN: list[tuple[Record, str]] = [
         "9902920102040 0c3050391 9301a161cb3fe0000000000000 91 92 9301c0c0 c0".replace(" ", ""),
     ),
     (Rows(None, 1, 0, True, 5, 3, [], []), "9902c00100c305039090"),
-    (Commit((1, 2)), "9303920102c0"),
-    (Commit((1, 2), ("s", 9)), "930392010292a17309"),
+    (Commit((1, 2)), "9403920102c000"),
+    (Commit((1, 2), ("s", 9), 8), "940392010292a1730908"),
     (Rollback((1, 2)), "9204920102"),
     (CreateTable(None, 1, [1, "t"]), "9406c0019201a174"),
     (DropTable((1, 2), 1, 5), "94079201020105"),
     (Reserve(5, 64), "93080540"),
+    (Refuse(("s", 9)), "921492a17309"),
+    (Expire(["s"]), "921591a173"),
 ]
 
 

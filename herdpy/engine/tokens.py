@@ -1,0 +1,223 @@
+"""CommitTokens: what became of commits whose clients may ask, as state that the log makes.
+
+A token is (session, counter): a name that the server gave out, and a number of the client's choice
+that grows. It is decided by the record that is first in the log: a COMMIT that carries it, or a
+REFUSE; a commit behind a REFUSE never reaches the log. Outcomes are kept above the counter that the
+client has acknowledged, until EXPIRE takes a whole session away. A name begins with the moment at
+which it was made; `horizon` is the newest one that an EXPIRE took, so that a name which is not
+here is known to be fresh (later than that) or perhaps expired. Source: CLUSTER.md §6, ADR 0018.
+
+Monitor of the tablespace; `is_expired` by any thread.
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from bookie.runtime.ticket import Ticket
+from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
+from herdpy.limits import token_outcomes_max, token_sessions_max
+from herdpy.log.record import Commit, CommitToken, Expire, Refuse
+
+_STAMP_DIGITS = 14
+_NAME_DIGITS = _STAMP_DIGITS + 32
+_EXPIRED_MAX = 1_000
+"""Of one record."""
+_FUTURE_US_MAX = 24 * 3600 * 1_000_000
+COUNTER_MAX = 2**63 - 1
+PlainTokens = list[tuple[str, int, list[tuple[int, bool]]]]
+"""Each session, least recently used first: name, acknowledged, (counter, whether it committed)."""
+
+
+class Outcome(Enum):
+    """What became of a commit."""
+
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    """It did not happen and never will."""
+    UNKNOWN = "unknown"
+    """The token has expired: nobody can tell any more."""
+
+
+class UsedToken(NamedTuple):
+    """What a commit carries; the client needs no outcome up to `acknowledged` any more."""
+
+    token: CommitToken
+    acknowledged: int
+
+
+class _Kept:
+    __slots__ = ("acknowledged", "outcomes")
+
+    def __init__(self, acknowledged: int = 0) -> None:
+        self.acknowledged = acknowledged
+        self.outcomes: dict[int, bool] = {}
+
+
+class CommitTokens:
+    """See the module."""
+
+    __slots__ = ("_pending", "_sessions", "horizon")
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Kept] = {}  # least recently used first
+        self._pending: dict[CommitToken, Ticket[None]] = {}  # in the log, not applied
+        self.horizon = 0
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def is_expired(self, session: str) -> bool:
+        """Return True for a name of which nothing can be said any more; it may not commit."""
+        return session not in self._sessions and stamp_of(session) <= self.horizon
+
+    def find(self, token: CommitToken) -> "Outcome | Ticket[None] | None":
+        """Return the outcome, a Ticket to wait for before asking again, or None: undecided."""
+        pending = self._pending.get(token)
+        if pending is not None:
+            return pending
+        session, counter = token
+        kept = self._sessions.get(session)
+        if kept is None:
+            return Outcome.UNKNOWN if self.is_expired(session) else None
+        if counter <= kept.acknowledged:
+            return Outcome.UNKNOWN
+        committed = kept.outcomes.get(counter)
+        if committed is None:
+            return None
+        return Outcome.COMMITTED if committed else Outcome.REFUSED
+
+    def check_commit(self, used: UsedToken) -> None:
+        """Raise unless a COMMIT may carry the token."""
+        session, counter = used.token
+        if self.is_expired(session):
+            raise expired_error()
+        kept = self._sessions.get(session)
+        if used.token in self._pending or (
+            kept is not None and (counter <= kept.acknowledged or counter in kept.outcomes)
+        ):
+            raise SerializationError(
+                "COMMIT: the commit token is decided already: the client asked what became of this "
+                "commit before it came here, and was told that it did not happen",
+                sqlstate="40000",
+                hint="run the transaction again, with a new token",
+            )
+        self._check_outcomes(kept, used.acknowledged)
+
+    def check_refusal(self, token: CommitToken, now_us: int) -> None:
+        """Raise unless a token may be refused that nobody has used."""
+        if stamp_of(token[0]) > now_us + _FUTURE_US_MAX:
+            raise ProgrammingError(
+                "a commit token from the future: expected a session that this server named",
+                sqlstate="22023",
+            )
+        kept = self._sessions.get(token[0])
+        if kept is None and len(self._sessions) >= 2 * token_sessions_max:
+            raise OperationalError(
+                f"outcomes of {len(self._sessions)} sessions are kept, more are not allowed",
+                sqlstate="53400",
+                retry=Retry.SAFE,
+            )
+        self._check_outcomes(kept, 0)
+
+    def _check_outcomes(self, kept: _Kept | None, acknowledged: int) -> None:
+        if kept is None or len(kept.outcomes) < token_outcomes_max:
+            return
+        if sum(counter > acknowledged for counter in kept.outcomes) >= token_outcomes_max:
+            raise OperationalError(
+                f"the outcomes of {token_outcomes_max} commits of one session are kept, more are "
+                "not allowed",
+                sqlstate="53400",
+                hint="let the client acknowledge the answers that it has",
+            )
+
+    def to_expire(self, live: set[str], stamp_end: int | None) -> list[str]:
+        """Return the sessions to take away, least recently used first, when there are too many.
+
+        None of `live`, and none made at stamp_end or later, so that who was in a transaction then
+        can commit. Without the monitor this may see too few.
+        """
+        if len(self._sessions) <= token_sessions_max:
+            return []
+        names = list(self._sessions)[: token_sessions_max // 2]
+        old = (n for n in names if stamp_end is None or stamp_of(n) < stamp_end)
+        return [name for name in old if name not in live][:_EXPIRED_MAX]
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def fill(self, record: Commit | Refuse, ticket: Ticket[None]) -> None:
+        """Note that the log has taken what decides a token; repeatable."""
+        if record.token is not None:
+            self._pending[record.token] = ticket
+
+    def apply(self, record: Commit | Refuse | Expire) -> None:
+        """Take in what the log says; repeatable."""
+        if isinstance(record, Expire):
+            for session in record.sessions:
+                self._sessions.pop(session, None)
+                self.horizon = max(self.horizon, stamp_of(session))
+        elif isinstance(record, Commit):
+            if record.token is not None:
+                self._decide(record.token, is_committed=True, acknowledged=record.acknowledged)
+        else:
+            self._decide(record.token, is_committed=False, acknowledged=0)
+
+    def _decide(self, token: CommitToken, *, is_committed: bool, acknowledged: int) -> None:
+        session, counter = token
+        kept = self._sessions.pop(session, None) or _Kept()
+        if counter > kept.acknowledged:
+            kept.outcomes.setdefault(counter, is_committed)
+        if acknowledged > kept.acknowledged:
+            kept.acknowledged = acknowledged
+            for old in [each for each in kept.outcomes if each <= acknowledged]:
+                del kept.outcomes[old]
+        self._sessions[session] = kept  # behind all others
+        self._pending.pop(token, None)
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def to_plain(self) -> PlainTokens:
+        """Return what is decided, for a checkpoint or a digest."""
+        return [
+            (session, kept.acknowledged, sorted(kept.outcomes.items()))
+            for session, kept in self._sessions.items()
+        ]
+
+    def restore(self, plain: PlainTokens, horizon: int) -> None:
+        """Invert to_plain()."""
+        self.horizon = horizon
+        for session, acknowledged, outcomes in plain:
+            kept = self._sessions[session] = _Kept(acknowledged)
+            kept.outcomes.update(outcomes)
+
+
+def new_session_name(now_us: int, horizon: int, random: bytes) -> str:
+    """Return a name that is not expired; `random` is 16 bytes that nobody can guess."""
+    return f"{max(now_us, horizon + 1):0{_STAMP_DIGITS}x}{random.hex()}"
+
+
+def stamp_of(session: str) -> int:
+    """Return the moment in a name, microseconds since 1970; 0 for what is no name."""
+    try:
+        return int(session[:_STAMP_DIGITS], 16)
+    except ValueError:
+        return 0
+
+
+def checked_token(session: Any, counter: int) -> CommitToken:
+    """Return a token that a client asks about; ProgrammingError 22023 for what is none."""
+    is_name = len(session) == _NAME_DIGITS and all(c in "0123456789abcdef" for c in session)
+    if not is_name or not 0 < counter <= COUNTER_MAX:
+        raise ProgrammingError(
+            "a commit token: expected a session that this server named and a positive counter",
+            sqlstate="22023",
+        )
+    return session, counter
+
+
+def expired_error() -> OperationalError:
+    """Return what a session's statement says whose name has expired; it had no effect."""
+    return OperationalError(
+        "the session was idle for so long that its commit tokens have expired",
+        sqlstate="57P05",
+        retry=Retry.SAFE,
+        hint="connect again; the driver does so by itself outside transactions",
+    )

@@ -1,0 +1,266 @@
+"""Commit tokens: decided once, by the log's order, and remembered through crash and checkpoint."""
+
+import pytest
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine import tokens
+from herdpy.engine.digest import state_digest
+from herdpy.engine.session import Session
+from herdpy.engine.tokens import CommitTokens, Outcome, UsedToken, new_session_name
+from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
+from herdpy.log.interfaces import Durability
+from herdpy.log.record import Commit, Expire, Refuse
+from tests.fixtures.engines import Engine, engine, rows, run, table
+from tests.sim.disk import SimulatedDisk
+
+
+def use(session: Session, counter: int, acknowledged: int = 0) -> None:
+    session.token = UsedToken((session.token_session, counter), acknowledged)
+
+
+def insert(session: Session, key: int, counter: int, acknowledged: int = 0) -> None:
+    """Insert one row in a transaction of its own and commit it by its token."""
+    run(session, "INSERT INTO t VALUES (?, 0)", key)
+    use(session, counter, acknowledged)
+    session.commit()
+
+
+def crash(db: Engine) -> None:
+    """Lose what was not synced, and open what is left."""
+    assert isinstance(db.disk, SimulatedDisk)
+    db.disk = db.disk.crash()
+    db.open()
+
+
+STYLES = ["replayed", "checkpoint", "checkpoint between"]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_outcomes_survive_a_crash(style: str, seed: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        a, b = db.session(), db.session(autocommit=True)
+        table(a)
+        insert(a, 1, 1)
+        if style == "checkpoint between":
+            db.database.run_checkpoint()
+        use(b, 7)
+        run(b, "INSERT INTO t VALUES (2, 0)")
+        assert b.resolve(a.token_session, 2) is Outcome.REFUSED
+        if style == "checkpoint":
+            db.database.run_checkpoint()
+        expected = state_digest(db.database.tablespace)
+        crash(db)
+        assert state_digest(db.database.tablespace) == expected
+        c = db.session()
+        assert c.resolve(a.token_session, 1) is Outcome.COMMITTED
+        assert c.resolve(b.token_session, 7) is Outcome.COMMITTED
+        assert c.resolve(a.token_session, 2) is Outcome.REFUSED
+        assert rows(c, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["INSERT INTO t VALUES (5, 0)", "CREATE TABLE u (id BIGINT PRIMARY KEY)", "DROP TABLE t"],
+)
+def test_an_autocommit_statement_carries_its_token(statement: str) -> None:
+    with engine() as db:
+        a, b = db.session(autocommit=True), db.session(autocommit=True)
+        table(a)
+        use(a, 3)
+        run(a, statement)
+        assert b.resolve(a.token_session, 3) is Outcome.COMMITTED
+        use(a, 4)
+        assert b.resolve(a.token_session, 4) is Outcome.REFUSED
+        with pytest.raises(SerializationError) as caught:
+            run(a, "CREATE TABLE v (id BIGINT PRIMARY KEY)")
+        assert (caught.value.sqlstate, caught.value.retry) == ("40000", Retry.SAFE)
+        assert db.locks == {}
+        use(a, 5)
+        run(a, "CREATE TABLE v (id BIGINT PRIMARY KEY)")  # the session goes on
+
+
+def test_a_question_that_overtakes_the_commit_forbids_it() -> None:
+    with engine() as db:
+        a, b = db.session(), db.session()
+        table(a)
+        run(a, "INSERT INTO t VALUES (1, 0)")
+        use(a, 1)
+        assert b.resolve(a.token_session, 1) is Outcome.REFUSED
+        with pytest.raises(SerializationError, match="decided already"):
+            a.commit()
+        assert not a.in_transaction
+        assert rows(b, "SELECT * FROM t") == []
+        b.commit()
+        insert(a, 1, 2)  # nothing holds the row
+        assert b.resolve(a.token_session, 1) is Outcome.REFUSED
+
+
+def test_a_no_waits_until_its_refusal_is_durable(seed: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        a = db.session()
+        table(a)
+        run(a, "INSERT INTO t VALUES (1, 0)")
+        token = (a.token_session, 1)
+        tablespace = db.database.tablespace
+        found = tablespace.decide(token)
+        assert isinstance(found, Ticket)
+        assert not found.is_done
+        assert tablespace.decide(token) is found, "the second asker waits for the same record"
+        use(a, 1)
+        with pytest.raises(SerializationError):  # logged, if not durable: the commit is late
+            a.commit()
+        tablespace.log.sync()
+        tablespace.on_progress()
+        assert found.is_done
+        assert tablespace.decide(token) is Outcome.REFUSED
+
+
+def test_a_question_waits_for_a_commit_that_is_under_way() -> None:
+    with engine() as db:
+        a = db.session()
+        table(a)
+        run(a, "INSERT INTO t VALUES (1, 0)")
+        tablespace = db.database.tablespace
+        transaction = next(iter(tablespace.open_transactions()))
+        transaction.token = UsedToken((a.token_session, 1), 0)
+        outcome = tablespace.commit(transaction)
+        assert tablespace.decide((a.token_session, 1)) is outcome
+        tablespace.log.sync()
+        tablespace.on_progress()
+        assert tablespace.decide((a.token_session, 1)) is Outcome.COMMITTED
+
+
+@pytest.mark.parametrize("durability", [Durability.OS, Durability.NONE])
+def test_a_yes_is_durable_though_its_commit_did_not_wait(durability: Durability, seed: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        a = db.session(durability=durability)
+        table(a)
+        insert(a, 1, 1)
+        assert db.session().resolve(a.token_session, 1) is Outcome.COMMITTED
+        crash(db)
+        assert db.session().resolve(a.token_session, 1) is Outcome.COMMITTED
+        assert rows(db.session(), "SELECT id FROM t") == [(1,)]
+
+
+def test_what_is_acknowledged_is_let_go_and_never_said_to_have_failed() -> None:
+    with engine() as db:
+        a, b = db.session(), db.session()
+        table(a)
+        for counter in range(1, 50):
+            insert(a, counter, counter, counter - 1)
+        (kept,) = db.database.tablespace.applier.tokens.to_plain()
+        assert kept == (a.token_session, 48, [(49, True)])
+        assert b.resolve(a.token_session, 7) is Outcome.UNKNOWN
+        run(a, "INSERT INTO t VALUES (100, 0)")
+        use(a, 7)
+        with pytest.raises(SerializationError):  # late: its client has gone on
+            a.commit()
+
+
+def test_outcomes_that_nobody_acknowledges_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "token_outcomes_max", 3)
+    with engine() as db:
+        a = db.session()
+        table(a)
+        for counter in (1, 2, 3):
+            insert(a, counter, counter)
+        with pytest.raises(OperationalError, match="acknowledge") as caught:
+            insert(a, 4, 4)
+        assert caught.value.sqlstate == "53400"
+        a.rollback()
+        insert(a, 4, 4, 3)
+
+
+def test_an_expired_token_is_unknown_and_can_never_commit(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(tokens, "token_sessions_max", 4)
+    with engine(disk=SimulatedDisk(seed)) as db:
+        live = db.session()
+        table(live)
+        insert(live, 0, 1)
+        idle = db.session()  # it has not committed anything
+        gone: list[str] = []
+        for number in range(1, 8):
+            session = db.session()
+            insert(session, number, 1)
+            gone.append(session.token_session)
+            session.close()
+        for _ in range(5):
+            db.database.keep_house_once()
+        kept = [plain[0] for plain in db.database.tablespace.applier.tokens.to_plain()]
+        assert kept[-1] == gone[-1]
+        assert live.token_session in kept
+        assert len(kept) <= 4
+        insert(live, 100, 2, 1)
+        expected = state_digest(db.database.tablespace)
+        for is_later in (False, True):
+            asker = db.session()
+            assert asker.resolve(gone[0], 1) is Outcome.UNKNOWN
+            assert asker.resolve(gone[0], 2) is Outcome.UNKNOWN, "never No"
+            assert asker.resolve(gone[-1], 1) is Outcome.COMMITTED
+            if not is_later:
+                with pytest.raises(OperationalError) as caught:
+                    idle.check_token()
+                assert (caught.value.sqlstate, caught.value.retry) == ("57P05", Retry.SAFE)
+                run(idle, "INSERT INTO t VALUES (101, 0)")
+                use(idle, 1)
+                with pytest.raises(OperationalError, match="expired"):
+                    idle.commit()
+                crash(db)
+                assert state_digest(db.database.tablespace) == expected
+        fresh = db.session()
+        fresh.check_token()
+        insert(fresh, 102, 1)
+
+
+def test_who_is_in_a_transaction_keeps_his_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "token_sessions_max", 4)
+    with engine() as db:
+        a = db.session()
+        table(a)
+        a.execute("BEGIN")
+        for number in range(9):
+            session = db.session()
+            insert(session, number, 1)
+            session.close()
+        db.database.keep_house_once()
+        insert(a, 100, 1)
+
+
+@pytest.mark.parametrize(
+    ("session", "counter"),
+    [("", 1), ("x", 1), ("é" * 46, 1), ("0" * 45, 1), ("0" * 46, 0), ("0" * 46, 2**63)],
+)
+def test_what_is_no_token_is_refused(session: str, counter: int) -> None:
+    with engine() as db, pytest.raises(ProgrammingError) as caught:
+        db.session().resolve(session, counter)
+    assert caught.value.sqlstate == "22023"
+
+
+def test_a_name_from_the_future_cannot_spoil_the_names_to_come() -> None:
+    with engine() as db, pytest.raises(ProgrammingError, match="future"):
+        db.session().resolve("f" * 46, 1)
+
+
+def test_names_come_behind_the_horizon_though_the_clock_goes_back() -> None:
+    kept = CommitTokens()
+    first = new_session_name(5000, 0, b"r" * 16)
+    kept.apply(Commit((1, 1), (first, 1)))
+    kept.apply(Expire([first]))
+    assert kept.is_expired(first)
+    assert not kept.is_expired(new_session_name(10, kept.horizon, b"s" * 16))
+
+
+def test_records_may_be_applied_again() -> None:
+    kept = CommitTokens()
+    name = new_session_name(5000, 0, b"r" * 16)
+    records = [Commit((1, 1), (name, 1)), Refuse((name, 2)), Commit((1, 2), (name, 4), 2)]
+    for record in records:
+        kept.apply(record)
+        before = kept.to_plain()
+        kept.apply(record)
+        assert kept.to_plain() == before
+    assert kept.to_plain() == [(name, 2, [(4, True)])]
+    kept.apply(Refuse((name, 4)))  # the first one counts
+    assert kept.find((name, 4)) is Outcome.COMMITTED
