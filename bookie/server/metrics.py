@@ -1,52 +1,42 @@
 """Counters and latencies of the bookie, under the names and with the meaning of Apache BookKeeper.
 
 The hot path only adds to plain integers; prometheus_client turns them into text when somebody asks
-(a collector of its own registry, imported then). Latencies are in milliseconds, as BookKeeper's
-are. Everything happens on the server's loop.
+(runtime/metrics.py). Latencies are in milliseconds, as BookKeeper's are. Everything happens on the
+server's loop.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.ledger.types import Status
+from bookie.runtime.metrics import Histogram
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-_BOUNDS_S = (
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-)  # fmt: skip
+_MS = 1000.0
 
 
 class OpStats:
     """How often one operation succeeded and failed, and how long it took."""
 
-    __slots__ = ("failed", "failed_s", "name", "succeeded", "succeeded_s")
+    __slots__ = ("failed", "name", "succeeded")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.succeeded = [0] * (len(_BOUNDS_S) + 1)
-        self.succeeded_s = 0.0
-        self.failed = [0] * (len(_BOUNDS_S) + 1)
-        self.failed_s = 0.0
+        self.succeeded = Histogram()
+        self.failed = Histogram()
 
     def observe(self, status: Status, seconds: float) -> None:
-        if status is Status.OK:
-            self.succeeded[bisect_left(_BOUNDS_S, seconds)] += 1
-            self.succeeded_s += seconds
-        else:
-            self.failed[bisect_left(_BOUNDS_S, seconds)] += 1
-            self.failed_s += seconds
+        (self.succeeded if status is Status.OK else self.failed).observe(seconds)
 
     @property
     def success_count(self) -> int:
-        return sum(self.succeeded)
+        return self.succeeded.count
 
     @property
     def failure_count(self) -> int:
-        return sum(self.failed)
+        return self.failed.count
 
 
 class Figure(NamedTuple):
@@ -161,56 +151,25 @@ class ServerMetrics:
         self.gauges[name] = (meaning, read)
 
 
-class _Collector:
-    """Turns ServerMetrics into prometheus_client's families at each scrape."""
+def families(metrics: ServerMetrics) -> "Iterator[Metric]":
+    """Yield everything as prometheus_client's families (needs prometheus_client)."""
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
 
-    def __init__(self, metrics: ServerMetrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> "Iterator[Metric]":
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
+    for stats in metrics.operations():
+        family = HistogramMetricFamily(
+            stats.name, "Latency in milliseconds, by success.", labels=["success"]
         )
-
-        for stats in self._metrics.operations():
-            family = HistogramMetricFamily(
-                stats.name, "Latency in milliseconds, by success.", labels=["success"]
-            )
-            family.add_metric(["true"], *_buckets(stats.succeeded, stats.succeeded_s))
-            family.add_metric(["false"], *_buckets(stats.failed, stats.failed_s))
-            yield family
-        for name, meaning, value in self._metrics.counters():
-            yield CounterMetricFamily(name, meaning, value=value)
-        for name, (meaning, read) in self._metrics.gauges.items():
-            yield GaugeMetricFamily(name, meaning, value=read())
-        for source in self._metrics.sources:
-            for figure in source():
-                yield GaugeMetricFamily(*figure)
-
-
-def _buckets(counts: list[int], seconds: float) -> tuple[list[tuple[str, float]], float]:
-    total = 0
-    buckets: list[tuple[str, float]] = []
-    for bound, count in zip(_BOUNDS_S, counts, strict=False):
-        total += count
-        buckets.append((f"{bound * 1000:g}", total))
-    buckets.append(("+Inf", total + counts[-1]))
-    return buckets, seconds * 1000
-
-
-def registry(metrics: ServerMetrics) -> "CollectorRegistry":
-    """Return a registry of its own that shows these metrics (needs prometheus_client)."""
-    from prometheus_client import CollectorRegistry
-
-    made = CollectorRegistry(auto_describe=False)
-    made.register(_Collector(metrics))  # pyright: ignore[reportArgumentType] - a duck collector
-    return made
-
-
-def exposition(metrics: ServerMetrics) -> bytes:
-    """Return the metrics as Prometheus' text format (needs prometheus_client)."""
-    from prometheus_client import generate_latest
-
-    return generate_latest(registry(metrics))
+        family.add_metric(["true"], *stats.succeeded.buckets(_MS))
+        family.add_metric(["false"], *stats.failed.buckets(_MS))
+        yield family
+    for name, meaning, value in metrics.counters():
+        yield CounterMetricFamily(name, meaning, value=value)
+    for name, (meaning, read) in metrics.gauges.items():
+        yield GaugeMetricFamily(name, meaning, value=read())
+    for source in metrics.sources:
+        for figure in source():
+            yield GaugeMetricFamily(*figure)

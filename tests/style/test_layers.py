@@ -43,7 +43,10 @@ WORLD = {
 }  # fmt: skip
 WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
-LOOP_USERS = ("bookie/client/", "bookie/server/", "bookie/metadata/", "herdpy/server/")
+LOOP_USERS = (
+    "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/runtime/http.py",
+    "herdpy/server/",
+)  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
     ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",
@@ -65,7 +68,12 @@ HEAVY = {
     "click": ("herdpy/cli/", "bookie/admin/"),
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "lmdb": ("bookie/server/lmdb_index.py",),
-    "prometheus_client": ("bookie/admin/", "bookie/server/metrics.py"),
+    "prometheus_client": (
+        "bookie/admin/",
+        "bookie/runtime/metrics.py",
+        "bookie/server/metrics.py",
+        "herdpy/server/metrics.py",
+    ),
     "google": ("bookie/proto/", "bookie/ledger/", "bookie/metadata/"),
     "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }

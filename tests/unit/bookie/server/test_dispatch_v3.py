@@ -14,8 +14,9 @@ from bookie.ledger.types import Status
 from bookie.proto import availability, v3
 from bookie.proto import wire_v3_pb2 as wire
 from bookie.proto.v3 import Operation
+from bookie.runtime.metrics import exposition
 from bookie.server import entry_lists
-from bookie.server.metrics import exposition
+from bookie.server.metrics import families
 from tests.fixtures.bookies import (
     KEY,
     Peer,
@@ -560,8 +561,8 @@ def test_latencies_are_those_of_the_clock() -> None:
         held[0]()
         assert (await answer_to(peer, frame)).status is Status.OK
         stats = running.server.metrics.add
-        assert stats.succeeded_s == pytest.approx(0.0003)
-        text = exposition(running.server.metrics).decode().splitlines()
+        assert stats.succeeded.total_s == pytest.approx(0.0003)
+        text = exposition(lambda: families(running.server.metrics)).decode().splitlines()
         name = "bookkeeper_server_ADD_ENTRY_bucket"
         assert f'{name}{{le="0.2",success="true"}} 0.0' in text
         assert f'{name}{{le="0.5",success="true"}} 1.0' in text

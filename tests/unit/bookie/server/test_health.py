@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bookie.server import health
+from bookie.runtime import http
 from bookie.server.health import HealthServer
 from bookie.server.metrics import ServerMetrics
 from tests.sim.loop import SimulatedLoop
@@ -82,7 +82,7 @@ def test_answers(request_bytes: bytes, status: int, body: bytes) -> None:
 def test_a_page_that_breaks_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     async def test(server: HealthServer) -> None:
         status, body = await ask(b"GET /health HTTP/1.1\r\n\r\n")
-        assert (status, body) == (500, b"see the log of the bookie\n")
+        assert (status, body) == (500, b"see the server's log\n")
 
     def broken() -> str:
         raise RuntimeError("broken on purpose")
@@ -103,7 +103,7 @@ def test_who_asks_nothing_is_cut_off() -> None:
 
 
 def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
 
     async def test(server: HealthServer) -> None:
         first, second = await connect(), await connect()
