@@ -23,6 +23,7 @@ from herdpy.driver.types import NUMBER, STRING, Description
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 ROWS_SHOWN_MAX = 40
@@ -51,6 +52,10 @@ class Box:
     def to_df(self) -> "pd.DataFrame":
         """Return the result as a pandas.DataFrame; before it was printed or iterated."""
         return self._cursor.to_df()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the result as a polars.DataFrame; before it was printed or iterated."""
+        return self._cursor.to_polars()
 
     def show(self) -> None:
         """Print the table."""

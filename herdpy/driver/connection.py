@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import process_generation
 from herdpy import errors
@@ -23,6 +23,7 @@ from herdpy.log.interfaces import Durability
 
 if TYPE_CHECKING:
     from herdpy.driver.box import Box
+    from herdpy.driver.ingest import Progress
 
 
 def connect(
@@ -130,6 +131,26 @@ class Connection:
     def executemany(self, text: str, rows: Iterable[Parameters]) -> Cursor:
         """Run one statement for each row of parameters on a new cursor and return it."""
         return Cursor(self).executemany(text, rows)
+
+    def ingest(
+        self,
+        table: str,
+        data: Any,
+        *,
+        mode: str = "append",
+        progress: "Progress | None" = None,
+    ) -> int:
+        """Write many rows into a table, as one statement: all of them, or none. Return how many.
+
+        `data` is an Arrow table, batch or reader, a DataFrame of pandas or polars, or an iterable
+        of dicts. Columns go by name; those that the data has not take their default. `mode` says
+        what becomes of rows that are there: "append" (a key that is there is an error), "upsert"
+        (a row replaces the one with its key), "replace" (the table has these rows and no others).
+        `progress` is called with the number of rows taken so far.
+        """
+        from herdpy.driver.ingest import ingest
+
+        return ingest(self.live_session(), table, data, mode, progress)
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""

@@ -15,6 +15,7 @@ from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
     from herdpy.driver.connection import Connection
@@ -173,6 +174,13 @@ class Cursor:
     def to_df(self) -> "pd.DataFrame":
         """Return the whole result as a pandas.DataFrame; ImportError without pandas."""
         return self.fetch_arrow_table().to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the whole result as a polars.DataFrame; ImportError without polars."""
+        import polars as pl
+
+        # from_arrow() gives a DataFrame for a table, a Series for an array.
+        return pl.DataFrame(pl.from_arrow(self.fetch_arrow_table()))
 
     # The rest of PEP 249.
 

@@ -1,11 +1,14 @@
 """What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PointRows = tuple[Columns, list[LogicalRow]]
 
@@ -30,6 +33,8 @@ class DriverSession(Protocol):
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
 
+    def begin_ingest(self, table: str, mode: str) -> "IngestTarget": ...
+
     def begin(self, durability: str | None = None) -> None: ...
 
     def commit(self) -> None: ...
@@ -43,6 +48,19 @@ class DriverSession(Protocol):
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
         ...
+
+
+class IngestTarget(Protocol):
+    """One open ingest: engine/ingest.py has the contract. One thread at a time."""
+
+    @property
+    def table(self) -> Table: ...
+
+    def add(self, batch: "pa.RecordBatch") -> None: ...
+
+    def finish(self) -> int: ...
+
+    def abort(self) -> None: ...
 
 
 class Claim(Protocol):

@@ -29,6 +29,8 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.driver.remote_ingest import RemoteIngest
+
 _FETCH_ROWS = 65_536
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
@@ -109,6 +111,19 @@ class RemoteSession:
         text, items = check_statement(text), [to_wire(row) for row in rows]
         return self._result(self._ask(lambda request: messages.ExecuteMany(request, text, items)))
 
+    def begin_ingest(self, table: str, mode: str) -> "RemoteIngest":
+        from herdpy.driver.remote_ingest import RemoteIngest
+
+        return RemoteIngest(self, table, mode)
+
+    def give_up_ingest(self, requests: list[int], ingest: int) -> None:
+        """Drop an ingest, and the answers to its batches that are under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                for request in requests:
+                    self._machine.abandon(request)
+                self._send(encode_frame(messages.DropIngest(ingest)))
+
     def begin(self, durability: str | None = None) -> None:
         self._ask(lambda request: messages.Begin(request, durability))
 
@@ -176,6 +191,10 @@ class RemoteSession:
         """Send a request and return its answer; what failed is raised."""
         with self._mutex:
             return self._wait(self._begin_request(make))
+
+    def ask(self, make: Callable[[int], Message]) -> Any:
+        """Send a request and return its answer; what failed is raised."""
+        return self._ask(make)
 
     def start(self, make: Callable[[int], Message]) -> int:
         """Send a request whose answer is taken later, by finish()."""

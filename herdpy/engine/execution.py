@@ -10,6 +10,7 @@ from bookie.runtime.ticket import Ticket
 from herdpy.engine.batch import BatchLayers
 from herdpy.engine.ddl import create_table, drop_table
 from herdpy.engine.faults import disk_error
+from herdpy.engine.ingest import Ingest, make_write
 from herdpy.engine.inserts import FreshInsert
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared
@@ -317,6 +318,17 @@ class Execution:
             return make()
 
         return self._run(make(), make_again)
+
+    def ingest(
+        self, transaction: Transaction, ingest: Ingest, check_table: Callable[[], object]
+    ) -> int:
+        """Write an ingest's rows; check_table raises when its table is not what it was."""
+
+        def make() -> Write:
+            check_table()
+            return make_write(self._tablespace, transaction, ingest)
+
+        return self._run(make(), make)
 
     def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
         """Return the write of rows that are whole and checked."""

@@ -86,6 +86,13 @@ class LockTable:
         self._settle(resource)
         return None if waiter.ticket.is_done else waiter.ticket
 
+    def acquire_if_free(self, owner: Owner, resource: Resource, mode: Mode) -> bool:
+        """Acquire what can be had at once; False: nothing happened, nobody is waited for."""
+        is_held = owner.waits_for is not None or resource in self._queues
+        if is_held or not self._is_free(owner, resource, mode):
+            return False
+        return self.acquire(owner, resource, mode) is None
+
     def acquire_rows(self, owner: Owner, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
         """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
         exclusive, shared, queues, locks = self._exclusive, self._shared, self._queues, owner.locks

@@ -16,6 +16,7 @@ from herdpy.engine.catalog import Catalog
 from herdpy.engine.execution import Batch, Execution, with_log_space
 from herdpy.engine.explain import Measured, check_explainable, explain
 from herdpy.engine.faults import idle_error
+from herdpy.engine.ingest import Ingest, IngestMode, ingest_mode
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
@@ -180,6 +181,12 @@ class Session:
         """Run one statement for every set of parameters, all or nothing."""
         items = list(rows)
         return self._planned(lambda: self._execute_many(text, items), text)
+
+    def begin_ingest(self, table: str, mode: str) -> Ingest:
+        """Return what takes Arrow batches for one table, to write them as one statement."""
+        return self._guarded(
+            lambda: self._begin_ingest(table, ingest_mode(mode)), f"INGEST {table}"
+        )
 
     def begin(self, durability: str | None = None) -> None:
         self._guarded(lambda: self._begin(durability), "BEGIN")
@@ -604,6 +611,49 @@ class Session:
         ended_s = monotonic()
         is_waited = transaction.is_autocommit
         return Measured(row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None)
+
+    def _ingest_table(self, name: str, mode: IngestMode) -> Table:
+        catalog = self._catalog()
+        names = catalog.table_names()
+        table = catalog.table(name if name in names else name.lower())
+        if table is None or table.name not in names:
+            raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+        if table.is_heap and mode is IngestMode.UPSERT:
+            raise ProgrammingError(
+                f'ingest: mode "upsert" needs a primary key, and table "{table.name}" has none',
+                sqlstate="42P10",
+            )
+        return table
+
+    def _begin_ingest(self, name: str, mode: IngestMode) -> Ingest:
+        self._tablespace.check_running()
+        self._check_not_lost()
+        table = self._ingest_table(name, mode)
+
+        def check_table() -> None:
+            if self._ingest_table(table.name, mode) != table:
+                raise ProgrammingError(
+                    f'table "{table.name}" was made anew during the ingest', sqlstate="42P01"
+                )
+
+        def write(ingest: Ingest) -> int:
+            self._check_not_lost()
+            if not ingest.rows and mode is not IngestMode.REPLACE:
+                return 0
+            self._database.check_memory()
+            self._now_us()
+            transaction = self._own_or_statement()
+            count = self._execution(transaction).ingest(transaction, ingest, check_table)
+            self._written(transaction, count)
+            return count
+
+        return Ingest(
+            table,
+            mode,
+            now_us=self._now_us(),
+            memory_bytes_max=self._database.config.memory_bytes_max // 2,
+            write=lambda ingest: self._guarded(lambda: write(ingest), f"INGEST {table.name}"),
+        )
 
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""

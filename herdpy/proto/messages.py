@@ -129,6 +129,37 @@ class ListTables(Message, tag=13):
     request: int
 
 
+class BeginIngest(Message, tag=20):
+    """Begin to take Arrow batches for one table. IngestBegun or Failed."""
+
+    request: int
+    table: str
+    mode: str
+    """append, upsert or replace."""
+
+
+class IngestRows(Message, tag=21):
+    """Some rows. Done or Failed, which ends the ingest."""
+
+    request: int
+    ingest: int
+    data: bytes
+    """An Arrow IPC stream of its own; columns by name."""
+
+
+class FinishIngest(Message, tag=22):
+    """Write all the rows as one statement. Done, with their number, or Failed."""
+
+    request: int
+    ingest: int
+
+
+class DropIngest(Message, tag=23):
+    """Give up an ingest, if it is open; no answer."""
+
+    ingest: int
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -203,11 +234,21 @@ class Tables(Message, tag=70):
     tables: list[list[Any]]
 
 
+class IngestBegun(Message, tag=76):
+    """An ingest is open."""
+
+    request: int
+    ingest: int
+    table: list[Any]
+    """The table, as docs/formats/record.md writes one."""
+
+
 ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
+    | BeginIngest | IngestRows | FinishIngest | DropIngest
 )  # fmt: skip
-ToDriver = Welcome | Done | Rows | Arrow | Failed | Pong | Tables
+ToDriver = Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
 _to_server = msgspec.msgpack.Decoder(ToServer, ext_hook=from_extension)

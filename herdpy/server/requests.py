@@ -13,6 +13,7 @@ from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Column, Done, encode_frame
 from herdpy.proto.values import encode_rows
+from herdpy.server.ingests import Ingests
 from herdpy.server.results import OpenResult
 
 RESULTS_MAX = 1000
@@ -26,6 +27,7 @@ class Requests:
         self._session = session
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
+        self._ingests = Ingests(session)
 
     @property
     def in_transaction(self) -> bool:
@@ -59,7 +61,7 @@ class Requests:
 
     def failed(self, message: Any, error: Error) -> bytes:
         """Return the answer that a request has failed."""
-        if isinstance(message, messages.CloseResult):
+        if isinstance(message, messages.CloseResult | messages.DropIngest):
             return b""
         return encode_frame(
             to_failed(message.request, error, in_transaction=self._session.in_transaction)
@@ -70,6 +72,7 @@ class Requests:
         for opened in self._results.values():
             opened.close()
         self._results.clear()
+        self._ingests.close()
         self._session.close()
         return b""
 
@@ -100,6 +103,15 @@ class Requests:
             case messages.ListTables():
                 plain = [table_to_plain(table) for table in session.tables()]
                 return encode_frame(messages.Tables(message.request, plain))
+            case messages.BeginIngest():
+                return encode_frame(self._ingests.begin(message))
+            case messages.IngestRows():
+                self._ingests.add(message)
+            case messages.FinishIngest():
+                return self._done(message.request, row_count=self._ingests.finish(message))
+            case messages.DropIngest():
+                self._ingests.drop(message.ingest)
+                return b""
             case _:
                 raise InternalError(f"no way to answer {type(message).__name__}")
         return self._done(message.request)

@@ -1,0 +1,266 @@
+"""Arrow batches as the whole physical rows of one table: what an ingest does with its data.
+
+A column whose Arrow type says that every value fits, or whose values were tested at once, costs no
+test per value. All others go value by value through coerce.to_assigned, so what is taken and what
+is refused, and how, is the same as for a parameter of INSERT. One thread at a time.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute
+
+from herdpy.errors import DataError, Error, ProgrammingError
+from herdpy.exec.coerce import DAY_US, to_assigned
+from herdpy.exec.row.select import compile_check_row
+from herdpy.model.schema import Column, Table
+from herdpy.model.types import Kind, Physical, Row
+
+pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
+Array = Any  # pa.Array: likewise
+
+_DAYS = (-719_162, 2_932_896)
+"""1 January of year 1 and 31 December of year 9999, from 1970."""
+_MICROSECONDS = (_DAYS[0] * DAY_US, (_DAYS[1] + 1) * DAY_US - 1)
+_INT64_DIGITS = 18
+_KEY_TEXT_BYTES = 64
+"""A text or bytes of a key that is surely short enough for every table."""
+
+
+class RowMaker:
+    """Makes rows of one table from batches of one schema; columns not named take their default."""
+
+    def __init__(self, table: Table, schema: pa.Schema, now_us: int) -> None:
+        """ProgrammingError: a name is no column (42703), or comes twice (42701)."""
+        self.schema = schema
+        self._table = table
+        self._check = compile_check_row(table)
+        self._sources: list[int | Physical] = []
+        self._is_given: list[bool] = []
+        given = _ordinals(table, schema.names)
+        for ordinal, column in enumerate(table.columns):
+            self._is_given.append(ordinal in given)
+            self._sources.append(given[ordinal] if ordinal in given else _default(column, now_us))
+
+    def rows(self, batch: pa.RecordBatch, first_row: int) -> list[Row]:
+        """Return the rows, checked; errors name the row, counted from first_row.
+
+        DataError, ProgrammingError or IntegrityError, as INSERT raises them.
+        """
+        columns: list[Iterable[Physical]] = []
+        is_checked = True
+        for ordinal, column in enumerate(self._table.columns):
+            source = self._sources[ordinal]
+            if not self._is_given[ordinal]:
+                columns.append(repeat(source, batch.num_rows))
+                is_checked = is_checked and (
+                    column.hidden or source is not None or not self._must_be_set(ordinal)
+                )
+                continue
+            array = _plain(batch.column(cast("int", source)))
+            values = _fast(array, column)
+            if values is None:
+                values = _slow(array, column, first_row)
+                is_checked = False
+            elif self._needs_check(array, ordinal):
+                is_checked = False
+            columns.append(values)
+        rows: list[Row] = list(zip(*columns, strict=True))
+        if not is_checked:
+            _each(rows, self._check, first_row)
+        return rows
+
+    def _must_be_set(self, ordinal: int) -> bool:
+        return self._table.columns[ordinal].not_null or ordinal in self._table.key
+
+    def _needs_check(self, array: Array, ordinal: int) -> bool:
+        """Tell whether a row may be refused for what one column has of the right type."""
+        if array.null_count and self._must_be_set(ordinal):
+            return True
+        if ordinal not in self._table.key or not _is_text(array.type):
+            return False
+        longest = pc.max(pc.binary_length(array)).as_py()
+        return longest is not None and longest > _KEY_TEXT_BYTES
+
+
+def _ordinals(table: Table, names: Sequence[str]) -> dict[int, int]:
+    """Return the place in a batch by the column's ordinal."""
+    found: dict[int, int] = {}
+    for place, name in enumerate(names):
+        ordinal = table.ordinal(name)
+        if ordinal is None:
+            ordinal = table.ordinal(name.lower())
+        if ordinal is None:
+            known = ", ".join(column.name for column in table.visible_columns)
+            raise ProgrammingError(
+                f'column "{name}" of the data is not a column of table "{table.name}" ({known})',
+                sqlstate="42703",
+                hint="rename it, or leave it out of the data",
+            )
+        if ordinal in found:
+            raise ProgrammingError(
+                f'column "{table.columns[ordinal].name}" comes twice in the data', sqlstate="42701"
+            )
+        found[ordinal] = place
+    return found
+
+
+def _default(column: Column, now_us: int) -> Physical:
+    if column.default_sql is None:
+        return column.default
+    return now_us if column.type.kind is Kind.TIMESTAMP else now_us // DAY_US
+
+
+def _plain(array: Array) -> Array:
+    """Return the values without the wrapping of dictionaries, run ends and extensions."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type):
+        return pc.run_end_decode(array)
+    return array
+
+
+def _fast(array: Array, column: Column) -> list[Physical] | None:
+    """Return the physical values when all surely fit; None: each has to be looked at."""
+    if array.null_count == len(array):
+        return list(repeat(None, len(array)))
+    make = _FAST.get(column.type.kind)
+    try:
+        return make(array, column) if make is not None else None
+    except pa.ArrowException:  # a value does not fit: which one?
+        return None
+
+
+def _boolean(array: Array, _column: Column) -> list[Physical] | None:
+    return array.to_pylist() if pa.types.is_boolean(array.type) else None
+
+
+def _integer(array: Array, column: Column) -> list[Physical] | None:
+    if not pa.types.is_integer(array.type):
+        return None
+    wanted = pa.int32() if column.type.kind is Kind.INTEGER else pa.int64()
+    return array.cast(wanted).to_pylist()
+
+
+def _double(array: Array, _column: Column) -> list[Physical] | None:
+    return array.cast(pa.float64()).to_pylist() if pa.types.is_floating(array.type) else None
+
+
+def _decimal(array: Array, column: Column) -> list[Physical] | None:
+    scale, precision = column.type.scale or 0, column.type.precision or 38
+    kind = array.type
+    if not pa.types.is_decimal(kind) or (kind.scale, kind.precision <= precision) != (scale, True):
+        return None
+    if kind.precision > _INT64_DIGITS:
+        return None
+    wide = array.cast(pa.decimal128(kind.precision, scale))
+    data = wide.buffers()[1]
+    words = memoryview(data).cast("q")[2 * wide.offset : 2 * (wide.offset + len(wide))]
+    values: Any = words[::2].tolist()  # little-endian: the low half, sign and all
+    if wide.null_count:
+        valid = wide.is_valid().to_pylist()
+        return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
+    return values
+
+
+def _text(array: Array, column: Column) -> list[Physical] | None:
+    if not (
+        pa.types.is_string(array.type)
+        or pa.types.is_large_string(array.type)
+        or pa.types.is_string_view(array.type)
+    ):
+        return None
+    texts = array if pa.types.is_string(array.type) else array.cast(pa.string())
+    if pc.any(pc.match_substring(texts, "\0")).as_py():
+        return None
+    limit = column.type.length
+    if limit is not None and pc.max(pc.utf8_length(texts)).as_py() > limit:
+        return None
+    return texts.to_pylist()
+
+
+def _bytea(array: Array, _column: Column) -> list[Physical] | None:
+    return array.to_pylist() if _is_text(array.type) and not _is_string(array.type) else None
+
+
+def _date(array: Array, _column: Column) -> list[Physical] | None:
+    if not pa.types.is_date(array.type):
+        return None
+    days = array.cast(pa.date32()).view(pa.int32())
+    return days.to_pylist() if _is_within(days, _DAYS) else None
+
+
+def _timestamp(array: Array, _column: Column) -> list[Physical] | None:
+    if not pa.types.is_timestamp(array.type) or array.type.tz is not None:
+        return None
+    microseconds = array.cast(pa.timestamp("us")).view(pa.int64())
+    return microseconds.to_pylist() if _is_within(microseconds, _MICROSECONDS) else None
+
+
+_FAST: dict[Kind, Callable[[Array, Column], list[Physical] | None]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: _integer,
+    Kind.BIGINT: _integer,
+    Kind.DOUBLE: _double,
+    Kind.DECIMAL: _decimal,
+    Kind.TEXT: _text,
+    Kind.BYTEA: _bytea,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+}
+
+
+def _is_within(numbers: Array, bounds: tuple[int, int]) -> bool:
+    found = pc.min_max(numbers).as_py()
+    return bounds[0] <= found["min"] and found["max"] <= bounds[1]
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return (
+        _is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _slow(array: Array, column: Column, first_row: int) -> list[Physical]:
+    """Convert value by value, with the errors of INSERT."""
+    what, sql_type = f"column {column.name}", column.type
+    if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+        try:
+            array = array.cast(pa.timestamp("us", array.type.tz))
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{what}: timestamps of nanoseconds that are no whole microseconds",
+                sqlstate="22008",
+                hint='round them: df["x"].dt.round("us")',
+            ) from error
+    try:
+        values: list[Any] = array.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{what}: {error}", sqlstate="22008") from error
+    converted: list[Physical] = []
+    _each(values, lambda v: converted.append(to_assigned(v, sql_type, what=what)), first_row)
+    return converted
+
+
+def _each(items: Sequence[Any], step: Callable[[Any], object], first_row: int) -> None:
+    """Run a step for each; an error says at which row of the data."""
+    for index, item in enumerate(items):
+        try:
+            step(item)
+        except Error as error:
+            error.message = f"row {first_row + index:,} of the data: {error.message}"
+            raise
