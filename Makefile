@@ -8,7 +8,7 @@ CODE := herdpy bookie tests examples
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 STAMP := .venv/.stamp
 PROTOS := bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \
-          bookie/proto/wire_v3.proto
+          bookie/proto/wire_v3.proto herdpy/proto/herdpy.proto
 
 N ?=
 SEED ?=

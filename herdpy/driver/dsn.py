@@ -11,6 +11,7 @@ from herdpy.errors import InterfaceError, NotSupportedError
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
+DEFAULT_GRPC_PORT = 7001
 DEFAULT_TABLESPACE = "default"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
@@ -31,12 +32,14 @@ class RemoteTarget:
     tablespace: str
     connect_timeout_s: float = 10.0
     application_name: str = ""
+    is_grpc: bool = False
 
     @property
     def where(self) -> str:
         """The URL without its options."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"herd://{host}:{self.port}/{self.tablespace}"
+        scheme = "herd+grpc" if self.is_grpc else "herd"
+        return f"{scheme}://{host}:{self.port}/{self.tablespace}"
 
 
 def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
@@ -60,15 +63,15 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
     scheme = _SCHEME.match(text)
     if scheme is None:
         return Target(os.path.realpath(text))
-    if scheme[1].lower() == "herd":
-        return _parse_url(text)
+    if scheme[1].lower() in ("herd", "herd+grpc"):
+        return _parse_url(text, is_grpc=scheme[1].lower() != "herd")
     raise NotSupportedError(
         f"connect: {scheme[1]}:// targets are not supported, found {text!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
     )
 
 
-def _parse_url(text: str) -> RemoteTarget:
+def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
     try:
         url = urlsplit(text)
         host, port = url.hostname, url.port
@@ -90,8 +93,9 @@ def _parse_url(text: str) -> RemoteTarget:
         options[name] = _option(name, value)
     return RemoteTarget(
         host=host,
-        port=DEFAULT_PORT if port is None else port,
+        port=(DEFAULT_GRPC_PORT if is_grpc else DEFAULT_PORT) if port is None else port,
         tablespace=unquote(url.path[1:]) or DEFAULT_TABLESPACE,
+        is_grpc=is_grpc,
         **options,  # type: ignore[arg-type]  # _option() has checked them
     )
 

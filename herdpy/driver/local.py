@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
 from bookie.runtime.memory_disk import MemoryDisk
@@ -24,6 +24,9 @@ from herdpy.engine.database import Database
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, ProgrammingError
+
+if TYPE_CHECKING:
+    from herdpy.driver.grpc_stream import GrpcStream
 
 T = TypeVar("T")
 
@@ -177,6 +180,13 @@ def open_database(target: Target, config: Config) -> Database:
         where=target.path,
         temp_directory=f"{target.path}/default/temp",
     )
+
+
+def open_grpc_stream(host: str, port: int, timeout_s: float) -> "GrpcStream":
+    """Connect to a server's gRPC port; OSError."""
+    from herdpy.driver.grpc_stream import GrpcStream
+
+    return GrpcStream(host, port, timeout_s, ThreadDriver(), run_detached)
 
 
 def _make_directory(path: str) -> OsDisk:

@@ -14,6 +14,7 @@ from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.interfaces import PointRows
+from herdpy.driver.local import open_grpc_stream
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import Settings
 from herdpy.errors import ConnectionLostError, Error, OperationalError, ProtocolError, Retry
@@ -29,6 +30,7 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.driver.grpc_stream import GrpcStream
     from herdpy.driver.remote_ingest import RemoteIngest
 
 _FETCH_ROWS = 65_536
@@ -48,7 +50,7 @@ class RemoteSession:
         self._autocommit = autocommit
         self._running: int | None = None  # what cancel() is about
         try:
-            self._stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+            self._stream = _open_stream(target)
         except OSError as error:
             raise OperationalError(
                 f"connect: {target.where} cannot be reached: {error.strerror or error}",
@@ -159,6 +161,13 @@ class RemoteSession:
             "the connection was closed", retry=Retry.NEVER
         )
         self._stream.end()
+
+    def abandon(self) -> None:
+        """End the connection at any line of any thread."""
+        if isinstance(self._stream, BlockingStream):
+            self.close()
+        else:
+            self._stream.abandon()
 
     def close_descriptor(self) -> None:
         """Close what a forked child inherited, and leave the connection to its parent."""
@@ -288,6 +297,12 @@ class RemoteSession:
         return lost
 
 
+def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
+    if target.is_grpc:
+        return open_grpc_stream(target.host, target.port, target.connect_timeout_s)
+    return BlockingStream(target.host, target.port, target.connect_timeout_s)
+
+
 class _Fetching:
     """An open result of the server: one piece is asked for ahead."""
 
@@ -408,4 +423,7 @@ class RemoteClaim:
                 ResourceWarning,
                 stacklevel=2,
             )
-        self.close()
+        if process_generation() == self._generation:
+            session.abandon()
+        else:
+            session.close_descriptor()

@@ -1,13 +1,16 @@
 """Server: a port over a database: start, drain, close. On one asyncio loop."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
 from herdpy.engine.database import Database
 from herdpy.errors import OperationalError, Retry
 from herdpy.server.connection import ServerConnection
 from herdpy.server.hub import Hub
+
+if TYPE_CHECKING:
+    from herdpy.server.grpc_server import GrpcServer
 
 WORKERS_MAX = 64
 _DRAIN_STEP_S = 0.05
@@ -27,6 +30,7 @@ class Server:
             connections_max=connections_max,
         )
         self._server: Any = None
+        self._grpc: GrpcServer | None = None
         self._last_number = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -35,6 +39,13 @@ class Server:
         self._server = await loop.create_server(self._connection, host, port)
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return address
+
+    async def start_grpc(self, host: str, port: int) -> int:
+        """Listen for gRPC, too; return the port. OSError when it is taken."""
+        from herdpy.server.grpc_server import GrpcServer
+
+        self._grpc = GrpcServer(self._hub, self._connection)
+        return await self._grpc.start(host, port)
 
     def _connection(self) -> ServerConnection:
         self._last_number += 1
@@ -52,6 +63,8 @@ class Server:
         self._hub.is_draining = True
         if self._server is not None:
             self._server.close()
+        if self._grpc is not None:
+            await self._grpc.drain()
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         while self._hub.connections and loop.time() < end:
@@ -67,6 +80,8 @@ class Server:
             self._server.close()
         for connection in list(self._hub.connections):
             connection.refuse(_shutting_down())
+        if self._grpc is not None:
+            await self._grpc.close()
         await self._hub.wait_idle()
         self._workers.shutdown()
         self._urgent_workers.shutdown()

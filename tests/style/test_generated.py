@@ -13,7 +13,8 @@ _MADE_BY = re.compile(r"^# Protobuf Python Version: (?P<version>\S+)$", re.MULTI
 
 
 def protos() -> list[str]:
-    return sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("bookie/**/*.proto"))
+    found = [*ROOT.glob("bookie/**/*.proto"), *ROOT.glob("herdpy/**/*.proto")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def test_the_makefile_knows_every_proto() -> None:

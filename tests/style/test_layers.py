@@ -74,6 +74,9 @@ HEAVY = {
         "bookie/server/metrics.py",
         "herdpy/server/metrics.py",
     ),
+    "grpc": ("herdpy/server/grpc_", "herdpy/driver/grpc_stream.py"),
+    "grpc_health": ("herdpy/server/grpc_",),
+    "grpc_reflection": ("herdpy/server/grpc_",),
     "google": ("bookie/proto/", "bookie/ledger/", "bookie/metadata/"),
     "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }

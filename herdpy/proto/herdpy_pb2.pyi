@@ -1,0 +1,384 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KIND_UNSPECIFIED: _ClassVar[Kind]
+    BOOLEAN: _ClassVar[Kind]
+    INTEGER: _ClassVar[Kind]
+    BIGINT: _ClassVar[Kind]
+    DOUBLE: _ClassVar[Kind]
+    DECIMAL: _ClassVar[Kind]
+    TEXT: _ClassVar[Kind]
+    BYTEA: _ClassVar[Kind]
+    DATE: _ClassVar[Kind]
+    TIMESTAMP: _ClassVar[Kind]
+    INTERVAL: _ClassVar[Kind]
+    UNKNOWN: _ClassVar[Kind]
+KIND_UNSPECIFIED: Kind
+BOOLEAN: Kind
+INTEGER: Kind
+BIGINT: Kind
+DOUBLE: Kind
+DECIMAL: Kind
+TEXT: Kind
+BYTEA: Kind
+DATE: Kind
+TIMESTAMP: Kind
+INTERVAL: Kind
+UNKNOWN: Kind
+
+class Value(_message.Message):
+    __slots__ = ("boolean", "integer", "double", "text", "bytea", "decimal", "date", "timestamp", "big_integer", "foreign")
+    BOOLEAN_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    DOUBLE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    BYTEA_FIELD_NUMBER: _ClassVar[int]
+    DECIMAL_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    BIG_INTEGER_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    boolean: bool
+    integer: int
+    double: float
+    text: str
+    bytea: bytes
+    decimal: str
+    date: str
+    timestamp: str
+    big_integer: str
+    foreign: str
+    def __init__(self, boolean: _Optional[bool] = ..., integer: _Optional[int] = ..., double: _Optional[float] = ..., text: _Optional[str] = ..., bytea: _Optional[bytes] = ..., decimal: _Optional[str] = ..., date: _Optional[str] = ..., timestamp: _Optional[str] = ..., big_integer: _Optional[str] = ..., foreign: _Optional[str] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class Parameters(_message.Message):
+    __slots__ = ("positional", "named")
+    POSITIONAL_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
+    positional: Row
+    named: NamedValues
+    def __init__(self, positional: _Optional[_Union[Row, _Mapping]] = ..., named: _Optional[_Union[NamedValues, _Mapping]] = ...) -> None: ...
+
+class NamedValues(_message.Message):
+    __slots__ = ("values",)
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.MessageMap[str, Value]
+    def __init__(self, values: _Optional[_Mapping[str, Value]] = ...) -> None: ...
+
+class Column(_message.Message):
+    __slots__ = ("name", "kind", "precision", "scale", "length")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: Kind
+    precision: int
+    scale: int
+    length: int
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ..., precision: _Optional[int] = ..., scale: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class Columns(_message.Message):
+    __slots__ = ("columns",)
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    columns: _containers.RepeatedCompositeFieldContainer[Column]
+    def __init__(self, columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("kind", "message", "sqlstate", "retry", "hint", "position")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SQLSTATE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    sqlstate: str
+    retry: str
+    hint: str
+    position: int
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., sqlstate: _Optional[str] = ..., retry: _Optional[str] = ..., hint: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ("text", "parameters", "tablespace", "durability", "statement_timeout_s", "lock_timeout_s")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    LOCK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    parameters: Parameters
+    tablespace: str
+    durability: str
+    statement_timeout_s: float
+    lock_timeout_s: float
+    def __init__(self, text: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ..., tablespace: _Optional[str] = ..., durability: _Optional[str] = ..., statement_timeout_s: _Optional[float] = ..., lock_timeout_s: _Optional[float] = ...) -> None: ...
+
+class ExecuteReply(_message.Message):
+    __slots__ = ("columns", "rows", "row_count", "last_row_id")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    columns: Columns
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    row_count: int
+    last_row_id: int
+    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ...) -> None: ...
+
+class QueryRequest(_message.Message):
+    __slots__ = ("statement", "is_arrow", "rows_max")
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    IS_ARROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_MAX_FIELD_NUMBER: _ClassVar[int]
+    statement: ExecuteRequest
+    is_arrow: bool
+    rows_max: int
+    def __init__(self, statement: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., is_arrow: _Optional[bool] = ..., rows_max: _Optional[int] = ...) -> None: ...
+
+class QueryReply(_message.Message):
+    __slots__ = ("columns", "rows", "arrow")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    columns: Columns
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    arrow: bytes
+    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+
+class ListTablesRequest(_message.Message):
+    __slots__ = ("tablespace",)
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    tablespace: str
+    def __init__(self, tablespace: _Optional[str] = ...) -> None: ...
+
+class ListTablesReply(_message.Message):
+    __slots__ = ("tables",)
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[Table]
+    def __init__(self, tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
+
+class Table(_message.Message):
+    __slots__ = ("name", "columns", "primary_key")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    columns: _containers.RepeatedCompositeFieldContainer[TableColumn]
+    primary_key: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., primary_key: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TableColumn(_message.Message):
+    __slots__ = ("column", "is_not_null")
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    IS_NOT_NULL_FIELD_NUMBER: _ClassVar[int]
+    column: Column
+    is_not_null: bool
+    def __init__(self, column: _Optional[_Union[Column, _Mapping]] = ..., is_not_null: _Optional[bool] = ...) -> None: ...
+
+class GetServerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerInfo(_message.Message):
+    __slots__ = ("server", "protocol_version", "tablespaces")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TABLESPACES_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    protocol_version: int
+    tablespaces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, server: _Optional[str] = ..., protocol_version: _Optional[int] = ..., tablespaces: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SessionRequest(_message.Message):
+    __slots__ = ("request", "open", "execute", "execute_many", "fetch", "close_result", "begin", "commit", "rollback", "set_autocommit", "checkpoint", "cancel", "ping", "frames")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_MANY_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_RESULT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    SET_AUTOCOMMIT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    open: Open
+    execute: Execute
+    execute_many: ExecuteMany
+    fetch: Fetch
+    close_result: CloseResult
+    begin: Begin
+    commit: Empty
+    rollback: Empty
+    set_autocommit: SetAutocommit
+    checkpoint: Empty
+    cancel: Empty
+    ping: Empty
+    frames: bytes
+    def __init__(self, request: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., execute_many: _Optional[_Union[ExecuteMany, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_result: _Optional[_Union[CloseResult, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Empty, _Mapping]] = ..., rollback: _Optional[_Union[Empty, _Mapping]] = ..., set_autocommit: _Optional[_Union[SetAutocommit, _Mapping]] = ..., checkpoint: _Optional[_Union[Empty, _Mapping]] = ..., cancel: _Optional[_Union[Empty, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+
+class SessionReply(_message.Message):
+    __slots__ = ("request", "welcome", "done", "rows", "arrow", "failed", "pong", "frames")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    welcome: Welcome
+    done: Done
+    rows: Rows
+    arrow: Arrow
+    failed: Failed
+    pong: Empty
+    frames: bytes
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[_Union[Arrow, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., pong: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("client", "tablespace", "autocommit", "durability", "lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    AUTOCOMMIT_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    LOCK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_IN_TRANSACTION_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    client: str
+    tablespace: str
+    autocommit: bool
+    durability: str
+    lock_timeout_s: float
+    statement_timeout_s: float
+    idle_in_transaction_timeout_s: float
+    def __init__(self, client: _Optional[str] = ..., tablespace: _Optional[str] = ..., autocommit: _Optional[bool] = ..., durability: _Optional[str] = ..., lock_timeout_s: _Optional[float] = ..., statement_timeout_s: _Optional[float] = ..., idle_in_transaction_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("version", "server", "session", "frame_bytes_max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    server: str
+    session: int
+    frame_bytes_max: int
+    def __init__(self, version: _Optional[int] = ..., server: _Optional[str] = ..., session: _Optional[int] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
+
+class Execute(_message.Message):
+    __slots__ = ("text", "parameters")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    parameters: Parameters
+    def __init__(self, text: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ...) -> None: ...
+
+class ExecuteMany(_message.Message):
+    __slots__ = ("text", "items")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    items: _containers.RepeatedCompositeFieldContainer[Parameters]
+    def __init__(self, text: _Optional[str] = ..., items: _Optional[_Iterable[_Union[Parameters, _Mapping]]] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("result", "rows_max", "is_arrow")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_MAX_FIELD_NUMBER: _ClassVar[int]
+    IS_ARROW_FIELD_NUMBER: _ClassVar[int]
+    result: int
+    rows_max: int
+    is_arrow: bool
+    def __init__(self, result: _Optional[int] = ..., rows_max: _Optional[int] = ..., is_arrow: _Optional[bool] = ...) -> None: ...
+
+class CloseResult(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: int
+    def __init__(self, result: _Optional[int] = ...) -> None: ...
+
+class Begin(_message.Message):
+    __slots__ = ("durability",)
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    durability: str
+    def __init__(self, durability: _Optional[str] = ...) -> None: ...
+
+class SetAutocommit(_message.Message):
+    __slots__ = ("autocommit",)
+    AUTOCOMMIT_FIELD_NUMBER: _ClassVar[int]
+    autocommit: bool
+    def __init__(self, autocommit: _Optional[bool] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("in_transaction", "row_count", "last_row_id", "columns", "rows", "result")
+    IN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    in_transaction: bool
+    row_count: int
+    last_row_id: int
+    columns: Columns
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    result: int
+    def __init__(self, in_transaction: _Optional[bool] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., result: _Optional[int] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("is_last", "rows")
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    is_last: bool
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, is_last: _Optional[bool] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class Arrow(_message.Message):
+    __slots__ = ("is_last", "data")
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    is_last: bool
+    data: bytes
+    def __init__(self, is_last: _Optional[bool] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("in_transaction", "error")
+    IN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    in_transaction: bool
+    error: Error
+    def __init__(self, in_transaction: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...

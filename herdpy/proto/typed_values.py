@@ -1,0 +1,110 @@
+"""Values, rows and columns as herdpy.proto writes them, from and to those of the frames.
+
+The frame's side is what msgspec decodes without a type: lists, maps, and Ext for the parameters
+that say their class (values.py). Nothing is interpreted here, so nothing can be lost. Any thread.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from herdpy.proto import herdpy_pb2 as pb
+
+_INT64 = 1 << 63
+_EXTENSIONS = {1: "decimal", 2: "date", 3: "timestamp", 4: "big_integer", 5: "foreign"}
+_CODES = {name: code for code, name in _EXTENSIONS.items()}
+_FIELDS: dict[type, str] = {bool: "boolean", float: "double", str: "text", bytes: "bytea"}
+
+
+class UntypedError(Exception):
+    """What herdpy.proto has no message for; it travels as a frame."""
+
+
+def to_value(item: Any) -> pb.Value:
+    """Return one value; UntypedError for a list or map."""
+    kind = item.__class__
+    if kind is int:
+        if not -_INT64 <= item < _INT64:
+            return pb.Value(big_integer=str(item))
+        return pb.Value(integer=item)
+    if item is None:
+        return pb.Value()
+    if kind is msgspec.msgpack.Ext:
+        name = _EXTENSIONS.get(item.code)
+        if name is None:
+            raise UntypedError
+        return _value(name, bytes(item.data).decode())
+    field = _FIELDS.get(kind)
+    if field is None:
+        raise UntypedError
+    return _value(field, item)
+
+
+def _value(field: str, item: Any) -> pb.Value:
+    fields: dict[str, Any] = {field: item}
+    return pb.Value(**fields)
+
+
+def from_value(value: pb.Value) -> Any:
+    """Return what msgspec encodes."""
+    name = value.WhichOneof("kind")
+    if name is None:
+        return None
+    item: Any = getattr(value, name)
+    code = _CODES.get(name)
+    return item if code is None else msgspec.msgpack.Ext(code, item.encode())
+
+
+def to_rows(rows: Iterable[Iterable[Any]]) -> list[pb.Row]:
+    return [pb.Row(values=map(to_value, row)) for row in rows]
+
+
+def from_rows(rows: Iterable[pb.Row]) -> list[list[Any]]:
+    return [[from_value(value) for value in row.values] for row in rows]
+
+
+def to_parameters(parameters: Any) -> pb.Parameters | None:
+    """Return a statement's parameters; None: it has none."""
+    if parameters is None:
+        return None
+    if isinstance(parameters, dict):
+        named = {name: to_value(item) for name, item in parameters.items()}
+        return pb.Parameters(named=pb.NamedValues(values=named))
+    return pb.Parameters(positional=pb.Row(values=map(to_value, parameters)))
+
+
+def from_parameters(parameters: pb.Parameters) -> list[Any] | dict[str, Any]:
+    """Return the parameters of a message that has some; [] when no kind is set."""
+    if parameters.WhichOneof("kind") == "named":
+        return {name: from_value(item) for name, item in parameters.named.values.items()}
+    return [from_value(item) for item in parameters.positional.values]
+
+
+def to_columns(columns: Any) -> pb.Columns | None:
+    if columns is None:
+        return None
+    return pb.Columns(
+        columns=[
+            pb.Column(name=name, kind=kind, precision=precision, scale=scale, length=length)
+            for name, kind, precision, scale, length in columns
+        ]
+    )
+
+
+def from_columns(columns: pb.Columns) -> list[list[Any]]:
+    return [
+        [
+            column.name,
+            int(column.kind),
+            column.precision if column.HasField("precision") else None,
+            column.scale if column.HasField("scale") else None,
+            column.length if column.HasField("length") else None,
+        ]
+        for column in columns.columns
+    ]
+
+
+def to_decoded_rows(rows: bytes | msgspec.Raw) -> list[pb.Row]:
+    """Return the rows of an answer, which are MessagePack still."""
+    return to_rows(msgspec.msgpack.decode(rows))

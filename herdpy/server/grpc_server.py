@@ -1,0 +1,59 @@
+"""GrpcServer: the port for clients of any language: the service, health and reflection.
+
+Health says SERVING until the server drains. On the server's loop.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from herdpy.server.grpc_service import SERVICE, GrpcService
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+    from herdpy.server.hub import Hub
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", 1000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+)
+
+
+class GrpcServer:
+    """See the module."""
+
+    def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
+        service = GrpcService(hub, new_connection)
+        self._health: Any = cast(Any, health).aio.HealthServicer()
+        self._server: Any = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((service.handlers(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port. OSError when it is taken."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+        await self._server.start()
+        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        return bound
+
+    async def drain(self) -> None:
+        """Tell those who ask for health; calls go on."""
+        await self._health.enter_graceful_shutdown()
+
+    async def close(self) -> None:
+        """End all calls and the port."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)

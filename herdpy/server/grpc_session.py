@@ -1,0 +1,123 @@
+"""A server's connection behind a gRPC call: of a client's own, or for one statement.
+
+Both are a ServerConnection, whose socket the call stands for: there is one way to be admitted, to
+have a session, and to carry out a request. On the server's loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import grpc
+
+from bookie.runtime.frames import FrameSplitter
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto.driver_machine import DriverMachine
+from herdpy.proto.errors import from_failed
+from herdpy.proto.messages import FRAME_BYTES_MAX, Failed, Hello, Message, Rollback, encode_frame
+from herdpy.proto.typed_session import from_request, to_reply
+from herdpy.server.grpc_transport import StreamTransport
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+
+_EOF: Any = cast(Any, grpc.aio).EOF  # what read() gives behind the last request
+_FRAMES_BYTES_MAX = 1024 * 1024
+"""An answer without a typed form is cut, so that it fits any client's gRPC."""
+
+
+async def run_session(connection: "ServerConnection", context: Any) -> None:
+    """Serve a session stream until either side ends it."""
+    transport = StreamTransport(connection, context.peer())
+    await context.send_initial_metadata(())  # the client learns that it was reached
+    connection.connection_made(transport)
+    reading = asyncio.ensure_future(_read(connection, transport, context))
+    splitter = FrameSplitter(FRAME_BYTES_MAX)
+    try:
+        while (data := await transport.next()) is not None:
+            for body in splitter.feed(data):
+                reply = to_reply(body)
+                if reading.done() and _is_the_end(reply):
+                    return
+                for piece in _pieces(reply):
+                    await context.write(piece)
+    finally:
+        connection.connection_lost(None)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def _read(connection: "ServerConnection", transport: StreamTransport, context: Any) -> None:
+    """Hand on what comes; behind the last request the transaction is rolled back."""
+    while not transport.is_closing():
+        await transport.may_read.wait()
+        request = await context.read()
+        if request is _EOF:
+            connection.data_received(encode_frame(Rollback(0)))
+            return
+        try:
+            data = from_request(request)
+        except Error as error:
+            connection.refuse(error)
+            return
+        connection.data_received(data)
+
+
+def _is_the_end(reply: pb.SessionReply) -> bool:
+    """Tell whether this answers the Rollback behind the last request."""
+    return reply.request == 0 and reply.WhichOneof("kind") == "done"
+
+
+def _pieces(reply: pb.SessionReply) -> list[pb.SessionReply]:
+    frames = reply.frames
+    if len(frames) <= _FRAMES_BYTES_MAX:
+        return [reply]
+    return [
+        pb.SessionReply(frames=frames[start : start + _FRAMES_BYTES_MAX])
+        for start in range(0, len(frames), _FRAMES_BYTES_MAX)
+    ]
+
+
+class InnerSession:
+    """A session for one call: `async with` opens and ends it. Errors are raised."""
+
+    def __init__(self, connection: "ServerConnection", peer: str) -> None:
+        self._connection = connection
+        self._transport = StreamTransport(connection, peer)
+        self._machine = DriverMachine()
+
+    async def open(self, hello: Hello) -> None:
+        """Begin; the errors are those of a connection that is refused."""
+        self._connection.connection_made(self._transport)
+        self._connection.data_received(encode_frame(hello))
+        while self._machine.welcome is None:
+            await self._receive()
+
+    async def ask(self, make: Callable[[int], Message]) -> Any:
+        """Return the answer to a request."""
+        request = self._machine.new_request()
+        self._connection.data_received(encode_frame(make(request)))
+        while (answer := self._machine.take(request)) is None:
+            await self._receive()
+        if isinstance(answer, Failed):
+            raise from_failed(answer)
+        return answer
+
+    async def _receive(self) -> None:
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        data = await self._transport.next()
+        if data is None:
+            raise OperationalError("the session ended", sqlstate="57P01", retry=Retry.UNKNOWN)
+        for reply in self._machine.receive(data):
+            self._connection.data_received(encode_frame(reply))
+
+    async def __aenter__(self) -> "InnerSession":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._connection.connection_lost(None)
