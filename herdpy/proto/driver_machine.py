@@ -8,24 +8,30 @@ from typing import Any
 
 from bookie.errors import FrameTooLargeError
 from bookie.runtime.frames import FrameSplitter
-from herdpy.errors import Error, ProtocolError
+from herdpy.errors import Error, OperationalError, ProtocolError
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
     CloseResult,
     Done,
     Failed,
+    LoginRequired,
     Message,
+    ScramChallenge,
+    ScramVerified,
     Welcome,
     decode_to_driver,
     encode_frame,
 )
+from herdpy.proto.scram import ScramDriver
 
 
 class DriverMachine:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, login: ScramDriver | None = None) -> None:
+        """Without a login a server that asks for one is a failure; with one, one that does not."""
+        self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
         self._last_request = 0
         self._expected: set[int] = set()
@@ -65,14 +71,24 @@ class DriverMachine:
                 self._take(decode_to_driver(frame), replies)
         except FrameTooLargeError as error:
             self.failure = self.failure or ProtocolError(str(error))
-        except ProtocolError as error:
+        except OperationalError as error:  # ProtocolError is one
             self.failure = self.failure or error
         return replies
 
     def _take(self, message: Any, replies: list[Message]) -> None:
+        if isinstance(message, (LoginRequired, ScramChallenge, ScramVerified)):
+            self._log_in(message, replies)
+            return
         if isinstance(message, Welcome):
             if self.welcome is not None:
                 raise ProtocolError("a second Welcome")
+            if self._login is not None and not self._login.is_verified:
+                raise OperationalError(
+                    "login: the server lets everybody in and has not shown that it knows the "
+                    "password: it may not be the one that is meant",
+                    sqlstate="28000",
+                    hint="leave user and password out if it has no users",
+                )
             self.welcome = message
             return
         request: int = message.request
@@ -89,6 +105,24 @@ class DriverMachine:
             self._answers[request] = message
         else:
             raise ProtocolError(f"an answer to request {request}, which was not made")
+
+    def _log_in(
+        self, message: LoginRequired | ScramChallenge | ScramVerified, replies: list[Message]
+    ) -> None:
+        if self.welcome is not None:
+            raise ProtocolError("a login after Welcome")
+        if self._login is None:
+            raise OperationalError(
+                "login: the server asks for a user and a password",
+                sqlstate="28000",
+                hint='connect("herd://user@host", password=…)',
+            )
+        if isinstance(message, LoginRequired):
+            replies.append(self._login.start(message))
+        elif isinstance(message, ScramChallenge):
+            replies.append(self._login.prove(message))
+        else:
+            self._login.check(message)
 
     def take(self, request: int) -> Any:
         """Return the answer to a request, None while it has not come."""

@@ -44,6 +44,8 @@ class Hello(Message, tag=1):
     lock_timeout_s: float = 0.0
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
+    user: str = ""
+    """Who wants to log in; empty: nobody in particular."""
 
 
 class Execute(Message, tag=2):
@@ -160,6 +162,21 @@ class DropIngest(Message, tag=23):
     ingest: int
 
 
+class ScramStart(Message, tag=14):
+    """The first message of a login; ScramChallenge, or Failed and the end."""
+
+    mechanism: str
+    data: str
+    """client-first-message of RFC 5802."""
+
+
+class ScramProof(Message, tag=15):
+    """The second one; ScramVerified and Welcome, or Failed and the end."""
+
+    data: str
+    """client-final-message."""
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -243,12 +260,37 @@ class IngestBegun(Message, tag=76):
     """The table, as docs/formats/record.md writes one."""
 
 
+class LoginRequired(Message, tag=71):
+    """Asks for a login, after Hello."""
+
+    mechanisms: list[str]
+    """The best first."""
+
+
+class ScramChallenge(Message, tag=72):
+    """Answers ScramStart."""
+
+    data: str
+    """server-first-message."""
+
+
+class ScramVerified(Message, tag=73):
+    """Answers ScramProof; Welcome follows."""
+
+    data: str
+    """server-final-message: the server's own proof."""
+
+
 ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
+    | ScramStart | ScramProof
 )  # fmt: skip
-ToDriver = Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
+ToDriver = (
+    Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
+    | LoginRequired | ScramChallenge | ScramVerified
+)  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
 _to_server = msgspec.msgpack.Decoder(ToServer, ext_hook=from_extension)

@@ -1,8 +1,9 @@
 """ServerMachine: the server's side of one connection, without I/O: bytes in, actions out.
 
-States: NEW until Hello was answered, then READY, then CLOSED. Requests are answered in the order in
-which they came, one at a time; Cancel and Ping pass them. The machine says when the peer is to be
-read no further (`is_full`). Source: docs/protocols/frames.md. One thread.
+States: NEW until Hello was answered, LOGIN if it was by a question, then READY, then CLOSED.
+Requests are answered in the order in which they came, one at a time; Cancel and Ping pass them. The
+machine says when the peer is to be read no further (`is_full`). One thread. Source:
+docs/protocols/frames.md.
 """
 
 from collections import deque
@@ -23,6 +24,8 @@ from herdpy.proto.messages import (
     Message,
     Ping,
     Pong,
+    ScramProof,
+    ScramStart,
     decode_to_server,
     encode_frame,
 )
@@ -37,6 +40,7 @@ class State(Enum):
     NEW = 1
     READY = 2
     CLOSED = 3
+    LOGIN = 4
 
 
 class Send(NamedTuple):
@@ -46,9 +50,15 @@ class Send(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Make the session; then welcome(), or refuse()."""
+    """Make the session; then welcome(), or ask() for a login, or refuse()."""
 
     hello: Hello
+
+
+class Login(NamedTuple):
+    """Go on with the login; then ask(), or welcome(), or refuse()."""
+
+    message: ScramStart | ScramProof
 
 
 class Run(NamedTuple):
@@ -67,7 +77,7 @@ class Close(NamedTuple):
     reason: str
 
 
-Action = Send | Start | Run | Stop | Close
+Action = Send | Start | Login | Run | Stop | Close
 
 
 class ServerMachine:
@@ -125,6 +135,10 @@ class ServerMachine:
         message = decode_to_server(frame)
         if self._state is State.NEW:
             self._begin(message, actions)
+        elif self._state is State.LOGIN:
+            self._login(message, actions)
+        elif isinstance(message, (ScramStart, ScramProof)):
+            self._fail(ProtocolError("a login after Welcome"), actions)
         elif isinstance(message, Ping):
             actions.append(Send(encode_frame(Pong(message.request))))
         elif isinstance(message, Cancel):
@@ -154,6 +168,13 @@ class ServerMachine:
             self._is_starting = True
             actions.append(Start(message))
 
+    def _login(self, message: Message, actions: list[Action]) -> None:
+        if not isinstance(message, (ScramStart, ScramProof)) or self._is_starting:
+            self._fail(ProtocolError("expected the messages of a login, one at a time"), actions)
+        else:
+            self._is_starting = True
+            actions.append(Login(message))
+
     def _run(self, message: Any, actions: list[Action]) -> None:
         self._running = getattr(message, "request", 0)
         actions.append(Run(message))
@@ -171,14 +192,22 @@ class ServerMachine:
 
     # --- what the owner tells --------------------------------------------------------------------
 
-    def welcome(self, answer: Message) -> list[Action]:
-        """Go on after Start: the session is there."""
-        if self._state is not State.NEW:
+    def ask(self, question: Message) -> list[Action]:
+        """Go on after Start or Login: the peer is not welcome before it has answered this."""
+        if self._state is State.CLOSED:
+            return []
+        self._is_starting = False
+        self._state = State.LOGIN
+        return [Send(encode_frame(question))]
+
+    def welcome(self, *answers: Message) -> list[Action]:
+        """Go on after Start or Login: the session is there."""
+        if self._state not in (State.NEW, State.LOGIN):
             return []
         self._is_starting = False
         self._state = State.READY
         self._splitter.frame_bytes_max = FRAME_BYTES_MAX
-        return [Send(encode_frame(answer))]
+        return [Send(b"".join(map(encode_frame, answers)))]
 
     def refuse(self, error: Error) -> list[Action]:
         """End the connection after Start, or at any other moment, and say why."""
