@@ -1,6 +1,8 @@
-"""What a user may tune, as one frozen dataclass; every field has unit, default, range and reason.
+"""What a user may tune, as frozen dataclasses; every field has unit, default, range and reason.
 
-docs/reference/config.md is generated from this file and compared by a test.
+Config is a database's, ServerConfig a server's. Their values come from arguments, or from a file,
+the environment and flags (cli/settings.py). docs/reference/config.md is generated from this file
+and compared by a test.
 """
 
 from dataclasses import dataclass, field, fields
@@ -11,6 +13,32 @@ MIB = 1024 * 1024
 
 def _setting(default: Any, low: float, high: float, unit: str, why: str) -> Any:
     return field(default=default, metadata={"low": low, "high": high, "unit": unit, "why": why})
+
+
+def _text(default: str, why: str, choices: tuple[str, ...] = ()) -> Any:
+    """Return a field of text; with choices it is one of them."""
+    return field(default=default, metadata={"choices": choices, "unit": "text", "why": why})
+
+
+def _check(config: Any) -> None:
+    """Raise TypeError or ValueError, naming the field."""
+    for item in fields(config):
+        value, meta = getattr(config, item.name), item.metadata
+        if meta["unit"] == "text":
+            if not isinstance(value, str):
+                raise TypeError(f"{item.name}: expected text, found {value!r}")
+            if meta["choices"] and value not in meta["choices"]:
+                raise ValueError(
+                    f"{item.name}: expected one of {', '.join(meta['choices'])}, found {value!r}"
+                )
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{item.name}: expected a number, found {value!r}")
+        if not meta["low"] <= value <= meta["high"]:
+            raise ValueError(
+                f"{item.name}: expected {meta['low']} to {meta['high']} {meta['unit']}, "
+                f"found {value}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +96,7 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            low, high = item.metadata["low"], item.metadata["high"]
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"{item.name}: expected a number, found {value!r}")
-            if not low <= value <= high:
-                raise ValueError(
-                    f"{item.name}: expected {low} to {high} {item.metadata['unit']}, found {value}"
-                )
+        _check(self)
         if self.memtable_share + self.cache_share + self.vector_share > 1.0 + 1e-9:
             raise ValueError("memtable_share + cache_share + vector_share: expected at most 1")
         if self.log_file_bytes_first > self.log_file_bytes_max:
@@ -101,3 +121,54 @@ class Config:
     @property
     def version_bytes_max(self) -> int:
         return min(self.version_memory_bytes, self.memory_bytes_max // 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Settings of one server."""
+
+    host: str = _text("127.0.0.1", "where to listen: an address of this machine, or its name")
+    port: int = _setting(7000, 0, 65_535, "port", "of the frame protocol; 0: any free one")
+    http_host: str = _text("127.0.0.1", "where /metrics, /livez, /readyz and /status are served")
+    http_port: int = _setting(
+        -1, -1, 65_535, "port", "of those pages; 0: any free one, -1: they are not served"
+    )
+    connections_max: int = _setting(
+        500, 1, 10_000, "connections", "open at once; more are refused with 53300"
+    )
+    workers: int = _setting(
+        64, 1, 1_000, "threads", "statements outside transactions that run at once; others wait"
+    )
+    waiting_max: int = _setting(
+        1_000, 0, 100_000, "statements", "that wait for a worker; more are refused with 53000"
+    )
+    request_bytes_max: int = _setting(
+        512 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "received and not yet answered, over all connections; who exceeds it is ended with 53200",
+    )
+    response_bytes_max: int = _setting(
+        512 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "of answers that clients do not take; the one that stalls longest is cut off",
+    )
+    results_max: int = _setting(
+        10_000, 1, 10**7, "results", "open over all connections; the next is 53400"
+    )
+    drain_timeout_s: float = _setting(
+        10.0, 0, 86_400, "seconds", "for open transactions to end after SIGTERM"
+    )
+    slow_statement_s: float = _setting(
+        1.0, 0, 86_400, "seconds", "statements that take longer are logged; 0: none is"
+    )
+    log_level: str = _text(
+        "info", "of what is logged, at least", ("debug", "info", "warning", "error")
+    )
+    log_format: str = _text("text", "lines for people, or one JSON object a line", ("text", "json"))
+
+    def __post_init__(self) -> None:
+        _check(self)

@@ -1,17 +1,19 @@
 """What click knows of the command line; see commands.py."""
 
+import os
 import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 
 from herdpy.cli.console import error_console, output_console, print_error
 from herdpy.cli.output import MODES
+from herdpy.cli.settings import load_here, setting_options
 from herdpy.cli.shell import Shell
 from herdpy.driver.connection import connect
-from herdpy.driver.dsn import DEFAULT_PORT
 from herdpy.errors import Error
 
 
@@ -96,49 +98,37 @@ def demo(directory: str) -> None:
 
 @app.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    help="0: any free one; the first line of the output says which.",
-)
-@click.option(
-    "--connections-max",
-    type=click.IntRange(1, 10_000),
-    default=500,
-    show_default=True,
-    help="More are refused with 53300.",
-)
-@click.option(
-    "--drain-timeout",
-    "drain_timeout_s",
-    type=click.FloatRange(0, 86_400),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long open transactions may take to end after SIGTERM.",
-)
+@setting_options
 def serve(
-    directory: Path, host: str, port: int, connections_max: int, drain_timeout_s: float
+    directory: Path, config: Path | None, assignments: tuple[str, ...], **chosen: Any
 ) -> None:
     """Serve DIRECTORY, made if missing: connect("herd://localhost:7000") opens it.
 
-    Until there are users and passwords only this machine can reach it: HOST has to be a loopback
-    address.
+    Settings come from options, the environment (HERDPY_SERVER_PORT), a file (--config) and
+    defaults, in this order; `herdpy config show` tells which. Until there are users and passwords
+    only this machine can reach it: the host has to be a loopback address.
     """
     from herdpy.cli.serve import run_server
 
     try:
-        run_server(
-            directory,
-            host,
-            port,
-            connections_max=connections_max,
-            drain_timeout_s=drain_timeout_s,
-            console=output_console(),
-        )
+        loaded = load_here(config, assignments, os.environ, chosen)
+        run_server(directory, loaded, console=output_console())
+    except Error as error:
+        print_error(error_console(), error)
+        sys.exit(1)
+
+
+@app.group("config")
+def config_commands() -> None:
+    """Show what a server is set to."""
+
+
+@config_commands.command("show")
+@setting_options
+def show_config(config: Path | None, assignments: tuple[str, ...], **chosen: Any) -> None:
+    """Print every setting that `herdpy serve` would use here, as TOML, and where it comes from."""
+    try:
+        click.echo(load_here(config, assignments, os.environ, chosen).shown(), nl=False)
     except Error as error:
         print_error(error_console(), error)
         sys.exit(1)

@@ -10,7 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bookie.client.blocking import new_loop
-from herdpy.config import Config
+from herdpy.cli.settings import Loaded
+from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
 from herdpy.driver.local import open_database
 from herdpy.engine.database import Database
@@ -18,31 +19,13 @@ from herdpy.errors import OperationalError
 from herdpy.server.server import Server
 
 
-def run_server(
-    directory: Path,
-    host: str,
-    port: int,
-    *,
-    connections_max: int,
-    drain_timeout_s: float,
-    console: Console,
-) -> None:
+def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
-    check_loopback(host)
-    database = open_database(Target(str(directory.resolve())), Config())
+    check_loopback(loaded.server.host)
+    database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(
-                _serve(
-                    database,
-                    directory,
-                    host,
-                    port,
-                    connections_max=connections_max,
-                    drain_timeout_s=drain_timeout_s,
-                    console=console,
-                )
-            )
+            runner.run(_serve(database, directory, loaded.server, console))
     finally:
         database.close()
 
@@ -63,27 +46,19 @@ def check_loopback(host: str) -> None:
 
 
 async def _serve(
-    database: Database,
-    directory: Path,
-    host: str,
-    port: int,
-    *,
-    connections_max: int,
-    drain_timeout_s: float,
-    console: Console,
+    database: Database, directory: Path, config: ServerConfig, console: Console
 ) -> None:
-    name = f"herdpy {version('herdpy-db')}"
-    server = Server(database, name=name, connections_max=connections_max)
+    server = Server(database, name=f"herdpy {version('herdpy-db')}", config=config)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
         try:
-            bound_host, bound_port = await server.start(host, port)
+            bound_host, bound_port = await server.start(config.host, config.port)
         except OSError as error:
             raise OperationalError(
-                f"serve: cannot listen on {host}:{port}: {error.strerror or error}",
+                f"serve: cannot listen on {config.host}:{config.port}: {error.strerror or error}",
                 hint="choose another port (--port)",
             ) from error
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
@@ -92,9 +67,9 @@ async def _serve(
         await stop.wait()
         console.print(
             f"stopping: {server.connection_count} connections have "
-            f"{drain_timeout_s:g} s to end their transactions",
+            f"{config.drain_timeout_s:g} s to end their transactions",
             highlight=False,
         )
-        await server.drain(drain_timeout_s)
+        await server.drain(config.drain_timeout_s)
     finally:
         await server.close()

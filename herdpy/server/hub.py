@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bookie.runtime.os_executors import Executor
+from herdpy.config import ServerConfig
 from herdpy.engine.activity import Client
 from herdpy.engine.database import Database
 from herdpy.engine.session import Session
@@ -33,16 +34,16 @@ class Hub:
         urgent_workers: Executor,
         *,
         name: str,
-        connections_max: int,
+        config: ServerConfig,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.name = name
+        self.config = config
         self.connections: dict[ServerConnection, None] = {}
         self.is_draining = False
         self._database = database
         self._workers = workers
         self._urgent_workers = urgent_workers
-        self._connections_max = connections_max
         self._empty = asyncio.Event()
         self._jobs: dict[asyncio.Future[bytes], None] = {}
 
@@ -52,9 +53,10 @@ class Hub:
             return OperationalError(
                 "the server is shutting down", sqlstate="57P01", retry=Retry.SAFE
             )
-        if len(self.connections) >= self._connections_max:
+        connections_max = self.config.connections_max
+        if len(self.connections) >= connections_max:
             return OperationalError(
-                f"{self._connections_max} connections are open, more are not allowed",
+                f"{connections_max} connections are open, more are not allowed",
                 sqlstate="53300",
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",

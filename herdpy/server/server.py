@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
+from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import OperationalError, Retry
 from herdpy.server.connection import ServerConnection
@@ -12,22 +13,21 @@ from herdpy.server.hub import Hub
 if TYPE_CHECKING:
     from herdpy.server.grpc_server import GrpcServer
 
-WORKERS_MAX = 64
 _DRAIN_STEP_S = 0.05
 
 
 class Server:
     """Serves until close(). The database is the caller's, who closes it afterwards."""
 
-    def __init__(self, database: Database, *, name: str, connections_max: int) -> None:
-        self._workers = new_executor("statement", WORKERS_MAX)
-        self._urgent_workers = new_executor("transaction", connections_max)
+    def __init__(self, database: Database, *, name: str, config: ServerConfig) -> None:
+        self._workers = new_executor("statement", config.workers)
+        self._urgent_workers = new_executor("transaction", config.connections_max)
         self._hub = Hub(
             database,
             self._workers,
             self._urgent_workers,
             name=name,
-            connections_max=connections_max,
+            config=config,
         )
         self._server: Any = None
         self._grpc: GrpcServer | None = None

@@ -7,6 +7,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ from bookie.admin.app import app as bookie_app
 from herdpy import errors, limits
 from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
-from herdpy.config import Config
+from herdpy.config import Config, ServerConfig
 from tests.style.test_layers import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -25,20 +26,36 @@ NOTE = "Generated from `{source}` by `make reference`; do not edit.\n"
 
 def config_page() -> str:
     lines = [
-        "# Settings of a database",
+        "# Settings",
         "",
         NOTE.format(source="herdpy/config.py"),
-        "`memory_bytes_max` is an argument of `herdpy.connect()`; the others have their defaults.",
-        "",
-        "| setting | default | range | unit | meaning |",
-        "|---|---:|---|---|---|",
+        "`herdpy serve` takes them, in this order, from its options (`--port 7001`; any setting",
+        "as `--set database.memory_bytes_max=2GiB`), from the environment",
+        "(`HERDPY_SERVER_PORT`), from a TOML file (`--config FILE` or `HERDPY_CONFIG`) with the",
+        "tables `[server]` and `[database]`, and from the defaults. `herdpy config show` prints",
+        "all of them as such a file, each with where it comes from. A setting that there is not is",
+        "an error. Sizes may have a unit (KiB, MiB, GiB, TiB). In process, `memory_bytes_max` is",
+        "an argument of `herdpy.connect()`.",
     ]
-    for item in fields(Config):
-        meta = item.metadata
-        lines.append(
-            f"| `{item.name}` | {_number(item.default)} | {_number(meta['low'])} to "
-            f"{_number(meta['high'])} | {meta['unit']} | {meta['why']} |"
-        )
+    for section, what, kind in (
+        ("server", "of a server", ServerConfig),
+        ("database", "of an open database", Config),
+    ):
+        lines += [
+            "",
+            f"## [{section}]: {what}",
+            "",
+            "| setting | default | range | unit | meaning |",
+        ]
+        lines += ["|---|---:|---|---|---|"]
+        for item in fields(kind):
+            meta = item.metadata
+            if meta["unit"] == "text":
+                default, span = f"`{item.default}`", ", ".join(meta["choices"])
+            else:
+                default = _number(item.default)
+                span = f"{_number(meta['low'])} to {_number(meta['high'])}"
+            lines.append(f"| `{item.name}` | {default} | {span} | {meta['unit']} | {meta['why']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -98,8 +115,7 @@ def cli_page() -> str:
     ]
     settings = {"terminal_width": 96, **app.context_settings}
     top = click.Context(app, info_name="herdpy", **settings)
-    parts = [click.Context(part, top, name, **settings) for name, part in app.commands.items()]
-    for context in (top, *parts):
+    for context in _commands(top, **settings):
         text = context.get_help()
         lines += ["", f"## {context.command_path}", "", "```text", text, "```"]
     lines += ["", "## In the shell", "", "| command | meaning |", "|---|---|"]
@@ -130,11 +146,12 @@ def bookie_cli_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands(context: click.Context) -> Iterator[click.Context]:
+def _commands(context: click.Context, **settings: Any) -> Iterator[click.Context]:
     yield context
+    settings.setdefault("terminal_width", 96)
     if isinstance(context.command, click.Group):
         for name, part in sorted(context.command.commands.items()):
-            yield from _commands(click.Context(part, context, name, terminal_width=96))
+            yield from _commands(click.Context(part, context, name, **settings), **settings)
 
 
 def bookie_config_page() -> str:
