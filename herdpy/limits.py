@@ -28,6 +28,9 @@ identifier_bytes_max = 63
 columns_max = 1_600
 join_tables_max = 64
 
+# Users and rights: roles, memberships, grants and owners of one tablespace together.
+access_facts_max = 100_000
+
 # Transactions.
 statement_restarts_max = 100
 row_locks_max = 1_000_000

@@ -6,16 +6,21 @@ System tables are found by name like others, but listed nowhere.
 from collections.abc import Iterable, Mapping
 
 from herdpy.engine.system_tables import SYSTEM_TABLES
+from herdpy.model.access import NO_ACCESS, Access
 from herdpy.model.schema import Table
 
 
 class Catalog:
-    """An immutable set of tables; implements sql.interfaces.Catalog."""
+    """An immutable set of tables; implements sql.interfaces.Catalog.
 
-    __slots__ = ("_by_name", "version")
+    `access` is who may do what with them; plans do not depend on it, and so `version` does not.
+    """
 
-    def __init__(self, version: int, tables: Iterable[Table]) -> None:
+    __slots__ = ("_by_name", "access", "version")
+
+    def __init__(self, version: int, tables: Iterable[Table], access: Access = NO_ACCESS) -> None:
         self.version = version
+        self.access = access
         self._by_name = {table.name: table for table in tables}
 
     def table(self, name: str) -> Table | None:
@@ -30,4 +35,11 @@ class Catalog:
     def with_changes(self, changes: Mapping[str, Table | None], *, version: int) -> "Catalog":
         """Return the catalog after creating (Table) and dropping (None) tables by name."""
         merged = {**self._by_name, **changes}
-        return Catalog(version, (table for table in merged.values() if table is not None))
+        tables = [table for table in merged.values() if table is not None]
+        return Catalog(version, tables, self.access)
+
+    def with_access(self, access: Access) -> "Catalog":
+        """Return the same tables with other rights."""
+        if access is self.access:
+            return self
+        return Catalog(self.version, self._by_name.values(), access)

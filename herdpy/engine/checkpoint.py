@@ -21,6 +21,12 @@ from herdpy.engine.transactions import OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import TransactionId
+from herdpy.model.access import (
+    Changes,
+    changes_from_plain,
+    changes_to_plain,
+    facts_to_plain,
+)
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.model.types import Key, Row
@@ -39,6 +45,7 @@ class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
     tables: list[tuple[int, list[tuple[Any, ...]]]]
     """(table id, changes as (statement, lsn, key, row or None))."""
     catalog: list[tuple[str, Any]]
+    access: list[Any] = []
 
 
 class EngineState(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +57,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     transactions: list[OpenTransaction]
     tokens: PlainTokens = []
     token_horizon: int = 0
+    access: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -61,6 +69,7 @@ class OpenAt(NamedTuple):
     byte_count: int
     changes: dict[int, list[tuple[Key, OwnVersion]]]
     catalog_changes: dict[str, Table | None]
+    access_changes: Changes
 
 
 class Frozen(NamedTuple):
@@ -94,6 +103,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
                 transaction.byte_count,
                 transaction.changes_until(state.lsn),
                 transaction.catalog_until(state.lsn),
+                transaction.access_until(state.lsn),
             )
             for transaction in applier.transactions.values()
         ]
@@ -102,7 +112,8 @@ def freeze(tablespace: Tablespace) -> Frozen:
         applier.state = state = state._replace(tables=tables)
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
-    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens))
+    access = facts_to_plain(state.catalog.access.facts)
+    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens, access))
     return Frozen(state, engine, next_table_id)
 
 
@@ -251,7 +262,10 @@ def _open_to_plain(item: OpenAt) -> OpenTransaction:
         (name, None if table is None else table_to_plain(table))
         for name, table in item.catalog_changes.items()
     ]
-    return OpenTransaction(item.id, item.begun_us, item.statement, item.byte_count, tables, catalog)
+    access = changes_to_plain(item.access_changes)
+    return OpenTransaction(
+        item.id, item.begun_us, item.statement, item.byte_count, tables, catalog, access
+    )
 
 
 def restore_open(plain: OpenTransaction) -> Transaction:
@@ -269,6 +283,7 @@ def restore_open(plain: OpenTransaction) -> Transaction:
     for name, table in plain.catalog:
         made = None if table is None else table_from_plain(table)
         transaction.change_catalog(name, made, START_LSN)
+    transaction.change_access(changes_from_plain(plain.access), START_LSN)
     return transaction
 
 
@@ -302,3 +317,6 @@ def restore_engine(applier: Applier, data: bytes) -> None:
     applier.tokens.restore(engine.tokens, engine.token_horizon)
     for plain in engine.transactions:
         applier.transactions[plain.id] = restore_open(plain)
+    catalog, changes = applier.state.catalog, changes_from_plain(engine.access)
+    access = catalog.access.with_changes(changes)
+    applier.state = applier.state._replace(catalog=catalog.with_access(access))

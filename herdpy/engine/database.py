@@ -20,6 +20,7 @@ from bookie.runtime.interfaces import (
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
+from herdpy.engine.access_rows import grant_rows, member_rows, role_rows, user_rows
 from herdpy.engine.activity import (
     Client,
     client_rows,
@@ -43,12 +44,20 @@ from herdpy.engine.directory import (
 )
 from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.interrupt import StatementInterrupt
+from herdpy.engine.passwords import Login
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.resolving import resolve
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
-from herdpy.engine.system_tables import SYSCLIENTS, SYSSTATEMENTS
+from herdpy.engine.system_tables import (
+    SYSCLIENTS,
+    SYSGRANTS,
+    SYSMEMBERS,
+    SYSROLES,
+    SYSSTATEMENTS,
+    SYSUSERS,
+)
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.tokens import Outcome, new_session_name, stamp_of
 from herdpy.errors import (
@@ -181,8 +190,12 @@ class Database:
         )
         tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
         tablespace.registry.system |= {
-            SYSCLIENTS.id: lambda: client_rows(self.sessions()),
-            SYSSTATEMENTS.id: lambda: statement_rows(self.sessions(), self.clock),
+            SYSCLIENTS.id: lambda _: client_rows(self.sessions()),
+            SYSSTATEMENTS.id: lambda _: statement_rows(self.sessions(), self.clock),
+            SYSUSERS.id: user_rows,
+            SYSROLES.id: role_rows,
+            SYSMEMBERS.id: member_rows,
+            SYSGRANTS.id: lambda catalog: grant_rows(catalog, DIRECTORY),
         }
 
         def on_progress() -> None:
@@ -212,9 +225,13 @@ class Database:
         *,
         autocommit: bool = False,
         client: Client = Client(),  # noqa: B008 - immutable
+        user: str | None = None,
     ) -> Session:
+        """Return a new session, with the rights of the user, or with all of them for None."""
         number = next(self._session_ids)
-        session = Session(self, settings, autocommit=autocommit, id=number, client=client)
+        session = Session(
+            self, settings, autocommit=autocommit, id=number, client=client, user=user
+        )
         with self._mutex:
             self.check_usable()
             if self._is_closing:
@@ -246,6 +263,20 @@ class Database:
     def forget_session(self, session: Session) -> None:
         with self._mutex:
             self._sessions.pop(session, None)
+
+    def login(self, user: str) -> Login | None:
+        """Return how a user may log in now, None when there is no such user. Any thread."""
+        role = self.tablespace.state.catalog.access.role(user)
+        if role is None:
+            return None
+        until_us = role.valid_until_us
+        is_valid = until_us is None or self.clock.wall_us() < until_us
+        return Login(role.verifier if is_valid else None, role.can_login)
+
+    @property
+    def has_logins(self) -> bool:
+        """True when some user can log in with a password."""
+        return self.tablespace.state.catalog.access.has_logins
 
     def check_usable(self) -> None:
         """Raise when closed, or in a forked child, which must never touch files or locks."""

@@ -2,22 +2,28 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
+from herdpy.engine.rights import ACCESS_LOCK, current_access, denied, rights_of
 from herdpy.engine.tablespace import Entry, Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import ProgrammingError
+from herdpy.log.record import ChangeAccess, Record, encode
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
-from herdpy.log.record import Record, encode
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.sql.tree import CreateTable, DropTable
 
 
 def create_table(
-    tablespace: Tablespace, transaction: Transaction, statement: CreateTable
+    tablespace: Tablespace, transaction: Transaction, statement: CreateTable, owner: str | None
 ) -> Ticket[None] | None:
-    """Log the new table; or return the Ticket to wait for. LogSpaceError: nothing happened."""
+    """Log the new table; or return the Ticket to wait for. LogSpaceError: nothing happened.
+
+    The owner is the session's user.
+    """
     with tablespace.monitor:
         tablespace.enter()
         tablespace.check_writable()
@@ -32,6 +38,11 @@ def create_table(
                 sqlstate="42P07",
                 hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
             )
+        if owner is not None:  # who must not be dropped meanwhile
+            wait = tablespace.locks.acquire(transaction, ACCESS_LOCK, Mode.SHARED)
+            if wait is not None:
+                return wait
+            rights_of(current_access(tablespace, transaction), owner)
         table = Table(
             id=tablespace.applier.next_table_id,
             name=statement.name,
@@ -40,13 +51,13 @@ def create_table(
             ),
             key=statement.key,
         )
-        record = CreateRecord(tx=None, statement=transaction.statement, table=table_to_plain(table))
-        _submit(tablespace, transaction, record)
+        record = CreateRecord(None, transaction.statement, table_to_plain(table), owner)
+        submit_definition(tablespace, transaction, record)
         return None
 
 
 def drop_table(
-    tablespace: Tablespace, transaction: Transaction, statement: DropTable
+    tablespace: Tablespace, transaction: Transaction, statement: DropTable, user: str | None
 ) -> Ticket[None] | None:
     """Log the removal; or return the Ticket to wait for. LogSpaceError: nothing happened."""
     with tablespace.monitor:
@@ -64,11 +75,14 @@ def drop_table(
             raise ProgrammingError(
                 f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
             )
+        rights = rights_of(current_access(tablespace, transaction), user)
+        if rights is not None and not rights.owns(table.id):
+            raise denied(f'drop table "{table.name}"', "It takes the owner or SUPERUSER.")
         wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
         if wait is not None:
             return wait
         record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
-        _submit(tablespace, transaction, record)
+        submit_definition(tablespace, transaction, record)
         return None
 
 
@@ -78,17 +92,16 @@ def _find(tablespace: Tablespace, transaction: Transaction, name: str) -> Table 
     return tablespace.state.catalog.table(name)
 
 
-def _submit(
-    tablespace: Tablespace, transaction: Transaction, record: CreateRecord | DropRecord
+def submit_definition(
+    tablespace: Tablespace,
+    transaction: Transaction,
+    record: CreateRecord | DropRecord | ChangeAccess,
 ) -> None:
+    """Log one definition; the record's transaction is filled in. Monitor held."""
     records: list[Record] = [record]
     if not transaction.is_autocommit or transaction.token is not None:
         begin = tablespace.begin_records(transaction)
-        if isinstance(record, CreateRecord):
-            record = CreateRecord(transaction.id, record.statement, record.table)
-        else:
-            record = DropRecord(transaction.id, record.statement, record.table_id)
-        records = [*begin, record]
+        records = [*begin, msgspec.structs.replace(record, tx=transaction.id)]
     if transaction.is_autocommit and transaction.token is not None:
         records.append(tablespace.commit_record(transaction))
     tablespace.submit(

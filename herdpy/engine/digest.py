@@ -5,6 +5,7 @@ from typing import Any
 
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
+from herdpy.model.access import changes_to_plain, facts_to_plain
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_to_plain
 
@@ -28,6 +29,7 @@ def state_digest(tablespace: Tablespace) -> str:
         )
     try:
         digest = hashlib.sha256(repr((tuple(lsn), counters, open_at)).encode())
+        digest.update(repr(facts_to_plain(snapshot.state.catalog.access.facts)).encode())
         for table in snapshot.state.catalog.tables():
             digest.update(repr(table_to_plain(table)).encode())
             for row in snapshot.source(table).range(None, None):
@@ -52,4 +54,5 @@ def _open_digest(transaction: Transaction, lsn: Lsn) -> tuple[Any, ...]:
         transaction.begun_us,
         sorted(changes.items()),
         sorted(catalog.items(), key=repr),
+        changes_to_plain(transaction.access_until(lsn)),
     )

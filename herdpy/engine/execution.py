@@ -15,6 +15,7 @@ from herdpy.engine.inserts import FreshInsert
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared
 from herdpy.engine.result import Result
+from herdpy.engine.roles import Actor, change_access
 from herdpy.engine.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
@@ -34,7 +35,7 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import CreateTable, DropTable, Query
+from herdpy.sql.tree import AccessStatement, CreateTable, DropTable, Query
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
@@ -173,13 +174,20 @@ class Execution:
                 return outcome
             self._interrupt.check()
 
-    def define(self, transaction: Transaction, statement: CreateTable | DropTable) -> None:
+    def define(
+        self,
+        transaction: Transaction,
+        statement: CreateTable | DropTable | AccessStatement,
+        actor: Actor,
+    ) -> None:
         """Run DDL until it is logged, through its waits."""
 
         def step() -> Ticket[None] | None:
             if isinstance(statement, CreateTable):
-                return create_table(self._tablespace, transaction, statement)
-            return drop_table(self._tablespace, transaction, statement)
+                return create_table(self._tablespace, transaction, statement, actor.user)
+            if isinstance(statement, DropTable):
+                return drop_table(self._tablespace, transaction, statement, actor.user)
+            return change_access(self._tablespace, transaction, statement, actor)
 
         while (wait := with_log_space(self._tablespace, step)) is not None:
             self._wait_for_lock(wait)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.engine.rights import Needs, needs_of
 from herdpy.engine.shortcuts import (
     Bind,
     NaturalTypes,
@@ -43,7 +44,7 @@ from herdpy.sql.plan import (
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
-from herdpy.sql.tree import Parameter, Query
+from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
 
 RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
 PlanKey = tuple[str, int, Any]
@@ -130,6 +131,19 @@ class Prepared:
             return None
         return self._once(
             "convert", lambda: coerce.compile_row_converter(statement.table, statement.ordinals)
+        )
+
+    @property
+    def needs(self) -> Needs:
+        """The rights that the statement takes."""
+        return self._once("needs", lambda: needs_of(self.compiled.statement))
+
+    @property
+    def is_secret(self) -> bool:
+        """True when the text holds a password: it is not kept."""
+        statement = self.compiled.statement
+        return isinstance(statement, CreateRole | AlterRole) and isinstance(
+            statement.options.password, Literal
         )
 
     def select(self, plan: RowSelect) -> RowFunction:

@@ -18,8 +18,11 @@ from herdpy.engine.explain import Measured, check_explainable, explain
 from herdpy.engine.faults import idle_error
 from herdpy.engine.ingest import Ingest, IngestMode, ingest_mode
 from herdpy.engine.interrupt import StatementInterrupt
+from herdpy.engine.passwords import verifier_of
 from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
+from herdpy.engine.rights import Gate, check_superuser, current_access, rights_of
+from herdpy.engine.roles import Actor
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.snapshots import PlanIsStaleError
 from herdpy.engine.tokens import Outcome, UsedToken, expired_error
@@ -35,6 +38,7 @@ from herdpy.errors import (
 )
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import Durability
+from herdpy.model.access import TABLE_RIGHTS, Rights
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql.plan import (
@@ -46,8 +50,11 @@ from herdpy.sql.plan import (
     VectorSelect,
 )
 from herdpy.sql.tree import (
+    AccessStatement,
+    AlterRole,
     Begin,
     Commit,
+    CreateRole,
     CreateTable,
     DropTable,
     Kill,
@@ -76,10 +83,13 @@ class Session:
         autocommit: bool,
         id: int = 0,  # noqa: A002 - the word of sysclients
         client: Client = Client(),  # noqa: B008 - immutable
+        user: str | None = None,
     ) -> None:
         # Constant after __init__.
         self.id = id
         self.client = client
+        self.user = user
+        """Whose rights it has; None: all, as the program's own session."""
         self.connected_us = database.clock.wall_us()
         self._database = database
         self._tablespace = database.tablespace
@@ -104,6 +114,7 @@ class Session:
         # Written under the mutex, read without it.
         self.running: Running | None = None
         self._is_killed = False  # set without it
+        self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
 
     # --- state -----------------------------------------------------------------------------------
@@ -152,7 +163,9 @@ class Session:
             transaction = self._transaction
             own, statement = None, 0
             if transaction is not None:
-                if transaction.state is not TransactionState.ACTIVE or transaction.catalog_changes:
+                if transaction.state is not TransactionState.ACTIVE:
+                    return None
+                if transaction.catalog_changes or transaction.access_changes:
                     return None
                 own, statement = transaction.writes, transaction.statement
                 if self._settings.idle_in_transaction_timeout_s:
@@ -165,6 +178,8 @@ class Session:
             for _ in range(_POINT_ATTEMPTS_MAX):
                 state = applier.state
                 if prepared.version != state.catalog.version:
+                    return None
+                if not self._gate.has_let_pass(prepared, state.catalog.access):
                     return None
                 rows = prepared.read_row(parameters, state, own, statement)
                 # A commit after the next one may drop what this position sees from the middle of
@@ -207,8 +222,13 @@ class Session:
             raise expired_error()
 
     def checkpoint(self) -> None:
-        """Write what changed since the last checkpoint to pages."""
-        self._guarded(self._database.run_checkpoint, "CHECKPOINT")
+        """Write what changed since the last checkpoint to pages; superusers only."""
+
+        def run() -> None:
+            check_superuser(self._rights(), "checkpoint")
+            self._database.run_checkpoint()
+
+        self._guarded(run, "CHECKPOINT")
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
@@ -443,6 +463,22 @@ class Session:
             return catalog.with_changes(transaction.catalog_changes, version=-1)
         return catalog
 
+    def _rights(self) -> Rights | None:
+        """Return what the session's user may do, None for all."""
+        return rights_of(current_access(self._tablespace, self._transaction), self.user)
+
+    def _let_pass(self, prepared: Prepared) -> Prepared:
+        """Return the statement, unless the session's user may not run it (42501)."""
+        self._gate.check(prepared, current_access(self._tablespace, self._transaction))
+        return prepared
+
+    def _visible_tables(self) -> list[Table]:
+        """Return the tables that the session's user has any right on, by name."""
+        tables, rights = self._catalog().tables(), self._rights()
+        if rights is None or rights.is_superuser:
+            return tables
+        return [table for table in tables if rights.of(table.id) & TABLE_RIGHTS]
+
     def _check_interrupt(self) -> None:
         interrupt = self._interrupt
         if interrupt is not None:
@@ -451,14 +487,15 @@ class Session:
     def _prepare(self, text: str, parameters: Parameters) -> Prepared:
         catalog = self._catalog()
         if catalog.version < 0:
-            return prepare(text, catalog, parameters, self._check_interrupt)
+            return self._let_pass(prepare(text, catalog, parameters, self._check_interrupt))
         cache = self._database.plans
         key = plan_key(text, catalog, parameters)
         prepared = cache.get(key)
         if prepared is None:
             prepared = prepare(text, catalog, parameters, self._check_interrupt)
-            cache.put(key, prepared)
-        return prepared
+            if not prepared.is_secret:
+                cache.put(key, prepared)
+        return self._let_pass(prepared)
 
     def _bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
         """Return the plan and its values; the plan used last for the text binds fast, or not."""
@@ -469,7 +506,7 @@ class Session:
             if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
                 values = latest.bind(parameters)
                 if values is not None:
-                    return latest, values
+                    return self._let_pass(latest), values
         prepared = self._prepare(text, parameters)
         return prepared, prepared.values(parameters, self._now_us)
 
@@ -484,7 +521,7 @@ class Session:
         prepared, values = self._bound(text, parameters)
         plan = prepared.plan
         if not prepared.is_write and isinstance(plan, UtilityPlan):
-            return self._utility(plan)
+            return self._utility(plan, values)
         self._tablespace.check_running()
         self._check_not_lost()
         if not self._autocommit and self._transaction is None:
@@ -535,7 +572,7 @@ class Session:
         count = self._execution(transaction).write_batch(transaction, prepare_all)
         return self._written(transaction, count)
 
-    def _utility(self, plan: UtilityPlan) -> Result:
+    def _utility(self, plan: UtilityPlan, values: list[Physical]) -> Result:
         statement = plan.statement
         if isinstance(statement, Begin):
             self._begin(None)
@@ -550,17 +587,18 @@ class Session:
         elif isinstance(statement, ShowOption):
             return self._show(statement.name)
         elif isinstance(statement, Kill):
+            check_superuser(self._rights(), "end what others do")
             self._database.kill(self, statement.number, is_connection=statement.is_connection)
-        elif isinstance(statement, CreateTable | DropTable):
+        elif isinstance(statement, CreateTable | DropTable | AccessStatement):
             self._check_not_lost()
-            self._define(statement)
+            self._define(statement, values)
         else:
             raise InternalError(f"no way to run {statement.__class__.__name__}")
         return Result()
 
     def _show(self, name: str) -> Result:
         if name == "tables":
-            rows = [(table,) for table in self._catalog().table_names()]
+            rows = [(table.name,) for table in self._visible_tables()]
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
             pairs = [(option, show_option(self._settings, option)) for option in OPTIONS]
@@ -657,13 +695,7 @@ class Session:
 
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
-
-        def read() -> list[Table]:
-            catalog = self._catalog()
-            tables = [catalog.table(name) for name in catalog.table_names()]
-            return [table for table in tables if table is not None]
-
-        return self._guarded(read, "SHOW TABLES")
+        return self._guarded(self._visible_tables, "SHOW TABLES")
 
     def _execution(self, transaction: Transaction | None) -> Execution:
         if self._interrupt is None:
@@ -690,11 +722,16 @@ class Session:
         self._database.after_write()
         return Result(row_count=count)
 
-    def _define(self, statement: CreateTable | DropTable) -> None:
+    def _define(
+        self, statement: CreateTable | DropTable | AccessStatement, values: list[Physical]
+    ) -> None:
+        verifier = None
+        if isinstance(statement, CreateRole | AlterRole):
+            verifier = verifier_of(statement.options, values, self._database.rng)
         if not self._autocommit and self._transaction is None:
             self._open_transaction(self._settings.durability)
         transaction = self._own_or_statement()
-        self._execution(transaction).define(transaction, statement)
+        self._execution(transaction).define(transaction, statement, Actor(self.user, verifier))
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
 

@@ -10,12 +10,14 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from herdpy.config import MIB
+from herdpy.engine.catalog import Catalog
 from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError, Span, Version
 from herdpy.engine.state import State, TableState
 from herdpy.engine.system_tables import SystemRows
 from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
+from herdpy.model.access import Changes
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -101,6 +103,7 @@ class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
     __slots__ = (
+        "_access_changes",
         "_catalog_changes",
         "_parent",
         "_registry",
@@ -128,6 +131,7 @@ class Snapshot:
         registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
+        self._access_changes: Changes = transaction.access_changes if transaction else {}
         self.statement = transaction.statement if transaction is not None else 0
         self._system: dict[int, dict[Key, OwnVersion]] | None = None
 
@@ -149,9 +153,18 @@ class Snapshot:
         """Return the rows of a system table as if the statement itself had written them before."""
         made = self._system = self._system or {}
         if table.id not in made:
-            rows = self._registry.system[table.id]()
+            rows = self._registry.system[table.id](self._catalog())
             made[table.id] = {table.key_of(row): OwnVersion(-1, row, _NO_LSN, None) for row in rows}
         return TableSnapshot(table, None, self.state.position, made[table.id], 0, self)
+
+    def _catalog(self) -> Catalog:
+        """Return tables and rights as the transaction sees them."""
+        catalog = self.state.catalog.with_access(
+            self.state.catalog.access.with_changes(self._access_changes)
+        )
+        if not self._catalog_changes:
+            return catalog
+        return catalog.with_changes(self._catalog_changes, version=-1)
 
     def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
         """Return the same view and the dict of own writes of one table that it alone has.
@@ -163,6 +176,7 @@ class Snapshot:
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
         layer._catalog_changes = self._catalog_changes
+        layer._access_changes = self._access_changes
         layer.statement = self.statement
         return layer, own
 

@@ -5,11 +5,15 @@ statement. A user's own table of such a name, of a directory older than the syst
 """
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Row, SqlType
 
-SystemRows = Callable[[], Iterable[Row]]
+if TYPE_CHECKING:
+    from herdpy.engine.catalog import Catalog
+
+SystemRows = Callable[["Catalog"], Iterable[Row]]
 """Makes the rows of one system table, in their physical form; any thread."""
 
 
@@ -48,4 +52,43 @@ SYSSTATEMENTS = _table(
 )
 """Statements that run or wait: KILL STATEMENT takes their ids."""
 
-SYSTEM_TABLES: dict[str, Table] = {table.name: table for table in (SYSCLIENTS, SYSSTATEMENTS)}
+SYSUSERS = _table(
+    3,
+    "sysusers",
+    ("user_name", TEXT),
+    ("is_superuser", BOOLEAN),
+    ("can_create_roles", BOOLEAN),
+    ("has_password", BOOLEAN),
+    ("valid_until", TIMESTAMP),
+)
+"""The roles that can log in; valid_until is NULL for ever."""
+SYSROLES = _table(
+    4,
+    "sysroles",
+    ("role_name", TEXT),
+    ("can_login", BOOLEAN),
+    ("is_superuser", BOOLEAN),
+    ("can_create_roles", BOOLEAN),
+)
+"""Users and other roles."""
+SYSMEMBERS = _table(
+    5, "sysmembers", ("role_name", TEXT), ("member_name", TEXT), ("is_admin", BOOLEAN), key=2
+)
+"""Who is in which role."""
+SYSGRANTS = _table(
+    6,
+    "sysgrants",
+    ("grantee", TEXT),
+    ("object_type", TEXT),
+    ("object_name", TEXT),
+    ("privilege", TEXT),
+    ("is_grantable", BOOLEAN),
+    ("is_owner", BOOLEAN),
+    key=4,
+)
+"""Rights, one a row; object_type is table or tablespace."""
+
+SYSTEM_TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (SYSCLIENTS, SYSSTATEMENTS, SYSUSERS, SYSROLES, SYSMEMBERS, SYSGRANTS)
+}

@@ -20,6 +20,7 @@ from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import (
     Begin,
+    ChangeAccess,
     Commit,
     CreateTable,
     DropTable,
@@ -32,6 +33,7 @@ from herdpy.log.record import (
     TransactionId,
     rows_of,
 )
+from herdpy.model.access import Changes, Ownership, changes_from_plain
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Key, Row
@@ -95,7 +97,12 @@ class Applier:
             if record.tx is not None:
                 owner = self._open(record.tx)
                 owner.change_catalog(table.name, table, lsn)
+                owner.change_access(_owner_of(record), lsn)
                 owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, ChangeAccess) and record.tx is not None:
+            owner = self._open(record.tx)
+            owner.change_access(changes_from_plain(record.changes), lsn)
+            owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, DropTable) and record.tx is not None:
             owner = self._open(record.tx)
             name = self._name_of(record.table_id, owner)
@@ -128,10 +135,13 @@ class Applier:
             state = self._apply_commit(record)
         elif isinstance(record, CreateTable) and record.tx is None:
             table = table_from_plain(record.table)
-            state = self._with_catalog({table.name: table}, state.position + 1)
+            state = self._with_catalog({table.name: table}, _owner_of(record), state.position + 1)
         elif isinstance(record, DropTable) and record.tx is None:
             name = self.find_table(record.table_id, None).name
-            state = self._with_catalog({name: None}, state.position + 1)
+            state = self._with_catalog({name: None}, {}, state.position + 1)
+        elif isinstance(record, ChangeAccess) and record.tx is None:
+            access = changes_from_plain(record.changes)
+            state = self._with_catalog({}, access, state.position + 1)
         if isinstance(record, Commit | Refuse | Expire):
             self.tokens.apply(record)
         self.state = State(state.position, lsn, state.catalog, state.tables)
@@ -167,8 +177,10 @@ class Applier:
         transaction = self._open(record.tx)
         position = self.state.position + 1
         state = State(position, self.state.lsn, self.state.catalog, self.state.tables)
-        if transaction.catalog_changes:
-            state = self._with_catalog(transaction.catalog_changes, position)
+        if transaction.catalog_changes or transaction.access_changes:
+            state = self._with_catalog(
+                transaction.catalog_changes, transaction.access_changes, position
+            )
         count = sum(len(writes) for writes in transaction.writes.values())
         row_bytes = transaction.byte_count // max(count, 1)
         for table_id, writes in transaction.writes.items():
@@ -188,9 +200,17 @@ class Applier:
     ) -> None:
         memtable.put_all(changes, position, row_bytes, self._horizon)
 
-    def _with_catalog(self, changes: dict[str, Table | None], position: int) -> State:
+    def _with_catalog(
+        self, changes: dict[str, Table | None], access_changes: Changes, position: int
+    ) -> State:
         state = self.state
-        catalog = state.catalog.with_changes(changes, version=state.catalog.version + 1)
+        catalog = state.catalog.with_access(state.catalog.access.with_changes(access_changes))
+        if not changes:
+            return State(position, state.lsn, catalog, state.tables)
+        catalog = catalog.with_changes(changes, version=catalog.version + 1)
+        catalog = catalog.with_access(
+            catalog.access.only_tables(table.id for table in catalog.tables())
+        )
         tables = {
             table.id: state.tables.get(table.id)
             or TableState(table, Memtable(), (), TablePages(table, (), ()))
@@ -237,6 +257,13 @@ class Applier:
     def new_transaction_id(self) -> TransactionId:
         self.counter += 1
         return (self.epoch, self.counter)
+
+
+def _owner_of(record: CreateTable) -> Changes:
+    if record.owner is None:
+        return {}
+    fact = Ownership(table_from_plain(record.table).id, record.owner)
+    return {fact.key: fact}
 
 
 def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:

@@ -13,6 +13,7 @@ from herdpy.engine.locks import Resource, Waiter
 from herdpy.engine.tokens import UsedToken
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import TransactionId
+from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -44,6 +45,8 @@ class Transaction:
     __slots__ = (
         "__weakref__",
         "abort_error",
+        "access_changes",
+        "access_log",
         "begun_us",
         "byte_count",
         "catalog_changes",
@@ -72,6 +75,8 @@ class Transaction:
         self.writes: dict[int, dict[Key, OwnVersion]] = {}
         self.catalog_changes: dict[str, Table | None] = {}
         self.catalog_log: list[tuple[Lsn, str, Table | None]] = []  # how they came, in order
+        self.access_changes: dict[FactKey, Fact | None] = {}
+        self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
@@ -108,6 +113,19 @@ class Transaction:
         """Note a table made or (None) dropped; again for the same record changes nothing."""
         self.catalog_log.append((lsn, name, table))
         self.catalog_changes[name] = table
+
+    def change_access(self, changes: Changes, lsn: Lsn) -> None:
+        """Note changes of roles and rights; again for the same record changes nothing."""
+        self.access_log.append((lsn, changes))
+        self.access_changes.update(changes)
+
+    def access_until(self, lsn: Lsn) -> dict[FactKey, Fact | None]:
+        """Return the changes of access at or before lsn, for a checkpoint."""
+        found: dict[FactKey, Fact | None] = {}
+        for at, changes in self.access_log:
+            if at <= lsn:
+                found.update(changes)
+        return found
 
     def catalog_until(self, lsn: Lsn) -> dict[str, Table | None]:
         """Return the catalog changes at or before lsn, for a checkpoint."""

@@ -74,6 +74,8 @@ class CreateTable(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False)
     tx: TransactionId | None
     statement: int
     table: list[Any]
+    owner: str | None = None
+    """The role whose table a new one is; None: nobody's but the superusers'."""
 
 
 class DropTable(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
@@ -91,6 +93,17 @@ class Reserve(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
     upto: int
 
 
+class ChangeAccess(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=False):
+    """One statement's changes of roles, memberships, grants, owners, as of changes_to_plain."""
+
+    tx: TransactionId | None
+    statement: int
+    changes: list[Any]
+
+    def __repr__(self) -> str:  # verifiers are nobody's to read
+        return f"ChangeAccess(tx={self.tx}, statement={self.statement}, …)"
+
+
 class Refuse(msgspec.Struct, array_like=True, tag=20, frozen=True, gc=False):
     """No commit with this token ever happens, unless one stands before this record."""
 
@@ -104,7 +117,17 @@ class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
 
 
 Record = (
-    Noop | Begin | Rows | Commit | Rollback | CreateTable | DropTable | Reserve | Refuse | Expire
+    Noop
+    | Begin
+    | Rows
+    | Commit
+    | Rollback
+    | CreateTable
+    | DropTable
+    | Reserve
+    | ChangeAccess
+    | Refuse
+    | Expire
 )
 
 _encoder = msgspec.msgpack.Encoder()

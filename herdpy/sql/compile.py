@@ -27,6 +27,7 @@ from herdpy.sql.grammar import check
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import parse, too_deep
 from herdpy.sql.plan import Compiled, Parameters, Slot
+from herdpy.sql.roles import read_access_statement
 from herdpy.sql.scope import StatementContext
 from herdpy.sql.statements import Prefix, read_statement
 from herdpy.sql.tokens import Scanned, scan
@@ -68,6 +69,9 @@ def compile_sql(
     try:
         scanned = scan(text)
         _check_parameters(scanned, types, isinstance(parameters, Mapping))
+        access = read_access_statement(scanned)
+        if access is not None:
+            return Compiled(*access)
         found = read_statement(scanned)
         if isinstance(found, tree.Statement):
             return Compiled(found, ())

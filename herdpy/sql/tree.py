@@ -9,7 +9,7 @@ keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 
 from herdpy.model.schema import Column, Table
@@ -371,6 +371,86 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleOptions:
+    """What CREATE and ALTER ROLE say of a role; None: nothing.
+
+    The password is a TEXT; the literal NULL takes it away. valid_until_us is in microseconds since
+    1970, FOREVER for 'infinity'.
+    """
+
+    can_login: bool | None = None
+    is_superuser: bool | None = None
+    can_create_roles: bool | None = None
+    password: Literal | Parameter | None = field(default=None, repr=False)
+    valid_until_us: int | None = None
+
+
+FOREVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRole:
+    """CREATE ROLE, or CREATE USER, which is a role that can log in."""
+
+    name: str
+    options: RoleOptions
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRole:
+    """ALTER ROLE or ALTER USER; name None: the session's own user."""
+
+    name: str | None
+    options: RoleOptions
+
+
+@dataclass(frozen=True, slots=True)
+class DropRole:
+    """DROP ROLE or DROP USER."""
+
+    names: tuple[str, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRights:
+    """GRANT or REVOKE of rights (bits of model.access; 0 is ALL) on tables or on a tablespace.
+
+    Of tables and tablespace one is given. A grantee of None is the session's own user. has_option
+    is WITH GRANT OPTION, with is_revoke GRANT OPTION FOR.
+    """
+
+    rights: int
+    tables: tuple[str, ...]
+    tablespace: str | None
+    grantees: tuple[str | None, ...]
+    is_revoke: bool
+    has_option: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRoles:
+    """GRANT or REVOKE of membership; has_option is WITH ADMIN OPTION, or ADMIN OPTION FOR."""
+
+    roles: tuple[str, ...]
+    grantees: tuple[str | None, ...]
+    is_revoke: bool
+    has_option: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOwner:
+    """ALTER TABLE table OWNER TO role; None: the session's own user."""
+
+    table: str
+    owner: str | None
+
+
+AccessStatement = CreateRole | AlterRole | DropRole | GrantRights | GrantRoles | ChangeOwner
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN [ANALYZE] statement."""
 
@@ -391,6 +471,7 @@ Statement = (
     | SetOption
     | ShowOption
     | Kill
+    | AccessStatement
     | Explain
 )
 

@@ -1,0 +1,354 @@
+"""Changes of access: roles, memberships, grants, owners; transactional, one record a statement.
+
+One at a time: each holds an exclusive lock on the access of the tablespace, and on the names of the
+tables it is about, until its transaction ends. Who may do what is decided under that lock.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.ddl import submit_definition
+from herdpy.engine.locks import Mode
+from herdpy.engine.rights import ACCESS_LOCK, current_access, denied, rights_of
+from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.transactions import Transaction
+from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.limits import access_facts_max, record_bytes_max
+from herdpy.log.record import ChangeAccess, encode
+from herdpy.model import access as model
+from herdpy.model.access import (
+    PUBLIC,
+    SPACE,
+    Access,
+    Fact,
+    FactKey,
+    Grant,
+    Membership,
+    Ownership,
+    Rights,
+    Role,
+    right_names,
+)
+from herdpy.model.schema import Table
+from herdpy.sql.tree import (
+    FOREVER,
+    AccessStatement,
+    AlterRole,
+    ChangeOwner,
+    CreateRole,
+    DropRole,
+    GrantRights,
+    GrantRoles,
+)
+
+_LISTED_MAX = 5
+_TRANSACTION_BYTES = 32  # more than the id of a transaction takes in a record
+
+
+class Actor(NamedTuple):
+    """Who runs the statement."""
+
+    user: str | None
+    """None: the program that has the database open."""
+    verifier: str | None = None
+    """What was made of the password in the statement."""
+
+
+def change_access(
+    tablespace: Tablespace, transaction: Transaction, statement: AccessStatement, actor: Actor
+) -> Ticket[None] | None:
+    """Log the change; or return the Ticket to wait for. LogSpaceError: nothing happened."""
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.check_writable()
+        names: tuple[str, ...] = ()
+        if isinstance(statement, GrantRights):
+            names = statement.tables
+        elif isinstance(statement, ChangeOwner):
+            names = (statement.table,)
+        for resource in (*((name,) for name in sorted(set(names))), ACCESS_LOCK):
+            wait = tablespace.locks.acquire(transaction, resource, Mode.EXCLUSIVE)
+            if wait is not None:
+                return wait
+        changes = _Changes(tablespace, transaction, actor)
+        changes.read(statement)
+        if changes.made:
+            _submit(tablespace, transaction, changes)
+        return None
+
+
+class _Changes:
+    """The facts that one statement changes. Monitor held."""
+
+    def __init__(self, tablespace: Tablespace, transaction: Transaction, actor: Actor) -> None:
+        self.made: dict[FactKey, Fact | None] = {}
+        self._tablespace = tablespace
+        self._transaction = transaction
+        self._verifier = actor.verifier
+        self._user = actor.user
+        self._before = current_access(tablespace, transaction)
+        self._rights = rights_of(self._before, actor.user)
+
+    @property
+    def after(self) -> Access:
+        return self._before.with_changes(self.made)
+
+    def read(self, statement: AccessStatement) -> None:
+        match statement:
+            case CreateRole():
+                self._create(statement)
+            case AlterRole():
+                self._alter(statement)
+            case DropRole():
+                for name in statement.names:
+                    self._drop(name, if_exists=statement.if_exists)
+            case GrantRights():
+                self._grant_rights(statement)
+            case GrantRoles():
+                self._grant_roles(statement)
+            case ChangeOwner():
+                self._change_owner(statement)
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def _create(self, statement: CreateRole) -> None:
+        rights, name = self._rights, statement.name
+        if rights is not None and not (rights.is_superuser or rights.can_create_roles):
+            raise denied("create roles", "It takes CREATEROLE or SUPERUSER.")
+        if self._before.role(name) is not None:
+            if statement.if_not_exists:
+                return
+            raise ProgrammingError(
+                f'role "{name}" exists already',
+                sqlstate="42710",
+                hint="Users are roles, too; ALTER USER changes one.",
+            )
+        if name == PUBLIC:
+            raise ProgrammingError(f'the role name "{name}" is reserved', sqlstate="42939")
+        self._set_options(Role(name), statement)
+        if rights is not None and not rights.is_superuser:
+            self._put(Membership(name, rights.name, is_admin=True))  # else nobody could alter it
+
+    def _alter(self, statement: AlterRole) -> None:
+        role = self._role(self._own(statement.name))
+        options = statement.options
+        rights = self._rights
+        if rights is not None and not rights.is_superuser:
+            is_own_password = role.name == rights.name and options == replace(
+                type(options)(), password=options.password
+            )
+            if not is_own_password:
+                self._check_administers(rights, role, "alter")
+        self._set_options(role, statement)
+
+    def _check_administers(self, rights: Rights, role: Role, verb: str) -> None:
+        is_allowed = rights.can_create_roles and role.name in rights.administered
+        if role.is_superuser or not is_allowed:
+            raise denied(
+                f'{verb} role "{role.name}"',
+                "It takes SUPERUSER; or, for a role that is none, CREATEROLE and the ADMIN OPTION.",
+            )
+
+    def _set_options(self, role: Role, statement: CreateRole | AlterRole) -> None:
+        options, rights = statement.options, self._rights
+        if options.is_superuser is not None:
+            if rights is not None and not rights.is_superuser:
+                raise denied("change SUPERUSER of a role", "It takes SUPERUSER.")
+            role = replace(role, is_superuser=options.is_superuser)
+        if options.can_create_roles is not None:
+            role = replace(role, can_create_roles=options.can_create_roles)
+        if options.can_login is not None:
+            role = replace(role, can_login=options.can_login)
+        if options.password is not None:
+            role = replace(role, verifier=self._verifier)
+        if options.valid_until_us is not None:
+            moment = options.valid_until_us
+            role = replace(role, valid_until_us=None if moment == FOREVER else moment)
+        self._put(role)
+
+    def _drop(self, name: str, *, if_exists: bool) -> None:
+        if if_exists and self._before.role(name) is None:
+            return
+        role = self._role(name)
+        rights = self._rights
+        if name == self._user:
+            raise ProgrammingError("the session's own user cannot be dropped", sqlstate="55006")
+        if rights is not None and not rights.is_superuser:
+            self._check_administers(rights, role, "drop")
+        needed: list[str] = []
+        for fact in self.after.facts:
+            if isinstance(fact, Membership) and name in (fact.role, fact.member):
+                self.made[fact.key] = None
+            elif isinstance(fact, Ownership) and fact.owner == name:
+                needed.append(f"it owns {self._name_of(fact.table_id)}")
+            elif isinstance(fact, Grant) and fact.grantee == name:
+                words = ", ".join(right_names(fact.rights))
+                needed.append(f"it has {words} on {self._name_of(fact.table_id)}")
+        if needed:
+            more = f", and {len(needed) - _LISTED_MAX} more" if len(needed) > _LISTED_MAX else ""
+            raise ProgrammingError(
+                f'role "{name}" is needed: {"; ".join(needed[:_LISTED_MAX])}{more}',
+                sqlstate="2BP01",
+                hint="REVOKE what it has, and give its tables to another: ALTER TABLE … OWNER TO.",
+            )
+        self.made[role.key] = None
+
+    # --- grants ----------------------------------------------------------------------------------
+
+    def _grant_rights(self, statement: GrantRights) -> None:
+        if statement.tablespace is not None:
+            name = self._tablespace.name
+            if statement.tablespace != name:
+                raise ProgrammingError(
+                    f'tablespace "{statement.tablespace}" does not exist',
+                    sqlstate="42704",
+                    hint=f'This one is "{name}".',
+                )
+            objects, allowed = [SPACE], model.SPACE_RIGHTS
+        else:
+            objects = [self._table(name).id for name in statement.tables]
+            allowed = model.TABLE_RIGHTS
+        rights = statement.rights or allowed
+        if rights & ~allowed:
+            words = ", ".join(right_names(rights & ~allowed))
+            raise ProgrammingError(f"{words} is no right on a table", sqlstate="0LP01")
+        grantees = [self._grantee(name) for name in statement.grantees]
+        if PUBLIC in grantees and statement.has_option and not statement.is_revoke:
+            raise ProgrammingError("PUBLIC cannot have the GRANT OPTION", sqlstate="0LP01")
+        for table_id in objects:
+            self._check_may_grant(table_id, rights, is_all=not statement.rights)
+            for grantee in grantees:
+                self._change_grant(table_id, grantee, rights, statement)
+
+    def _check_may_grant(self, table_id: int, rights: int, *, is_all: bool) -> None:
+        mine = self._rights
+        if mine is None or mine.owns(table_id):
+            return
+        missing = rights & ~mine.may_grant(table_id)
+        if missing and not (is_all and missing != rights):
+            raise denied(
+                f"grant or revoke {', '.join(right_names(missing))} on {self._name_of(table_id)}",
+                "It takes the owner, SUPERUSER, or the GRANT OPTION.",
+            )
+
+    def _change_grant(
+        self, table_id: int, grantee: str, rights: int, statement: GrantRights
+    ) -> None:
+        mine = self._rights
+        if mine is not None and not mine.owns(table_id):
+            rights &= mine.may_grant(table_id)  # of ALL, what may be handed on
+        old = self.after.grant(table_id, grantee)
+        if not statement.is_revoke:
+            grantable = old.grantable | (rights if statement.has_option else 0)
+            new = Grant(table_id, grantee, old.rights | rights, grantable)
+        else:
+            kept = old.rights if statement.has_option else old.rights & ~rights
+            new = Grant(table_id, grantee, kept, old.grantable & ~rights)
+        self.made[new.key] = new if new.rights else None
+
+    def _grant_roles(self, statement: GrantRoles) -> None:
+        rights = self._rights
+        grantees = [self._grantee(name) for name in statement.grantees]
+        for name in statement.roles:
+            role = self._role(name)
+            may_grant = not role.is_superuser and (rights is None or name in rights.administered)
+            if not (may_grant or rights is None or rights.is_superuser):
+                raise denied(
+                    f'grant or revoke role "{name}"', "It takes SUPERUSER or the ADMIN OPTION."
+                )
+            for grantee in grantees:
+                if grantee == PUBLIC:
+                    raise ProgrammingError("PUBLIC is no member of a role", sqlstate="0LP01")
+                self._change_membership(name, grantee, statement)
+
+    def _change_membership(self, role: str, member: str, statement: GrantRoles) -> None:
+        old = self.after.membership(role, member)
+        if statement.is_revoke:
+            if old is not None:
+                kept = replace(old, is_admin=False) if statement.has_option else None
+                self.made[old.key] = kept
+            return
+        if member in self.after.roles_of(role):
+            raise ProgrammingError(
+                f'role "{role}" is a member of role "{member}"', sqlstate="0LP01"
+            )
+        is_admin = statement.has_option or (old is not None and old.is_admin)
+        self._put(Membership(role, member, is_admin))
+
+    def _change_owner(self, statement: ChangeOwner) -> None:
+        table, owner, rights = self._table(statement.table), statement.owner, self._rights
+        if rights is not None and not rights.owns(table.id):
+            raise denied(f'give away table "{table.name}"', "It takes the owner or SUPERUSER.")
+        name = self._own(owner)
+        self._role(name)
+        if not (rights is None or rights.is_superuser or name in rights.roles):
+            raise denied(
+                f'give table "{table.name}" to role "{name}"', "It takes a membership in it."
+            )
+        self._put(Ownership(table.id, name))
+
+    # --- names -----------------------------------------------------------------------------------
+
+    def _put(self, fact: Fact) -> None:
+        self.made[fact.key] = fact
+
+    def _own(self, name: str | None) -> str:
+        """Return the name, or for CURRENT_USER the session's user."""
+        if name is not None:
+            return name
+        if self._user is None:
+            raise ProgrammingError(
+                "this connection has no user", sqlstate="42704", hint="Name a role."
+            )
+        return self._user
+
+    def _grantee(self, name: str | None) -> str:
+        name = self._own(name)
+        if name != PUBLIC:
+            self._role(name)
+        return name
+
+    def _role(self, name: str) -> Role:
+        role = self.after.role(name)
+        if role is None:
+            raise ProgrammingError(
+                f'role "{name}" does not exist',
+                sqlstate="42704",
+                hint="SELECT * FROM sysroles lists them.",
+            )
+        return role
+
+    def _table(self, name: str) -> Table:
+        changes = self._transaction.catalog_changes
+        table = changes[name] if name in changes else self._tablespace.state.catalog.table(name)
+        if table is None:
+            raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+        if table.is_system:
+            raise ProgrammingError(
+                f'"{name}" is a system table: everybody may read it', sqlstate="42501"
+            )
+        return table
+
+    def _name_of(self, table_id: int) -> str:
+        if table_id == SPACE:
+            return f"tablespace {self._tablespace.name}"
+        return f"table {self._tablespace.applier.find_table(table_id, self._transaction).name}"
+
+
+def _submit(tablespace: Tablespace, transaction: Transaction, changes: _Changes) -> None:
+    if len(changes.after) > access_facts_max:
+        raise OperationalError(
+            f"roles, memberships and grants: at most {access_facts_max} are allowed",
+            sqlstate="54000",
+            hint="Grant to roles or on the tablespace, and make users members of roles.",
+        )
+    plain = model.changes_to_plain(changes.made)
+    record = ChangeAccess(None, transaction.statement, plain)
+    if len(encode(record)) > record_bytes_max - _TRANSACTION_BYTES:
+        raise OperationalError(
+            f"the statement changes {len(plain)} facts, more than one log record holds",
+            sqlstate="54000",
+            hint="Name fewer roles and tables at a time.",
+        )
+    submit_definition(tablespace, transaction, record)

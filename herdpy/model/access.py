@@ -1,0 +1,309 @@
+"""Access: roles, memberships, grants and owners as immutable facts, and what follows from them.
+
+Access is replaced, never changed; any thread may read it. Role names are folded as tables' names
+are. PUBLIC stands for every role. A grant does not remember who gave it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SELECT, INSERT, UPDATE, DELETE, CREATE = 1, 2, 4, 8, 16
+TABLE_RIGHTS = SELECT | INSERT | UPDATE | DELETE
+SPACE_RIGHTS = TABLE_RIGHTS | CREATE
+RIGHT_NAMES = {
+    SELECT: "SELECT",
+    INSERT: "INSERT",
+    UPDATE: "UPDATE",
+    DELETE: "DELETE",
+    CREATE: "CREATE",
+}
+PUBLIC = "public"
+SPACE = 0
+"""In place of a table's id: the tablespace, and so every table in it, those to come included."""
+
+FactKey = tuple[int | str, ...]
+_ROLE, _MEMBER, _GRANT, _OWNER = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role; with can_login a user. The verifier is SCRAM's, None: no password, no login by one.
+
+    valid_until_us: microseconds since 1970 from which on the password is refused.
+    """
+
+    name: str
+    can_login: bool = False
+    is_superuser: bool = False
+    can_create_roles: bool = False
+    verifier: str | None = field(default=None, repr=False)
+    valid_until_us: int | None = None
+
+    @property
+    def key(self) -> FactKey:
+        return role_key(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """`member` has what `role` has; is_admin: and may let others in."""
+
+    role: str
+    member: str
+    is_admin: bool = False
+
+    @property
+    def key(self) -> FactKey:
+        return member_key(self.role, self.member)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Rights, as bits, of grantee on a table or (SPACE) on all; `grantable` may be handed on."""
+
+    table_id: int
+    grantee: str
+    rights: int
+    grantable: int = 0
+
+    @property
+    def key(self) -> FactKey:
+        return grant_key(self.table_id, self.grantee)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who may do everything with a table, dropping it included, beside superusers."""
+
+    table_id: int
+    owner: str
+
+    @property
+    def key(self) -> FactKey:
+        return owner_key(self.table_id)
+
+
+Fact = Role | Membership | Grant | Ownership
+Changes = Mapping[FactKey, Fact | None]
+"""Facts made or replaced, by key; None: removed."""
+
+
+def role_key(name: str) -> FactKey:
+    return (_ROLE, name)
+
+
+def member_key(role: str, member: str) -> FactKey:
+    return (_MEMBER, role, member)
+
+
+def grant_key(table_id: int, grantee: str) -> FactKey:
+    return (_GRANT, table_id, grantee)
+
+
+def owner_key(table_id: int) -> FactKey:
+    return (_OWNER, table_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one role may do, by itself and by all it is a member of."""
+
+    name: str
+    roles: frozenset[str]
+    """The role, those it is in, at any depth, and PUBLIC."""
+    administered: frozenset[str]
+    """The roles whose membership it may give."""
+    is_superuser: bool
+    can_create_roles: bool
+    granted: Mapping[int, int]
+    """Rights by table id, SPACE among them; all of a table's for its owner."""
+    grantable: Mapping[int, int]
+    owned: frozenset[int]
+
+    def may(self, table_id: int, rights: int) -> bool:
+        """Tell whether all of the rights are there."""
+        return self.is_superuser or not rights & ~self.of(table_id)
+
+    def of(self, table_id: int) -> int:
+        """Return the rights on one table, or with SPACE on the tablespace."""
+        return self.granted.get(table_id, 0) | self.granted.get(SPACE, 0)
+
+    def may_grant(self, table_id: int) -> int:
+        """Return the rights that may be handed on."""
+        if self.is_superuser:
+            return SPACE_RIGHTS
+        return self.grantable.get(table_id, 0) | self.grantable.get(SPACE, 0)
+
+    def owns(self, table_id: int) -> bool:
+        return self.is_superuser or table_id in self.owned
+
+
+class Access:
+    """All facts of one tablespace at one moment."""
+
+    __slots__ = ("_facts", "_rights")
+
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        self._facts: dict[FactKey, Fact] = {fact.key: fact for fact in facts}
+        self._rights: dict[str, Rights | None] = {}  # made on first use, of roles that exist
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    @property
+    def facts(self) -> list[Fact]:
+        """All facts, in the order of their keys."""
+        return [self._facts[key] for key in sorted(self._facts, key=_order)]
+
+    def fact(self, key: FactKey) -> Fact | None:
+        return self._facts.get(key)
+
+    def role(self, name: str) -> Role | None:
+        found = self._facts.get(role_key(name))
+        return found if isinstance(found, Role) else None
+
+    @property
+    def has_logins(self) -> bool:
+        """True when some role can log in and has a password."""
+        roles = (fact for fact in self._facts.values() if isinstance(fact, Role))
+        return any(role.can_login and role.verifier is not None for role in roles)
+
+    def grant(self, table_id: int, grantee: str) -> Grant:
+        """Return the grant, one without rights where there is none."""
+        found = self._facts.get(grant_key(table_id, grantee))
+        return found if isinstance(found, Grant) else Grant(table_id, grantee, 0)
+
+    def membership(self, role: str, member: str) -> Membership | None:
+        found = self._facts.get(member_key(role, member))
+        return found if isinstance(found, Membership) else None
+
+    def owner(self, table_id: int) -> str | None:
+        found = self._facts.get(owner_key(table_id))
+        return found.owner if isinstance(found, Ownership) else None
+
+    def with_changes(self, changes: Changes) -> "Access":
+        if not changes:
+            return self
+        made = Access()
+        made._facts = {**self._facts, **{key: fact for key, fact in changes.items() if fact}}
+        for key, fact in changes.items():
+            if fact is None:
+                made._facts.pop(key, None)
+        return made
+
+    def only_tables(self, known: Iterable[int]) -> "Access":
+        """Return the facts without those about tables that are no more."""
+        ids = {SPACE, *known}
+        gone: dict[FactKey, None] = {
+            key: None
+            for key, fact in self._facts.items()
+            if isinstance(fact, Grant | Ownership) and fact.table_id not in ids
+        }
+        return self.with_changes(gone)
+
+    def rights_of(self, name: str) -> Rights | None:
+        """Return what the role may do; None when there is no such role."""
+        found = self._rights.get(name)
+        if found is None and role_key(name) in self._facts:
+            found = self._rights[name] = self._make_rights(name)
+        return found
+
+    def roles_of(self, name: str) -> frozenset[str]:
+        """Return the role and all that it is in, at any depth."""
+        memberships = [fact for fact in self._facts.values() if isinstance(fact, Membership)]
+        found, new = {name}, {name}
+        while new:
+            new = {fact.role for fact in memberships if fact.member in new} - found
+            found |= new
+        return frozenset(found)
+
+    def _make_rights(self, name: str) -> Rights:
+        role = self.role(name) or Role(name)
+        roles = self.roles_of(name) | {PUBLIC}
+        granted: dict[int, int] = {}
+        grantable: dict[int, int] = {}
+        owned: set[int] = set()
+        administered: set[str] = set()
+        for fact in self._facts.values():
+            if isinstance(fact, Grant) and fact.grantee in roles:
+                table_id = fact.table_id
+                granted[table_id] = granted.get(table_id, 0) | fact.rights
+                grantable[table_id] = grantable.get(table_id, 0) | fact.grantable
+            elif isinstance(fact, Ownership) and fact.owner in roles:
+                owned.add(fact.table_id)
+            elif isinstance(fact, Membership) and fact.is_admin and fact.member in roles:
+                administered.add(fact.role)
+        for table_id in owned:
+            granted[table_id] = grantable[table_id] = TABLE_RIGHTS
+        return Rights(
+            name,
+            roles,
+            frozenset(administered),
+            role.is_superuser,
+            role.can_create_roles,
+            granted,
+            grantable,
+            frozenset(owned),
+        )
+
+
+NO_ACCESS = Access()
+
+
+def right_names(rights: int) -> list[str]:
+    """Return the words of the bits, in the order of the bits."""
+    return [name for right, name in RIGHT_NAMES.items() if rights & right]
+
+
+def changes_to_plain(changes: Changes) -> list[Any]:
+    """Return lists, numbers and strings only, for msgpack; see docs/formats/record.md."""
+    return [
+        [list(key), None if fact is None else _fact_to_plain(fact)]
+        for key, fact in sorted(changes.items(), key=lambda item: _order(item[0]))
+    ]
+
+
+def changes_from_plain(plain: list[Any]) -> dict[FactKey, Fact | None]:
+    """Invert changes_to_plain; any malformed input is a ValueError."""
+    try:
+        changes: dict[FactKey, Fact | None] = {}
+        for key, values in plain:
+            fact = None if values is None else _MAKERS[key[0]](*key[1:], *values)
+            if fact is not None and fact.key != tuple(key):
+                raise ValueError(f"malformed change of access: key {key!r}")
+            changes[tuple(key)] = fact
+        return changes
+    except (TypeError, KeyError, IndexError) as error:
+        raise ValueError(f"malformed change of access: {type(error).__name__}") from error
+
+
+def facts_to_plain(facts: Iterable[Fact]) -> list[Any]:
+    return changes_to_plain({fact.key: fact for fact in facts})
+
+
+_MAKERS: dict[Any, Any] = {_ROLE: Role, _MEMBER: Membership, _GRANT: Grant, _OWNER: Ownership}
+
+
+def _fact_to_plain(fact: Fact) -> list[Any]:
+    match fact:
+        case Role():
+            return [
+                fact.can_login,
+                fact.is_superuser,
+                fact.can_create_roles,
+                fact.verifier,
+                fact.valid_until_us,
+            ]
+        case Membership():
+            return [fact.is_admin]
+        case Grant():
+            return [fact.rights, fact.grantable]
+        case Ownership():
+            return [fact.owner]
+
+
+def _order(key: FactKey) -> tuple[int, tuple[tuple[int, int, str], ...]]:
+    """Order keys whose parts are numbers and texts."""
+    parts = [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in key]
+    return len(parts), tuple(parts)

@@ -1,0 +1,239 @@
+"""Statements about access: CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE, OWNER TO.
+
+Read by recursive descent, as PostgreSQL writes them. What it knows and we do not have is 0A000.
+"""
+
+import datetime
+
+from herdpy.errors import DataError
+from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
+from herdpy.model.types import TEXT
+from herdpy.sql import tree
+from herdpy.sql.plan import Slot
+from herdpy.sql.tokens import Scanned
+from herdpy.sql.words import Words
+
+_RIGHTS = {"SELECT": SELECT, "INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "CREATE": CREATE}
+_RIGHTS_REFUSED = (
+    "ALTER", "CONNECT", "EXECUTE", "MAINTAIN", "REFERENCES", "SET", "TEMP", "TEMPORARY", "TRIGGER",
+    "TRUNCATE", "USAGE",
+)  # fmt: skip
+_OBJECTS_REFUSED = (
+    "ALL", "DATABASE", "DOMAIN", "FOREIGN", "FUNCTION", "LANGUAGE", "LARGE", "PARAMETER",
+    "PROCEDURE", "ROUTINE", "SCHEMA", "SEQUENCE", "TYPE",
+)  # fmt: skip
+_OPTIONS_REFUSED = (
+    "ADMIN", "BYPASSRLS", "CONNECTION", "CREATEDB", "ENCRYPTED", "IN", "NOBYPASSRLS", "NOCREATEDB",
+    "NOINHERIT", "NOREPLICATION", "REPLICATION", "ROLE", "SYSID", "UNENCRYPTED", "USER",
+)  # fmt: skip
+_FLAGS = {
+    "LOGIN": ("can_login", True),
+    "NOLOGIN": ("can_login", False),
+    "SUPERUSER": ("is_superuser", True),
+    "NOSUPERUSER": ("is_superuser", False),
+    "CREATEROLE": ("can_create_roles", True),
+    "NOCREATEROLE": ("can_create_roles", False),
+}
+_OWN_USER = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER")
+
+
+def read_access_statement(
+    scanned: Scanned,
+) -> tuple[tree.AccessStatement, tuple[Slot, ...]] | None:
+    """Return the statement and the slots of its parameters; None when it is none of ours."""
+    reader = _Reader(scanned)
+    statement = reader.statement()
+    if statement is None:
+        return None
+    reader.expect_end()
+    return statement, tuple(reader.slots)
+
+
+class _Reader(Words):
+    def __init__(self, scanned: Scanned) -> None:
+        super().__init__(scanned)
+        self.slots: list[Slot] = []
+
+    def statement(self) -> tree.AccessStatement | None:
+        first, second = self.word(), self.word(1)
+        if first in ("GRANT", "REVOKE"):
+            self.index += 1
+            return self._grant(is_revoke=first == "REVOKE")
+        if second in ("ROLE", "USER") and first in ("CREATE", "ALTER", "DROP"):
+            self.index += 2
+            if first == "DROP":
+                if_exists = self.accept_all("IF", "EXISTS")
+                return tree.DropRole(self.names("a role"), if_exists)
+            return self._role(is_new=first == "CREATE", is_user=second == "USER")
+        if (first, second) == ("ALTER", "TABLE") and "OWNER" in (self.word(3), self.word(5)):
+            return self._owner()
+        return None
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def _role(self, *, is_new: bool, is_user: bool) -> tree.CreateRole | tree.AlterRole:
+        if is_new:
+            if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
+            name = self.new_name()
+            return tree.CreateRole(name, self._options(can_login=is_user), if_not_exists)
+        name = None if self.accept(*_OWN_USER) else self.name("a role")
+        for word in ("RENAME", "SET", "RESET", "IN"):
+            if self.word() == word:
+                raise self.refused(f"ALTER ROLE … {word}")
+        return tree.AlterRole(name, self._options(can_login=None))
+
+    def new_name(self) -> str:
+        is_reserved = self.word().lower() == PUBLIC or self.word() in _OWN_USER
+        if is_reserved:
+            raise self.unexpected("the name of a role")
+        return self.name("a role")
+
+    def _options(self, *, can_login: bool | None) -> tree.RoleOptions:
+        found: dict[str, object] = {} if can_login is None else {"can_login": can_login}
+        seen: set[str] = set()
+        self.accept("WITH")
+        while not self.is_at_end:
+            word = self.word()
+            if word == "ENCRYPTED" and self.word(1) == "PASSWORD":
+                self.index += 1
+                word = "PASSWORD"
+            if word in _OPTIONS_REFUSED:
+                raise self.refused(f"the option {word} of a role")
+            name = _FLAGS.get(word, (word, True))[0]
+            if name in seen:
+                raise self.unexpected("another option")
+            if word in _FLAGS:
+                found[name] = _FLAGS[word][1]
+                self.index += 1
+            elif word == "PASSWORD":
+                self.index += 1
+                found["password"] = self._password()
+            elif word == "VALID":
+                self.index += 1
+                self.expect("UNTIL")
+                found["valid_until_us"] = self._moment()
+            elif word == "INHERIT":  # as it is anyway
+                self.index += 1
+            else:
+                raise self.unexpected("an option such as PASSWORD 'text'")
+            seen.add(name)
+        return tree.RoleOptions(**found)  # pyright: ignore[reportArgumentType]
+
+    def _password(self) -> tree.Literal | tree.Parameter:
+        if self.accept("NULL"):
+            return tree.Literal(TEXT, None)
+        source = self.placeholder()
+        if source is not None:
+            self.slots.append(Slot(source, TEXT))
+            return tree.Parameter(TEXT, len(self.slots) - 1)
+        return tree.Literal(TEXT, self.string("a string"))
+
+    def _moment(self) -> int:
+        """Read a time in UTC, or one that names its offset; 22007."""
+        position = self.scanned.position(self.index)
+        text = self.string("a string")
+        if text.strip().lower() == "infinity":
+            return tree.FOREVER
+        try:
+            moment = datetime.datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise DataError(
+                f"VALID UNTIL: expected a time such as '2030-12-31 23:59' or 'infinity', "
+                f"found {text[:100]!r}",
+                sqlstate="22007",
+                position=position,
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        since = moment - datetime.datetime.fromtimestamp(0, datetime.UTC)
+        return max(0, since // datetime.timedelta(microseconds=1))
+
+    # --- rights ----------------------------------------------------------------------------------
+
+    def _grant(self, *, is_revoke: bool) -> tree.GrantRights | tree.GrantRoles:
+        has_grant_option = is_revoke and self.accept_all("GRANT", "OPTION", "FOR")
+        has_admin_option = is_revoke and self.accept_all("ADMIN", "OPTION", "FOR")
+        if not has_admin_option and self._is_right():
+            rights = self._rights()
+            self.expect("ON")
+            tables, tablespace = self._objects()
+            grantees = self._grantees(is_revoke)
+            if not is_revoke:
+                has_grant_option = self.accept_all("WITH", "GRANT", "OPTION")
+            statement = tree.GrantRights(
+                rights, tables, tablespace, grantees, is_revoke, has_grant_option
+            )
+        else:
+            if has_grant_option:
+                raise self.unexpected("a privilege")
+            roles = self.names("a privilege or a role")
+            grantees = self._grantees(is_revoke)
+            if not is_revoke:
+                has_admin_option = self.accept_all("WITH", "ADMIN", "OPTION")
+            statement = tree.GrantRoles(roles, grantees, is_revoke, has_admin_option)
+        if self.word() == "GRANTED":
+            raise self.refused("GRANTED BY")
+        if is_revoke and self.word() == "CASCADE":
+            raise self.refused("REVOKE … CASCADE")
+        if is_revoke:
+            self.accept("RESTRICT")
+        return statement
+
+    def _is_right(self) -> bool:
+        """Tell whether rights are granted here, and no roles: roles have no ON behind them."""
+        if self.word() in (*_RIGHTS, "ALL"):
+            return True
+        is_known = self.word() in _RIGHTS_REFUSED
+        if is_known and self.word(1) in ("ON", ",", "("):
+            raise self.refused(f"the privilege {self.word()}")
+        return False
+
+    def _rights(self) -> int:
+        if self.accept("ALL"):
+            self.accept("PRIVILEGES")
+            self._no_columns()
+            return 0
+        rights = 0
+        while True:
+            word = self.word()
+            if word in _RIGHTS_REFUSED:
+                raise self.refused(f"the privilege {word}")
+            if word not in _RIGHTS:
+                raise self.unexpected("a privilege")
+            self.index += 1
+            rights |= _RIGHTS[word]
+            self._no_columns()
+            if not self.accept(","):
+                return rights
+
+    def _no_columns(self) -> None:
+        if self.word() == "(":
+            raise self.refused("a privilege on columns")
+
+    def _objects(self) -> tuple[tuple[str, ...], str | None]:
+        if self.accept("TABLESPACE"):
+            return (), self.name("a tablespace")
+        if self.word() in _OBJECTS_REFUSED and self.word(1) not in ("TO", "FROM", ",", ""):
+            raise self.refused(f"GRANT or REVOKE ON {self.word()}")
+        self.accept("TABLE")
+        return self.names("a table"), None
+
+    def _grantees(self, is_revoke: bool) -> tuple[str | None, ...]:
+        self.expect("FROM" if is_revoke else "TO")
+        found: list[str | None] = []
+        while True:
+            if self.word() == "GROUP" and self.word(1) not in (",", ""):
+                self.index += 1
+            found.append(None if self.accept(*_OWN_USER) else self.name("a role"))
+            if not self.accept(","):
+                return tuple(found)
+
+    def _owner(self) -> tree.ChangeOwner | None:
+        self.index += 2
+        if self.accept_all("IF", "EXISTS"):
+            raise self.refused("ALTER TABLE IF EXISTS")
+        table = self.name("a table")
+        if not self.accept("OWNER"):
+            return None
+        self.expect("TO")
+        return tree.ChangeOwner(table, None if self.accept(*_OWN_USER) else self.name("a role"))

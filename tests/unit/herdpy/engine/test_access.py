@@ -1,0 +1,309 @@
+"""Users and rights: every kind of statement by a role that has the right for it, and by one not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from herdpy.engine.digest import state_digest
+from herdpy.engine.session import Session
+from herdpy.engine.settings import Settings
+from herdpy.errors import Error, OperationalError, ProgrammingError
+from tests.fixtures.engines import Engine
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = Engine()
+    root = session_of(engine)
+    run(root, "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "INSERT INTO t VALUES (1, 'a')")
+    run(root, "CREATE TABLE u (id INT PRIMARY KEY, v TEXT)", "CREATE USER ann")
+    yield engine
+    engine.database.close()
+
+
+def session_of(engine: Engine, user: str | None = None) -> Session:
+    return engine.database.session(Settings(), autocommit=True, user=user)
+
+
+def run(session: Session, *texts: str) -> list[tuple[Any, ...]]:
+    """Run statements; return the rows of the last."""
+    rows: list[tuple[Any, ...]] = []
+    for text in texts:
+        result = session.execute(text)
+        rows = list(result.rows()) if result.columns is not None else []
+    return rows
+
+
+def refusal(session: Session, text: str) -> Error:
+    with pytest.raises(Error) as caught:
+        run(session, text)
+    return caught.value
+
+
+STATEMENTS = [
+    ("SELECT * FROM t", ["SELECT ON t"]),
+    ("SELECT v FROM t WHERE id = 1", ["SELECT ON t"]),
+    ("SELECT count(*) FROM t", ["SELECT ON t"]),
+    ("SELECT 1 WHERE EXISTS (SELECT 1 FROM t)", ["SELECT ON t"]),
+    ("WITH w AS (SELECT * FROM t) SELECT 1", ["SELECT ON t"]),
+    ("SELECT * FROM t JOIN u ON t.id = u.id", ["SELECT ON t", "SELECT ON u"]),
+    ("SELECT id FROM t UNION SELECT id FROM u", ["SELECT ON t", "SELECT ON u"]),
+    ("SELECT (SELECT max(id) FROM u) FROM t", ["SELECT ON t", "SELECT ON u"]),
+    ("SELECT id FROM t ORDER BY (SELECT max(id) FROM u)", ["SELECT ON t", "SELECT ON u"]),
+    ("SELECT id FROM t LIMIT (SELECT max(id) FROM u)", ["SELECT ON t", "SELECT ON u"]),
+    ("INSERT INTO t VALUES (2, 'b')", ["INSERT ON t"]),
+    ("INSERT INTO t VALUES ((SELECT count(*) + 3 FROM u), 'b')", ["INSERT ON t", "SELECT ON u"]),
+    ("INSERT INTO t SELECT * FROM u", ["INSERT ON t", "SELECT ON u"]),
+    ("UPSERT INTO t VALUES (1, 'b')", ["INSERT ON t", "UPDATE ON t"]),
+    ("UPDATE t SET v = 'x'", ["UPDATE ON t"]),
+    ("UPDATE t SET v = v || 'x'", ["UPDATE ON t", "SELECT ON t"]),
+    ("UPDATE t SET v = 'x' WHERE id = 1", ["UPDATE ON t", "SELECT ON t"]),
+    ("UPDATE t SET v = (SELECT max(v) FROM u)", ["UPDATE ON t", "SELECT ON u"]),
+    ("DELETE FROM t", ["DELETE ON t"]),
+    ("DELETE FROM t WHERE id = 1", ["DELETE ON t", "SELECT ON t"]),
+    ("DELETE FROM t WHERE EXISTS (SELECT 1 FROM u)", ["DELETE ON t", "SELECT ON u"]),
+    ("EXPLAIN SELECT * FROM t", ["SELECT ON t"]),
+    ("EXPLAIN ANALYZE DELETE FROM t", ["DELETE ON t"]),
+    ("CREATE TABLE n (id INT)", ["CREATE ON TABLESPACE default"]),
+]
+
+
+@pytest.mark.parametrize(("text", "needed"), STATEMENTS)
+def test_a_statement_runs_with_just_its_rights(
+    engine: Engine, text: str, needed: list[str]
+) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    for right in needed:
+        run(root, f"GRANT {right} TO ann")
+    for right in needed:
+        run(root, f"REVOKE {right} FROM ann")
+        assert refusal(ann, text).sqlstate == "42501", f"without {right}"
+        run(root, f"GRANT {right} TO ann")
+    run(ann, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE t",
+        "CREATE USER x",
+        "CREATE ROLE x",
+        "ALTER USER ann SUPERUSER",
+        "ALTER USER ann CREATEROLE",
+        "ALTER USER ann VALID UNTIL 'infinity'",
+        "ALTER USER root PASSWORD 'mine'",
+        "DROP USER root",
+        "GRANT SELECT ON t TO ann",
+        "GRANT CREATE ON TABLESPACE default TO ann",
+        "REVOKE SELECT ON t FROM ann",
+        "GRANT root TO ann",
+        "REVOKE root FROM ann",
+        "ALTER TABLE t OWNER TO ann",
+        "KILL 1",
+        "KILL STATEMENT 1",
+        "SELECT * FROM sysclients",
+        "SELECT * FROM sysstatements",
+        "INSERT INTO sysusers VALUES ('ann', true, true, true, NULL)",
+        "UPDATE sysroles SET is_superuser = true",
+        "DELETE FROM sysgrants",
+        "DROP TABLE sysusers",
+    ],
+)
+def test_what_no_right_on_a_table_gives(engine: Engine, text: str) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE USER root SUPERUSER", "GRANT ALL ON t TO ann")
+    before = root_facts(engine)
+    assert refusal(ann, text).sqlstate == "42501"
+    assert root_facts(engine) == before
+
+
+def root_facts(engine: Engine) -> Any:
+    return engine.database.tablespace.state.catalog.access.facts
+
+
+def test_a_user_may_do_what_touches_no_data(engine: Engine) -> None:
+    ann = session_of(engine, "ann")
+    run(ann, "BEGIN", "SELECT 1", "SET lock_timeout = '1s'", "SHOW lock_timeout", "COMMIT")
+    run(ann, "ALTER USER ann PASSWORD 'new'", "ALTER USER CURRENT_USER PASSWORD 'newer'")
+    with pytest.raises(ProgrammingError, match="permission denied to checkpoint"):
+        ann.checkpoint()
+
+
+def test_executemany_and_point_reads_are_checked(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    with pytest.raises(ProgrammingError, match="lacks INSERT"):
+        ann.execute_many("INSERT INTO t VALUES (?, ?)", [(2, "b"), (3, "c")])
+    text = "SELECT v FROM t WHERE id = ?"
+    for _ in range(3):
+        list(root.execute(text, (1,)).rows())
+    assert root.read_row(text, (1,)) is not None
+    assert ann.read_row(text, (1,)) is None
+    with pytest.raises(ProgrammingError, match="lacks SELECT"):
+        ann.execute(text, (1,))
+    run(root, "GRANT SELECT ON t TO ann")
+    assert list(ann.execute(text, (1,)).rows()) == [("a",)]
+    assert ann.read_row(text, (1,)) is not None
+    run(root, "REVOKE SELECT ON t FROM ann")
+    assert ann.read_row(text, (1,)) is None
+    with pytest.raises(ProgrammingError, match="lacks SELECT"):
+        ann.execute(text, (1,))
+
+
+def test_who_makes_a_table_owns_it(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE USER bob", "GRANT CREATE ON TABLESPACE default TO ann")
+    run(ann, "CREATE TABLE mine (id INT)", "INSERT INTO mine VALUES (1)")
+    bob = session_of(engine, "bob")
+    assert refusal(bob, "SELECT * FROM mine").sqlstate == "42501"
+    run(ann, "GRANT SELECT ON mine TO bob")
+    assert run(bob, "SELECT * FROM mine") == [(1,)]
+    assert refusal(bob, "DROP TABLE mine").sqlstate == "42501"
+    assert refusal(root, "DROP USER ann").sqlstate == "2BP01"
+    run(ann, "DROP TABLE mine")
+    assert run(root, "SELECT * FROM sysgrants WHERE object_name = 'mine'") == []
+    run(root, "CREATE TABLE mine (id INT)")
+    assert refusal(ann, "SELECT * FROM mine").sqlstate == "42501"
+
+
+def test_rights_come_through_roles_and_public(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE ROLE a", "CREATE ROLE b", "GRANT a TO b", "GRANT b TO ann")
+    run(root, "GRANT SELECT ON t TO a")
+    assert run(ann, "SELECT id FROM t") == [(1,)]
+    run(root, "REVOKE b FROM ann")
+    assert refusal(ann, "SELECT id FROM t").sqlstate == "42501"
+    run(root, "GRANT SELECT ON t TO PUBLIC")
+    assert run(ann, "SELECT id FROM t") == [(1,)]
+    assert refusal(root, "GRANT b TO a").sqlstate == "0LP01"
+    assert refusal(root, "GRANT b TO b").sqlstate == "0LP01"
+
+
+def test_a_superuser_attribute_is_not_inherited(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE ROLE boss SUPERUSER CREATEROLE", "GRANT boss TO ann")
+    assert refusal(ann, "SELECT id FROM t").sqlstate == "42501"
+    assert refusal(ann, "CREATE ROLE x").sqlstate == "42501"
+
+
+def test_the_grant_option_hands_on_no_more_than_it_has(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE USER bob", "GRANT SELECT, INSERT ON t TO ann")
+    run(root, "GRANT SELECT ON t TO ann WITH GRANT OPTION")
+    bob = session_of(engine, "bob")
+    assert refusal(ann, "GRANT INSERT ON t TO bob").sqlstate == "42501"
+    assert refusal(ann, "GRANT SELECT ON u TO bob").sqlstate == "42501"
+    run(ann, "GRANT ALL ON t TO bob")
+    assert run(bob, "SELECT id FROM t") == [(1,)]
+    assert refusal(bob, "INSERT INTO t VALUES (2, 'b')").sqlstate == "42501"
+    run(root, "REVOKE GRANT OPTION FOR SELECT ON t FROM ann")
+    assert refusal(ann, "REVOKE SELECT ON t FROM bob").sqlstate == "42501"
+    assert run(ann, "SELECT id FROM t") == [(1,)]
+
+
+def test_createrole_administers_only_what_it_made(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "ALTER USER ann CREATEROLE", "CREATE ROLE other", "GRANT SELECT ON t TO other")
+    run(ann, "CREATE ROLE own", "ALTER ROLE own LOGIN")
+    assert refusal(ann, "GRANT other TO ann").sqlstate == "42501"
+    assert refusal(ann, "ALTER ROLE other LOGIN").sqlstate == "42501"
+    assert refusal(ann, "DROP ROLE other").sqlstate == "42501"
+    assert refusal(ann, "CREATE ROLE big SUPERUSER").sqlstate == "42501"
+    assert refusal(ann, "DROP ROLE ann").sqlstate == "55006"
+    run(ann, "GRANT own TO ann WITH ADMIN OPTION", "REVOKE own FROM ann", "DROP ROLE IF EXISTS no")
+
+
+def test_a_dropped_user_can_go_on_with_nothing(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(ann, "SELECT 1")
+    run(root, "DROP USER ann")
+    with pytest.raises(OperationalError, match="was dropped") as caught:
+        run(ann, "SELECT 1")
+    assert caught.value.sqlstate == "28000"
+
+
+def test_tables_without_rights_are_not_listed(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT INSERT ON t TO ann")
+    assert [table.name for table in ann.tables()] == ["t"]
+    assert run(ann, "SHOW TABLES") == [("t",)]
+
+
+def test_access_is_transactional(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "BEGIN", "CREATE USER bob", "GRANT SELECT ON t TO ann, bob")
+    assert refusal(ann, "SELECT id FROM t").sqlstate == "42501"
+    assert len(run(root, "SELECT * FROM sysgrants")) == 2
+    assert run(ann, "SELECT user_name FROM sysusers") == [("ann",)]
+    run(root, "ROLLBACK")
+    assert run(root, "SELECT * FROM sysgrants") == []
+    run(root, "BEGIN", "GRANT SELECT ON t TO ann", "COMMIT")
+    assert run(ann, "SELECT id FROM t") == [(1,)]
+
+
+def test_access_survives_replay_and_checkpoint(engine: Engine) -> None:
+    root = session_of(engine)
+    run(root, "CREATE ROLE r", "GRANT r TO ann WITH ADMIN OPTION", "GRANT ALL ON t TO r")
+    run(root, "CREATE USER bob CREATEROLE PASSWORD 'x' VALID UNTIL '2030-01-01'")
+    run(root, "GRANT SELECT ON TABLESPACE default TO bob WITH GRANT OPTION", "DROP TABLE u")
+    run(root, "ALTER TABLE t OWNER TO bob", "CREATE ROLE gone", "DROP ROLE gone")
+    facts = root_facts(engine)
+    assert len(facts) == 7
+    for has_checkpoint in (False, True, True):
+        if has_checkpoint:
+            digest = state_digest(engine.database.tablespace)
+            engine.database.run_checkpoint()
+            assert state_digest(engine.database.tablespace) == digest
+        engine.database.close()
+        engine.open()
+        assert root_facts(engine) == facts
+    run(session_of(engine, "bob"), "SELECT * FROM t", "DROP TABLE t")
+
+
+def test_the_digest_sees_every_fact(engine: Engine) -> None:
+    root = session_of(engine)
+    tablespace = engine.database.tablespace
+
+    def digest_without_position() -> str:
+        snapshot = tablespace.state
+        tablespace.applier.state = snapshot._replace(lsn=first)
+        try:
+            return state_digest(tablespace)
+        finally:
+            tablespace.applier.state = snapshot
+
+    first = tablespace.state.lsn
+    seen = [digest_without_position()]
+    for text in (
+        "CREATE ROLE r",
+        "ALTER ROLE r PASSWORD 'x'",
+        "ALTER ROLE r PASSWORD 'y'",
+        "GRANT r TO ann",
+        "GRANT SELECT ON t TO r",
+        "GRANT SELECT ON t TO r WITH GRANT OPTION",
+        "ALTER TABLE t OWNER TO r",
+    ):
+        run(root, text)
+        seen.append(digest_without_position())
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_checkpoint_carries_access_of_open_transactions(engine: Engine) -> None:
+    root, other = session_of(engine), session_of(engine)
+    run(root, "BEGIN", "CREATE ROLE r", "GRANT SELECT ON t TO r")
+    run(other, "INSERT INTO t VALUES (2, 'b')")
+    engine.database.run_checkpoint()
+    run(root, "GRANT UPDATE ON t TO r", "COMMIT")
+    engine.database.close()
+    engine.open()
+    facts = root_facts(engine)
+    assert [getattr(fact, "rights", None) for fact in facts] == [None, None, 1 | 4]
+
+
+def test_one_changes_access_at_a_time(engine: Engine) -> None:
+    root = session_of(engine)
+    other = engine.database.session(Settings(lock_timeout_s=0.01), autocommit=True)
+    run(root, "BEGIN", "CREATE ROLE r")
+    assert refusal(other, "CREATE ROLE s").sqlstate == "55P03"
+    run(root, "COMMIT")
+    run(other, "CREATE ROLE s")
