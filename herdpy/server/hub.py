@@ -69,15 +69,22 @@ class Hub:
         if not self.connections:
             self._empty.set()
 
-    def session(self, settings: Settings, hello: Hello, client: Client) -> Session:
-        """Return a new session; OperationalError: there is no such tablespace."""
+    def session(
+        self, settings: Settings, hello: Hello, client: Client, user: str | None = None
+    ) -> Session:
+        """Return a new session with the rights of the user, of all rights for None.
+
+        OperationalError: there is no such tablespace.
+        """
         if hello.tablespace != TABLESPACE:
             raise OperationalError(
                 f'tablespace "{hello.tablespace[:63]}" does not exist',
                 sqlstate="3D000",
                 hint=f'the tablespace of this server is "{TABLESPACE}"',
             )
-        return self._database.session(settings, autocommit=hello.autocommit, client=client)
+        return self._database.session(
+            settings, autocommit=hello.autocommit, client=client, user=user
+        )
 
     def submit(self, job: Callable[[], bytes], *, is_urgent: bool) -> "asyncio.Future[bytes]":
         """Run a job on a worker."""
