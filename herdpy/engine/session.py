@@ -21,7 +21,13 @@ from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.passwords import verifier_of
 from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
-from herdpy.engine.rights import Gate, check_superuser, current_access, rights_of
+from herdpy.engine.rights import (
+    Gate,
+    check_needs,
+    check_superuser,
+    current_access,
+    rights_of,
+)
 from herdpy.engine.roles import Actor
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.snapshots import PlanIsStaleError
@@ -38,7 +44,7 @@ from herdpy.errors import (
 )
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import Durability
-from herdpy.model.access import TABLE_RIGHTS, Rights
+from herdpy.model.access import DELETE, INSERT, TABLE_RIGHTS, UPDATE, Rights
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql.plan import (
@@ -69,6 +75,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PointRows = tuple[Columns, list[LogicalRow]]
 
+_INGEST_RIGHTS = {
+    IngestMode.APPEND: INSERT,
+    IngestMode.UPSERT: INSERT | UPDATE,
+    IngestMode.REPLACE: INSERT | DELETE,
+}
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 
 
@@ -661,6 +672,9 @@ class Session:
                 f'ingest: mode "upsert" needs a primary key, and table "{table.name}" has none',
                 sqlstate="42P10",
             )
+        rights = self._rights()
+        if rights is not None:
+            check_needs(rights, ((table, _INGEST_RIGHTS[mode]),))
         return table
 
     def _begin_ingest(self, name: str, mode: IngestMode) -> Ingest:

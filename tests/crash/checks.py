@@ -110,6 +110,8 @@ def _check_vector(database: Database, model: Model) -> None:
     session = database.session(Settings(), autocommit=True)
     try:
         for name, rows in model.visible.plain().items():
+            if name not in SHAPES:
+                continue
             place = SHAPES[name].width - 2
             text = f"SELECT count(*), sum(v), count(DISTINCT k), min(k) FROM {name}"
             result = session.execute(text)

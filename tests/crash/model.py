@@ -33,6 +33,9 @@ HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
 # A name always has the same shape, so that a statement fits whatever table it meets.
 SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": SINGLE, "d": HEAP}
 
+ROLES = "sysroles"
+"""A table that is always there: statements about roles change it."""
+
 
 class RefusedError(Exception):
     """The statement must fail with this SQLSTATE and change nothing."""
@@ -46,8 +49,8 @@ class Content:
     """Everything committed at one moment: tables by name, rows by table number."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self.rows: dict[int, Rows] = {}
+        self.names: dict[str, int] = {ROLES: 0}
+        self.rows: dict[int, Rows] = {0: {}}
 
     def copy(self) -> "Content":
         other = Content()

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.crash.model import SHAPES, Key, Model, RefusedError, Row, Rows, Work
+from tests.crash.model import ROLES, SHAPES, Key, Model, RefusedError, Row, Rows, Work
 
 KEYS = 60
 _WORDS = ("p", "q")
@@ -172,11 +172,31 @@ def select(rng: random.Random, name: str) -> Operation:
     return Operation(text, (low, high), name, select=found)
 
 
+def role(rng: random.Random) -> Operation:
+    """Return a statement about a role."""
+    name = rng.choice(("r", "s", "t"))
+    verb = rng.choice(("CREATE ROLE", "ALTER ROLE", "DROP ROLE"))
+    can_login = rng.random() < 0.5
+    option = "" if verb == "DROP ROLE" else (" NOLOGIN", " LOGIN")[can_login]
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        if verb == "CREATE ROLE" and (name,) in old:
+            raise RefusedError("42710")
+        if verb != "CREATE ROLE" and (name,) not in old:
+            raise RefusedError("42704")
+        row = None if verb == "DROP ROLE" else (name, can_login, False, False)
+        return {(name,): row}, -1
+
+    return Operation(f"{verb} {name}{option}", None, ROLES, effect)
+
+
 def draw(rng: random.Random, *, with_vector: bool) -> Operation:
     """Return a random operation; with_vector allows those that need DuckDB, rarely."""
     name = rng.choice("aaabbhhcd")
     shape = SHAPES[name]
     chance = rng.random()
+    if chance < 0.01:
+        return role(rng)
     if chance < 0.04:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
     if shape.is_heap:

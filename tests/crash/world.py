@@ -21,13 +21,14 @@ from herdpy.engine.result import Result
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.engine.snapshots import Snapshot
+from herdpy.engine.system_tables import SYSROLES
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import Error
 from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.schema import table_to_plain
 from tests.crash import operations
-from tests.crash.model import SHAPES, Model, RefusedError, Row, Work, ordered
+from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
@@ -609,4 +610,5 @@ def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         if table.is_heap:
             rows = [row[:-1] for row in rows]
         found[table.name] = ordered(rows)
+    found[ROLES] = ordered(snapshot.source(SYSROLES).range(None, None))
     return found

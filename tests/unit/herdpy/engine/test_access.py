@@ -307,3 +307,61 @@ def test_one_changes_access_at_a_time(engine: Engine) -> None:
     assert refusal(other, "CREATE ROLE s").sqlstate == "55P03"
     run(root, "COMMIT")
     run(other, "CREATE ROLE s")
+
+
+@pytest.mark.parametrize(
+    ("mode", "rights"),
+    [("append", ["INSERT"]), ("upsert", ["INSERT", "UPDATE"]), ("replace", ["INSERT", "DELETE"])],
+)
+def test_an_ingest_takes_rights(engine: Engine, mode: str, rights: list[str]) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    for right in rights:
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            ann.begin_ingest("t", mode)
+        run(root, f"GRANT {right} ON t TO ann")
+    ann.begin_ingest("t", mode)
+
+
+def test_a_password_is_kept_nowhere_but_as_its_verifier(engine: Engine) -> None:
+    root, database = session_of(engine), engine.database
+    run(root, "CREATE USER bob PASSWORD 'geheim1'", "ALTER USER bob PASSWORD 'geheim1'")
+    root.execute("CREATE USER eve PASSWORD ?", ("geheim1",))
+    assert "geheim1" not in repr(database.plans._entries)
+    assert "geheim1" not in repr(database.plans.latest)
+    engine.database.run_checkpoint()
+    assert not [
+        name
+        for folder in ("default", "default/log", "default/segments")
+        for name in engine.disk.list(folder)
+        if engine.disk.exists(f"{folder}/{name}")
+        and name not in ("log", "segments", "temp")
+        and b"geheim1" in engine.disk.read(f"{folder}/{name}")
+    ]
+    for login in (database.login("bob"), database.login("eve")):
+        assert login is not None
+        assert login.verifier is not None
+        assert login.verifier.startswith("SCRAM-SHA-256$15000:")
+        assert login.verifier not in repr(login)
+    for table in ("sysusers", "sysroles", "sysmembers", "sysgrants"):
+        assert "SCRAM" not in repr(run(root, f"SELECT * FROM {table}"))
+
+
+def test_how_a_user_may_log_in(engine: Engine) -> None:
+    root, database = session_of(engine), engine.database
+    assert not database.has_logins
+    assert database.login("nobody") is None
+    assert database.login("ann") == (None, True)
+    run(root, "CREATE ROLE r PASSWORD 'x'")
+    assert not database.has_logins
+    run(root, "ALTER USER ann PASSWORD 'x'")
+    assert database.has_logins
+    for text, has_verifier, may_login in (
+        ("VALID UNTIL '2001-01-01'", False, True),
+        ("VALID UNTIL '2999-01-01 00:00+02:00'", True, True),
+        ("VALID UNTIL 'infinity' NOLOGIN", True, False),
+        ("LOGIN PASSWORD NULL", False, True),
+    ):
+        run(root, f"ALTER USER ann {text}")
+        login = database.login("ann")
+        assert login is not None
+        assert (login.verifier is not None, login.may_login) == (has_verifier, may_login), text
