@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bookie.errors import FrameTooLargeError
 from bookie.runtime.frames import FrameSplitter
-from herdpy.errors import Error, OperationalError, ProtocolError
+from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
@@ -90,7 +90,8 @@ class ServerMachine:
         self._running: int | None = None  # the number of the request; 0: it has none
         self._waiting: deque[tuple[Any, int]] = deque()
         self._waiting_bytes = 0
-        self._cancelled: set[int] = set()
+        self._waiting_numbers: set[int] = set()
+        self._cancelled: set[int] = set()  # of those that wait
 
     @property
     def state(self) -> State:
@@ -133,6 +134,8 @@ class ServerMachine:
 
     def _take(self, frame: memoryview, actions: list[Action]) -> None:
         message = decode_to_server(frame)
+        if getattr(message, "request", 1) == 0:
+            raise ProtocolError("a request of the number 0, which means the connection")
         if self._state is State.NEW:
             self._begin(message, actions)
         elif self._state is State.LOGIN:
@@ -150,6 +153,7 @@ class ServerMachine:
         else:
             self._waiting.append((message, len(frame)))
             self._waiting_bytes += len(frame)
+            self._waiting_numbers.add(getattr(message, "request", 0))
 
     def _begin(self, message: Message, actions: list[Action]) -> None:
         if not isinstance(message, Hello) or self._is_starting:
@@ -182,7 +186,7 @@ class ServerMachine:
     def _cancel(self, request: int, actions: list[Action]) -> None:
         if request == self._running:
             actions.append(Stop())
-        elif any(getattr(message, "request", 0) == request for message, _ in self._waiting):
+        elif request in self._waiting_numbers:
             self._cancelled.add(request)
 
     def _fail(self, error: Error, actions: list[Action]) -> None:
@@ -213,6 +217,8 @@ class ServerMachine:
         """End the connection after Start, or at any other moment, and say why."""
         if self._state is State.CLOSED:
             return []
+        if self._running is not None and error.retry is Retry.SAFE:
+            error = _of_unknown_outcome(error)
         actions: list[Action] = []
         self._fail(error, actions)
         return actions
@@ -228,6 +234,7 @@ class ServerMachine:
             self._waiting_bytes -= byte_count
             self._run(message, actions)
             request: int = getattr(message, "request", 0)
+            self._waiting_numbers.discard(request)
             if request in self._cancelled:
                 self._cancelled.discard(request)
                 actions.append(Stop())
@@ -242,3 +249,13 @@ class ServerMachine:
         self._waiting_bytes = 0
         stop: list[Action] = [Stop()] if self._running is not None else []
         return [*stop, Close(reason)]
+
+
+def _of_unknown_outcome(error: Error) -> Error:
+    """Return the same error for a driver whose request runs: it may have happened."""
+    return type(error)(
+        error.message,
+        sqlstate=error.sqlstate,
+        retry=Retry.UNKNOWN,
+        hint="look whether what ran has happened before repeating it",
+    )

@@ -83,10 +83,17 @@ def _text(value: str, where: "int | str") -> str:
 class _Foreign:
     """Stands for a value of a class that SQL does not know; its errors name that class."""
 
-    shown = ""
+    __slots__ = ("shown",)
+    shown: str
 
     def __repr__(self) -> str:
         return self.shown
+
+
+@lru_cache(maxsize=64)
+def _foreign_class(name: str) -> type[_Foreign]:
+    # Kept, because a class costs a kilobyte, and a frame has room for millions of extensions.
+    return type(name, (_Foreign,), {"__slots__": ()})
 
 
 def from_extension(code: int, data: memoryview) -> Any:
@@ -104,7 +111,9 @@ def from_extension(code: int, data: memoryview) -> Any:
         return int(text)
     if code == _FOREIGN:
         name, _, shown_as = text.partition("\0")
-        return type(name or "object", (_Foreign,), {"shown": shown_as})()
+        foreign = _foreign_class(name[:_FOREIGN_NAME_MAX] or "object")()
+        foreign.shown = shown_as
+        return foreign
     raise ValueError(f"unknown extension {code}")
 
 

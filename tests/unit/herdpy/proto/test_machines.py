@@ -112,7 +112,7 @@ class TestServer:
         for number in range(WAITING_MAX):
             assert not machine.is_full
             machine.receive(encode_frame(Commit(number + 1)))
-        machine.receive(encode_frame(Commit(0)))
+        machine.receive(encode_frame(Commit(WAITING_MAX + 1)))
         assert machine.is_full
         machine.answered(b"")
         assert not machine.is_full
@@ -129,6 +129,23 @@ class TestServer:
         assert machine.close("over") == [Stop(), Close("over")]
         assert machine.answered(b"A") == []
         assert machine.receive(encode_frame(Commit(3))) == []
+
+    def test_the_number_0_is_the_connection_s(self) -> None:
+        for message in (Commit(0), Ping(0), Cancel(0)):
+            machine = ready()
+            assert failure(machine.receive(encode_frame(message))).sqlstate == "08P01"
+
+    def test_an_end_while_something_runs_leaves_its_outcome_open(self) -> None:
+        gone = OperationalError("going down", sqlstate="57P01", retry=Retry.SAFE)
+        machine = ready()
+        failed = decode_to_driver(machine.refuse(gone)[0].data[4:])  # type: ignore[union-attr]
+        assert isinstance(failed, Failed)
+        assert failed.retry == Retry.SAFE.value
+        machine = ready()
+        machine.receive(encode_frame(Commit(1)))
+        failed = decode_to_driver(machine.refuse(gone)[0].data[4:])  # type: ignore[union-attr]
+        assert isinstance(failed, Failed)
+        assert (failed.sqlstate, failed.retry) == ("57P01", Retry.UNKNOWN.value)
 
     def test_random_bytes(self, seed: int) -> None:
         random = Random(seed)
