@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
 from herdpy.cli.console import error_console, output_console, print_error
 from herdpy.cli.output import MODES
 from herdpy.cli.settings import load_here, setting_options
@@ -132,3 +133,7 @@ def show_config(config: Path | None, assignments: tuple[str, ...], **chosen: Any
     except Error as error:
         print_error(error_console(), error)
         sys.exit(1)
+
+
+for _command in BACKUP_COMMANDS:
+    app.add_command(_command)

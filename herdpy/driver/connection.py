@@ -23,6 +23,7 @@ from herdpy.log.interfaces import Durability
 
 if TYPE_CHECKING:
     from herdpy.driver.box import Box
+    from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
 
 
@@ -212,6 +213,52 @@ class Connection:
         The database does so by itself from time to time; nothing that was committed needs it.
         """
         self.live_session().checkpoint()
+
+    def backup(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write a backup of the whole database to a file here, and return its length in bytes.
+
+        It is the database at one moment, while others go on writing: every commit before the call
+        is in it, no transaction by half; of this connection's open transaction nothing.
+        herdpy.restore() makes a database of it. The file is there when it is complete, durable and
+        read back; one that exists is kept (58P02) unless overwrite=True. `progress` is called with
+        (bytes done, bytes in all).
+        """
+        return self._export("backup", path, overwrite=overwrite, progress=progress)
+
+    def dump(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write all tables as SQL to a file here, as they are at one moment; return its length.
+
+        As backup() otherwise; how much there is in all is not known (0).
+        """
+        return self._export("dump", path, overwrite=overwrite, progress=progress)
+
+    def _export(
+        self,
+        kind: str,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool,
+        progress: "ExportProgress | None",
+    ) -> int:
+        from herdpy.driver.exports import export_to_file
+
+        session, lease = self.live_session(), self._lease
+        outside = lease.target.path if isinstance(lease, local.Lease) else None
+        return export_to_file(
+            session, kind, path, outside=outside, overwrite=overwrite, progress=progress
+        )
 
     def close(self) -> None:
         """Roll back what is open and close; a second call raises InterfaceError.

@@ -8,10 +8,12 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
+from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_detached import run_detached
@@ -187,6 +189,28 @@ def open_grpc_stream(host: str, port: int, timeout_s: float) -> "GrpcStream":
     from herdpy.driver.grpc_stream import GrpcStream
 
     return GrpcStream(host, port, timeout_s, ThreadDriver(), run_detached)
+
+
+def disk_of_file(path: str) -> tuple[OsDisk, str]:
+    """Return the disk of the directory that a real path lies in, and the path's last name."""
+    parent, _, name = path.rpartition("/")
+    return OsDisk(parent or "/"), name
+
+
+def disk_of_directory(path: str) -> OsDisk:
+    """Return the disk of a directory, which is made when its parent is there."""
+    return _make_directory(path)
+
+
+def rng() -> OsRng:
+    """Return the system's chance."""
+    return OsRng()
+
+
+def remove_quietly(disk: Disk, name: str) -> None:
+    """Remove a file as far as the disk lets us."""
+    with suppress(OSError):
+        disk.unlink(name)
 
 
 def _make_directory(path: str) -> OsDisk:

@@ -141,6 +141,17 @@ class RemoteSession:
         """Write what changed since the last checkpoint to pages."""
         self._ask(messages.Checkpoint)
 
+    def export(self, kind: str) -> "RemoteExport":
+        """Begin a backup or a dump."""
+        return RemoteExport(self, self._ask(lambda request: messages.Export(request, kind)))
+
+    def end_export(self, request: int | None) -> None:
+        """Drop an export, and the piece that is under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                replies = [] if request is None else self._machine.abandon(request)
+                self._send(frames([*replies, messages.CloseExport()]))
+
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
         plain = self._ask(messages.ListTables).tables
@@ -372,6 +383,45 @@ class _Fetching:
                 self._session.give_up(self._request, self._number)
             except Error:
                 pass  # the connection is gone, and with it the result
+
+
+class RemoteExport:
+    """A backup or a dump that a server makes: one piece is asked for ahead."""
+
+    def __init__(self, session: RemoteSession, first: Any) -> None:
+        self._session = session
+        self._first = _piece(first)
+        self._is_over = self._first.is_last
+        self._request: int | None = None
+        self.byte_count = self._first.byte_count
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes, once."""
+        piece = self._first
+        while True:
+            if piece.is_last:
+                self._is_over = True
+                yield piece.data
+                return
+            self._request = request = self._session.start(messages.NextPiece)
+            yield piece.data
+            self._request = None
+            piece = _piece(self._session.finish(request))
+
+    def close(self) -> None:
+        """Give up what was not read; repeatable."""
+        if not self._is_over:
+            self._is_over = True
+            try:
+                self._session.end_export(self._request)
+            except Error:
+                pass  # the connection is gone, and with it the export
+
+
+def _piece(answer: Any) -> messages.Piece:
+    if not isinstance(answer, messages.Piece):
+        raise ProtocolError(f"expected a piece, found {type(answer).__name__}")
+    return answer
 
 
 def _decoded(decode: Callable[[Any], list[LogicalRow]], raw: Any) -> list[LogicalRow]:

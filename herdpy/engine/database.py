@@ -42,6 +42,7 @@ from herdpy.engine.directory import (
     is_empty,
     locked_error,
 )
+from herdpy.engine.dump import Dump
 from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.passwords import Login
@@ -381,6 +382,11 @@ class Database:
                 backup_id=self.rng.randbytes(16),
                 made_us=self.clock.wall_us(),
             )
+
+    def dump(self) -> Dump:
+        """Begin a dump of what is committed now. Any thread; the caller closes it."""
+        self.check_usable()
+        return Dump(self.tablespace.snapshot(None))
 
     def _note_failed_checkpoint(self, error: Error | OSError) -> None:
         wait_s = min(max(_TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)

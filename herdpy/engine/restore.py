@@ -113,7 +113,7 @@ def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
         raise ProgrammingError(
             f"{where} is a database already, and restoring would replace all that is in it",
             sqlstate="42P04",
-            hint="name another directory, or say --replace",
+            hint="name another directory, or say so: replace=True, --replace",
         )
     return FORMAT in names
 

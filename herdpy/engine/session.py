@@ -70,7 +70,9 @@ from herdpy.sql.tree import (
 )
 
 if TYPE_CHECKING:
+    from herdpy.engine.backup import Backup
     from herdpy.engine.database import Database
+    from herdpy.engine.dump import Dump
 
 T = TypeVar("T")
 PointRows = tuple[Columns, list[LogicalRow]]
@@ -240,6 +242,18 @@ class Session:
             self._database.run_checkpoint()
 
         self._guarded(run, "CHECKPOINT")
+
+    def export(self, kind: str) -> "Backup | Dump":
+        """Begin a "backup" or a "dump"; the caller closes it. Not part of a transaction.
+
+        Who may not checkpoint may not have either.
+        """
+        self.checkpoint()
+        if kind not in ("backup", "dump"):
+            raise ProgrammingError(f"export: expected 'backup' or 'dump', found {kind!r}")
+        if kind == "backup":
+            return self._guarded(self._database.backup, "BACKUP")
+        return self._guarded(self._database.dump, "DUMP")
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""

@@ -177,6 +177,23 @@ class ScramProof(Message, tag=15):
     """client-final-message."""
 
 
+class Export(Message, tag=40):
+    """Begin a "backup" or a "dump", in the place of one that is under way. Piece or Failed."""
+
+    request: int
+    kind: str
+
+
+class NextPiece(Message, tag=41):
+    """Ask for more of what Export began. Piece or Failed, which ends it."""
+
+    request: int
+
+
+class CloseExport(Message, tag=42):
+    """Give up what Export began; no answer."""
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -281,15 +298,26 @@ class ScramVerified(Message, tag=73):
     """server-final-message: the server's own proof."""
 
 
+class Piece(Message, tag=90):
+    """Some bytes of an export, in order; maybe none."""
+
+    request: int
+    is_last: bool
+    data: bytes
+    byte_count: int = 0
+    """How many there are about in all; 0: not known."""
+
+
 ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
     | ScramStart | ScramProof
+    | Export | NextPiece | CloseExport
 )  # fmt: skip
 ToDriver = (
     Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
-    | LoginRequired | ScramChallenge | ScramVerified
+    | LoginRequired | ScramChallenge | ScramVerified | Piece
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode

@@ -5,6 +5,7 @@ On a worker, one request at a time, but for read_row(), which is the loop's and 
 
 from typing import Any
 
+from herdpy.engine.faults import disk_error
 from herdpy.engine.result import Columns, Result
 from herdpy.engine.session import Session
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
@@ -13,6 +14,7 @@ from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Column, Done, encode_frame
 from herdpy.proto.values import encode_rows
+from herdpy.server.exports import OpenExport
 from herdpy.server.ingests import Ingests
 from herdpy.server.results import OpenResult
 
@@ -28,6 +30,7 @@ class Requests:
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
         self._ingests = Ingests(session)
+        self._export: OpenExport | None = None
 
     @property
     def in_transaction(self) -> bool:
@@ -61,7 +64,7 @@ class Requests:
 
     def failed(self, message: Any, error: Error) -> bytes:
         """Return the answer that a request has failed."""
-        if isinstance(message, messages.CloseResult | messages.DropIngest):
+        if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
             return b""
         return encode_frame(
             to_failed(message.request, error, in_transaction=self._session.in_transaction)
@@ -73,6 +76,7 @@ class Requests:
             opened.close()
         self._results.clear()
         self._ingests.close()
+        self._close_export()
         self._session.close()
         return b""
 
@@ -89,6 +93,15 @@ class Requests:
                 return self._fetch(message)
             case messages.CloseResult():
                 self._forget(message.result)
+                return b""
+            case messages.Export():
+                self._close_export()
+                self._export = OpenExport(session.export(message.kind))
+                return self._next_piece(message.request)
+            case messages.NextPiece():
+                return self._next_piece(message.request)
+            case messages.CloseExport():
+                self._close_export()
                 return b""
             case messages.Begin():
                 session.begin(message.durability)
@@ -168,6 +181,26 @@ class Requests:
         if is_last:
             self._forget(message.result)
         return frame
+
+    def _next_piece(self, request: int) -> bytes:
+        export = self._export
+        if export is None:
+            raise ProgrammingError("no export is under way: it has ended", sqlstate="24000")
+        try:
+            data, is_last = export.next()
+        except BaseException as error:
+            self._close_export()
+            if isinstance(error, OSError):
+                raise disk_error(error) from error
+            raise
+        if is_last:
+            self._close_export()
+        return encode_frame(messages.Piece(request, is_last, data, export.byte_count))
+
+    def _close_export(self) -> None:
+        export, self._export = self._export, None
+        if export is not None:
+            export.close()
 
     def _forget(self, number: int) -> None:
         opened = self._results.pop(number, None)

@@ -52,6 +52,7 @@ WORLD_EXCEPTIONS = {
     ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",
     ("os", "herdpy/driver/dsn.py"): "real paths, so that every spelling names one database",
     ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
+    ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("io", "herdpy/driver/box.py"): "StringIO",
 }
 RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")

@@ -1,0 +1,166 @@
+"""Backups and dumps into files, and databases out of backups.
+
+A file appears under its name when it is complete, durable and read back; until then it is called
+"<name>.part". Any thread may call.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, cast
+
+from bookie.runtime.interfaces import Disk
+from herdpy.driver import local
+from herdpy.driver.dsn import Target, parse_target
+from herdpy.driver.interfaces import DriverSession
+from herdpy.engine.faults import disk_error
+from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
+from herdpy.storage.backup_file import read_backup
+
+if TYPE_CHECKING:
+    import os
+
+Progress = Callable[[int, int], object]
+"""Called with (bytes done, bytes in all; 0: not known)."""
+
+
+class Export(Protocol):
+    """A backup or a dump on its way out."""
+
+    @property
+    def byte_count(self) -> int:
+        """About how many bytes there are in all; 0: not known."""
+        ...
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None: ...
+
+
+class ExportingSession(Protocol):
+    """A session that can give its database away."""
+
+    def export(self, kind: str) -> Export: ...
+
+
+def begin_export(session: DriverSession, kind: str) -> Export:
+    """Begin a "backup" or a "dump"; the caller closes it."""
+    if not hasattr(session, "export"):
+        raise NotSupportedError(f"{kind}: not over this transport; use herd://")
+    return cast(ExportingSession, session).export(kind)
+
+
+def export_to_file(
+    session: DriverSession,
+    kind: str,
+    path: "str | os.PathLike[str]",
+    *,
+    outside: str | None,
+    overwrite: bool,
+    progress: Progress | None,
+) -> int:
+    """Write a "backup" or a "dump" to a file and return its length.
+
+    `outside` is a directory that the file must not be in: the database's own.
+    """
+    disk, name, shown = _file(path, kind)
+    if outside is not None and f"{shown}/".startswith(f"{outside}/"):
+        raise ProgrammingError(
+            f"{kind}: {shown} lies in the database's own directory {outside}",
+            sqlstate="22023",
+            hint="name a file somewhere else, best on another disk",
+        )
+    try:
+        _check_free(disk, name, shown, overwrite=overwrite)
+        export = begin_export(session, kind)
+        part = f"{name}.part"
+        try:
+            length = _write(export, disk, part, progress)
+            if kind == "backup":
+                # Before it has its name: what cannot be read back is no backup.
+                read_backup(disk.map(part, length).view, f"{shown}.part")
+            _check_free(disk, name, shown, overwrite=overwrite)
+            disk.rename(part, name)
+        except BaseException:
+            local.remove_quietly(disk, part)
+            raise
+        finally:
+            export.close()
+        disk.sync_directory("")
+    except OSError as error:
+        raise _file_error(kind, shown, error) from error
+    return length
+
+
+def _file(path: "str | os.PathLike[str]", what: str) -> tuple[Disk, str, str]:
+    """Return the disk of a file's directory, its name there, and its real path."""
+    target = parse_target(path)
+    if not isinstance(target, Target) or target.path is None:
+        raise ProgrammingError(f"{what}: expected the path of a file, found {path!r}")
+    disk, name = local.disk_of_file(target.path)
+    return disk, name, target.path
+
+
+def _check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
+    if disk.exists(name) and not overwrite:
+        raise ProgrammingError(
+            f"{shown} exists already and is not overwritten",
+            sqlstate="58P02",
+            hint="name another file, or say so: overwrite=True, --overwrite",
+        )
+
+
+def _write(export: Export, disk: Disk, name: str, progress: Progress | None) -> int:
+    file = disk.open(name, create=True)
+    try:
+        file.truncate(0)
+        offset = 0
+        for piece in export.pieces():
+            file.write_at(offset, piece)
+            offset += len(piece)
+            if progress is not None:
+                progress(offset, max(offset, export.byte_count))
+        file.sync()
+    finally:
+        file.close()
+    return offset
+
+
+def restore(
+    backup: "str | os.PathLike[str]",
+    directory: "str | os.PathLike[str]",
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Make `directory` (made if missing) the database of a backup file.
+
+    The whole file is verified before anything is written: CorruptionError. A database that is
+    there already is replaced only with replace=True (42P04), all at once, and never while it is
+    open (55006). `progress` is called with (bytes done, bytes in all): first for reading, then for
+    writing. Another error leaves the directory as it was, or saying that it is half a database.
+    """
+    from herdpy.engine.restore import restore as write
+    from herdpy.engine.restore import verify_backup
+
+    disk, name, shown = _file(backup, "restore")
+    target = parse_target(directory)
+    if not isinstance(target, Target) or target.path is None:
+        raise ProgrammingError(f"restore: expected a directory to restore to, found {directory!r}")
+    try:
+        mapping = disk.map(name, disk.size(name))
+    except OSError as error:
+        raise _file_error("restore", shown, error) from error
+    content = verify_backup(mapping.view, shown, progress)
+    try:
+        there = local.disk_of_directory(target.path)
+        write(content, there, local.rng(), target.path, is_replacing=replace, progress=progress)
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _file_error(what: str, shown: str, error: OSError) -> Error:
+    found = disk_error(error)
+    if found.sqlstate == "53100":
+        return found
+    return OperationalError(
+        f"{what}: {shown}: {error.strerror or error}", sqlstate="58030", hint=None
+    )
