@@ -6,7 +6,7 @@ System tables are found by name like others, but listed nowhere.
 from collections.abc import Iterable, Mapping
 
 from herdpy.engine.system_tables import SYSTEM_TABLES
-from herdpy.model.access import NO_ACCESS, Access
+from herdpy.model.access import NO_ACCESS, Access, Changes
 from herdpy.model.schema import Table
 
 
@@ -32,11 +32,19 @@ class Catalog:
     def tables(self) -> list[Table]:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
-    def with_changes(self, changes: Mapping[str, Table | None], *, version: int) -> "Catalog":
-        """Return the catalog after creating (Table) and dropping (None) tables by name."""
+    def with_changes(
+        self, changes: Mapping[str, Table | None], access_changes: Changes, *, version: int
+    ) -> "Catalog":
+        """Return the catalog after creating (Table) and dropping (None) tables by name.
+
+        What access says of a dropped table goes with it. The version counts for other tables only.
+        """
+        access = self.access.with_changes(access_changes)
+        if not changes:
+            return self.with_access(access)
         merged = {**self._by_name, **changes}
         tables = [table for table in merged.values() if table is not None]
-        return Catalog(version, tables, self.access)
+        return Catalog(version, tables, access.only_tables(table.id for table in tables))
 
     def with_access(self, access: Access) -> "Catalog":
         """Return the same tables with other rights."""

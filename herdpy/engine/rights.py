@@ -160,8 +160,11 @@ def denied(what: str, hint: str) -> Error:
 
 def current_access(tablespace: "Tablespace", transaction: "Transaction | None") -> Access:
     """Return access as the transaction sees it."""
-    access = tablespace.state.catalog.access
-    return access if transaction is None else access.with_changes(transaction.access_changes)
+    catalog = tablespace.state.catalog
+    if transaction is not None:
+        own, access = transaction.catalog_changes, transaction.access_changes
+        catalog = catalog.with_changes(own, access, version=-1)
+    return catalog.access
 
 
 def rights_of(access: Access, user: str | None) -> Rights | None:

@@ -159,12 +159,9 @@ class Snapshot:
 
     def _catalog(self) -> Catalog:
         """Return tables and rights as the transaction sees them."""
-        catalog = self.state.catalog.with_access(
-            self.state.catalog.access.with_changes(self._access_changes)
+        return self.state.catalog.with_changes(
+            self._catalog_changes, self._access_changes, version=-1
         )
-        if not self._catalog_changes:
-            return catalog
-        return catalog.with_changes(self._catalog_changes, version=-1)
 
     def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
         """Return the same view and the dict of own writes of one table that it alone has.

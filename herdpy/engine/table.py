@@ -204,13 +204,11 @@ class Applier:
         self, changes: dict[str, Table | None], access_changes: Changes, position: int
     ) -> State:
         state = self.state
-        catalog = state.catalog.with_access(state.catalog.access.with_changes(access_changes))
+        catalog = state.catalog.with_changes(
+            changes, access_changes, version=state.catalog.version + 1
+        )
         if not changes:
             return State(position, state.lsn, catalog, state.tables)
-        catalog = catalog.with_changes(changes, version=catalog.version + 1)
-        catalog = catalog.with_access(
-            catalog.access.only_tables(table.id for table in catalog.tables())
-        )
         tables = {
             table.id: state.tables.get(table.id)
             or TableState(table, Memtable(), (), TablePages(table, (), ()))
