@@ -33,6 +33,8 @@ class RemoteTarget:
     connect_timeout_s: float = 10.0
     application_name: str = ""
     is_grpc: bool = False
+    retry_timeout_s: float = 10.0
+    """How long a lost connection is tried to be made anew; 0: it stays lost."""
 
     @property
     def where(self) -> str:
@@ -123,6 +125,10 @@ def _seconds(value: str) -> float:
     return seconds
 
 
+def _seconds_or_zero(value: str) -> float:
+    return 0.0 if float(value) == 0 else _seconds(value)
+
+
 def _short_text(value: str) -> str:
     if len(value.encode()) > 256:
         raise ValueError(value)
@@ -132,5 +138,10 @@ def _short_text(value: str) -> str:
 _OPTIONS: dict[str, Callable[[str], object]] = {
     "connect_timeout_s": _seconds,
     "application_name": _short_text,
+    "retry_timeout_s": _seconds_or_zero,
 }
-_EXPECTED = {"connect_timeout_s": "seconds up to 86400", "application_name": "at most 256 bytes"}
+_EXPECTED = {
+    "connect_timeout_s": "seconds up to 86400",
+    "application_name": "at most 256 bytes",
+    "retry_timeout_s": "seconds up to 86400, or 0",
+}

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.drivers import new_mutex
+from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.interfaces import PointRows
 from herdpy.driver.local import open_grpc_stream
+from herdpy.driver.retrying import RetryingSession
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import Settings
 from herdpy.errors import ConnectionLostError, Error, OperationalError, ProtocolError, Retry
@@ -48,6 +50,8 @@ class RemoteSession:
         self._sending = new_mutex()
         self._machine = DriverMachine()
         self._autocommit = autocommit
+        self._counter = 0  # of commit tokens
+        self._undecided: int | None = None
         self._running: int | None = None  # what cancel() is about
         try:
             self._stream = _open_stream(target)
@@ -89,6 +93,22 @@ class RemoteSession:
         return self._machine.in_transaction
 
     @property
+    def is_lost(self) -> bool:
+        """The connection has ended; every call raises."""
+        return self._machine.failure is not None
+
+    @property
+    def token_session(self) -> str:
+        """The session in its commit tokens; empty: the server takes none."""
+        welcome = self._machine.welcome
+        return "" if welcome is None else welcome.token_session
+
+    @property
+    def undecided(self) -> int | None:
+        """The counter of the commit token that was sent and not answered; 0: it had none."""
+        return self._undecided
+
+    @property
     def autocommit(self) -> bool:
         return self._autocommit
 
@@ -106,12 +126,16 @@ class RemoteSession:
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         text, wire = check_statement(text), to_wire(parameters)
-        return self._result(self._ask(lambda request: messages.Execute(request, text, wire)))
+        done = self._ask(lambda request: messages.Execute(request, text, wire, *self._next_token()))
+        return self._result(done)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
         text, items = check_statement(text), [to_wire(row) for row in rows]
-        return self._result(self._ask(lambda request: messages.ExecuteMany(request, text, items)))
+        done = self._ask(
+            lambda request: messages.ExecuteMany(request, text, items, *self._next_token())
+        )
+        return self._result(done)
 
     def begin_ingest(self, table: str, mode: str) -> "RemoteIngest":
         from herdpy.driver.remote_ingest import RemoteIngest
@@ -131,7 +155,32 @@ class RemoteSession:
 
     def commit(self) -> None:
         if self._machine.in_transaction:
-            self._ask(messages.Commit)
+            self._ask(lambda request: messages.Commit(request, *self._next_token()))
+
+    def resolve(self, token_session: str, counter: int) -> str:
+        """Return what became of a commit: committed, refused (it never happens), unknown."""
+        answer = self._ask(lambda request: messages.Resolve(request, token_session, counter))
+        if not isinstance(answer, messages.Resolved):
+            raise ProtocolError(f"expected Resolved, found {type(answer).__name__}")
+        return answer.outcome
+
+    def finish_ingest(self, ingest: int) -> Any:
+        """Let the server write an ingest; return the answer."""
+        return self._ask(
+            lambda request: messages.FinishIngest(request, ingest, *self._next_token())
+        )
+
+    def _next_token(self) -> tuple[int, int]:
+        """Return the counter of the request that is being made, and the last one answered.
+
+        Requests with tokens wait for their answers one at a time.
+        """
+        if not self.token_session:
+            self._undecided = 0
+            return 0, 0
+        self._counter += 1
+        self._undecided = self._counter
+        return self._counter, self._counter - 1
 
     def rollback(self) -> None:
         if self._machine.in_transaction:
@@ -241,6 +290,7 @@ class RemoteSession:
             data = encode_frame(make(request))
         except BaseException:
             self._machine.forget(request)
+            self._undecided = None
             raise
         self._send(data)
         return request
@@ -259,6 +309,7 @@ class RemoteSession:
             raise
         finally:
             self._running = None
+        self._undecided = None
         if isinstance(answer, messages.Failed):
             raise from_failed(answer)
         return answer
@@ -272,6 +323,7 @@ class RemoteSession:
                 self._receive()
             if isinstance(answer, messages.Done) and answer.result is not None:
                 self._send(encode_frame(messages.CloseResult(answer.result)))
+            self._undecided = None
             self._stream.set_timeout(None)
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
             self.close()
@@ -364,9 +416,11 @@ class _Fetching:
             self._request = session.start(make)
         try:
             answer = session.finish(self._request)
-        except BaseException:
+        except BaseException as error:
             self._is_open = False
             self._request = None
+            if isinstance(error, ConnectionLostError) and error.retry is Retry.UNKNOWN:
+                error.retry = Retry.SAFE  # a fetch changes nothing
             raise
         self._request = None
         if answer.is_last:
@@ -446,10 +500,21 @@ class RemoteClaim:
         self.where = target.where
         self._target = target
         self._generation = process_generation()
-        self._session: RemoteSession | None = None
+        self._session: RetryingSession | None = None
 
-    def open(self, settings: Settings, *, autocommit: bool) -> RemoteSession:
-        self._session = RemoteSession(self._target, settings, autocommit=autocommit)
+    def open(self, settings: Settings, *, autocommit: bool) -> RetryingSession:
+        """Connect; only what is lost later is made anew."""
+        target = self._target
+
+        def connect(autocommit: bool) -> RemoteSession:
+            return RemoteSession(target, settings, autocommit=autocommit)
+
+        def new_pauses() -> Backoff:
+            return Backoff(target.retry_timeout_s)
+
+        self._session = RetryingSession(
+            connect, new_pauses if target.retry_timeout_s else None, autocommit=autocommit
+        )
         return self._session
 
     def close(self) -> None:

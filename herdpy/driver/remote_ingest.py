@@ -48,8 +48,7 @@ class RemoteIngest:
         """Let the server write everything; return the number of rows."""
         while self._under_way:
             self._settle_one()
-        number = self._number
-        done: Any = self._session.ask(lambda request: messages.FinishIngest(request, number))
+        done: Any = self._session.finish_ingest(self._number)
         self._is_over = True
         if not isinstance(done, messages.Done):
             raise ProtocolError(f"expected Done, found {type(done).__name__}")

@@ -54,6 +54,10 @@ class Execute(Message, tag=2):
     request: int
     text: str
     parameters: list[Any] | dict[str, Any] | None
+    token: int = 0
+    """The counter of the commit token, if this commits; larger than any before. 0: none."""
+    acknowledged: int = 0
+    """The driver needs no outcome of its tokens up to here."""
 
 
 class ExecuteMany(Message, tag=3):
@@ -62,6 +66,8 @@ class ExecuteMany(Message, tag=3):
     request: int
     text: str
     items: list[list[Any] | dict[str, Any]]
+    token: int = 0
+    acknowledged: int = 0
 
 
 class Fetch(Message, tag=4):
@@ -92,6 +98,8 @@ class Commit(Message, tag=7):
     """Commit; nothing to do without a transaction. Done or Failed."""
 
     request: int
+    token: int = 0
+    acknowledged: int = 0
 
 
 class Rollback(Message, tag=8):
@@ -131,6 +139,15 @@ class ListTables(Message, tag=13):
     request: int
 
 
+class Resolve(Message, tag=30):
+    """What became of a commit whose answer was lost? Resolved or Failed."""
+
+    request: int
+    token_session: str
+    """As Welcome of the connection that was lost said."""
+    counter: int
+
+
 class BeginIngest(Message, tag=20):
     """Begin to take Arrow batches for one table. IngestBegun or Failed."""
 
@@ -154,6 +171,8 @@ class FinishIngest(Message, tag=22):
 
     request: int
     ingest: int
+    token: int = 0
+    acknowledged: int = 0
 
 
 class DropIngest(Message, tag=23):
@@ -204,6 +223,8 @@ class Welcome(Message, tag=64):
     server: str
     session: int
     frame_bytes_max: int
+    token_session: str = ""
+    """The session in this connection's commit tokens."""
 
 
 Column = tuple[str, int, int | None, int | None, int | None]
@@ -268,6 +289,14 @@ class Tables(Message, tag=70):
     tables: list[list[Any]]
 
 
+class Resolved(Message, tag=80):
+    """What became of a commit."""
+
+    request: int
+    outcome: str
+    """committed, refused (it never happens), or unknown (the token has expired)."""
+
+
 class IngestBegun(Message, tag=76):
     """An ingest is open."""
 
@@ -312,12 +341,12 @@ ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
-    | ScramStart | ScramProof
+    | ScramStart | ScramProof | Resolve
     | Export | NextPiece | CloseExport
 )  # fmt: skip
 ToDriver = (
     Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
-    | LoginRequired | ScramChallenge | ScramVerified | Piece
+    | LoginRequired | ScramChallenge | ScramVerified | Resolved | Piece
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode

@@ -136,7 +136,13 @@ class ServerConnection(asyncio.Protocol):
             return
         self.client = hello.client
         self._requests = Requests(session)
-        welcome = Welcome(messages.VERSION, self._hub.name, session.id, messages.FRAME_BYTES_MAX)
+        welcome = Welcome(
+            messages.VERSION,
+            self._hub.name,
+            session.id,
+            messages.FRAME_BYTES_MAX,
+            session.token_session,
+        )
         self._do(self._machine.welcome(welcome))
 
     def _run(self, message: messages.ToServer) -> None:
@@ -189,9 +195,10 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request runs or waits, and no transaction is open."""
+        """No request runs or waits, and neither a transaction nor a result is open."""
         requests = self._requests
-        return self._machine.is_idle and (requests is None or not requests.in_transaction)
+        is_busy = requests is not None and (requests.in_transaction or requests.has_results)
+        return self._machine.is_idle and not is_busy
 
     def _kill(self) -> None:
         """End the connection because of KILL; any thread."""

@@ -8,6 +8,7 @@ from typing import Any
 from herdpy.engine.faults import disk_error
 from herdpy.engine.result import Columns, Result
 from herdpy.engine.session import Session
+from herdpy.engine.tokens import COUNTER_MAX, UsedToken
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
 from herdpy.model.schema import table_to_plain
 from herdpy.proto import messages
@@ -31,6 +32,11 @@ class Requests:
         self._last_result = 0
         self._ingests = Ingests(session)
         self._export: OpenExport | None = None
+
+    @property
+    def has_results(self) -> bool:
+        """Results are open, of which the driver has not fetched all."""
+        return bool(self._results)
 
     @property
     def in_transaction(self) -> bool:
@@ -82,6 +88,7 @@ class Requests:
 
     def _answer_to(self, message: Any) -> bytes:
         session = self._session
+        session.token = self._token(message)
         match message:
             case messages.Execute():
                 result = session.execute(message.text, message.parameters)
@@ -103,19 +110,12 @@ class Requests:
             case messages.CloseExport():
                 self._close_export()
                 return b""
-            case messages.Begin():
-                session.begin(message.durability)
-            case messages.Commit():
-                session.commit()
-            case messages.Rollback():
-                session.rollback()
-            case messages.SetAutocommit():
-                session.autocommit = message.autocommit
-            case messages.Checkpoint():
-                session.checkpoint()
             case messages.ListTables():
                 plain = [table_to_plain(table) for table in session.tables()]
                 return encode_frame(messages.Tables(message.request, plain))
+            case messages.Resolve():
+                outcome = session.resolve(message.token_session, message.counter)
+                return encode_frame(messages.Resolved(message.request, outcome.value))
             case messages.BeginIngest():
                 return encode_frame(self._ingests.begin(message))
             case messages.IngestRows():
@@ -126,8 +126,40 @@ class Requests:
                 self._ingests.drop(message.ingest)
                 return b""
             case _:
-                raise InternalError(f"no way to answer {type(message).__name__}")
+                self._control(message)
         return self._done(message.request)
+
+    def _control(self, message: Any) -> None:
+        session = self._session
+        match message:
+            case messages.Begin():
+                session.begin(message.durability)
+            case messages.Commit():
+                session.commit()
+            case messages.Rollback():
+                session.rollback()
+            case messages.SetAutocommit():
+                session.autocommit = message.autocommit
+            case messages.Checkpoint():
+                session.checkpoint()
+            case _:
+                raise InternalError(f"no way to answer {type(message).__name__}")
+
+    def _token(self, message: Any) -> UsedToken | None:
+        """Return what a commit of this message carries; 57P05 when its tokens have expired."""
+        counter: int = getattr(message, "token", 0)
+        if not counter:
+            return None
+        if not 0 <= message.acknowledged < counter <= COUNTER_MAX:
+            raise ProgrammingError(
+                f"a commit token: expected counters 0 <= acknowledged < token, found "
+                f"{message.acknowledged} and {counter}",
+                sqlstate="22023",
+            )
+        session = self._session
+        if not session.in_transaction:
+            session.check_token()
+        return UsedToken((session.token_session, counter), message.acknowledged)
 
     def _answer(self, request: int, result: Result) -> bytes:
         columns = result.columns

@@ -293,11 +293,14 @@ class TestAllOrNothing:
 class TestOverTheWire:
     def test_batches_that_are_none_end_the_ingest(self, server: RunningServer) -> None:
         from herdpy.driver.remote import RemoteSession
+        from herdpy.driver.retrying import RetryingSession
         from herdpy.proto import messages
 
         with herdpy.connect(server.url, autocommit=True) as conn:
             conn.execute(ALL_TYPES)
-            session = conn.live_session()
+            retrying = conn.live_session()
+            assert isinstance(retrying, RetryingSession)
+            session = retrying.connection
             assert isinstance(session, RemoteSession)
             begun = session.ask(lambda request: messages.BeginIngest(request, "t", "append"))
             with pytest.raises(Error, match="Arrow stream that is none"):

@@ -48,6 +48,10 @@ def test_what_is_no_target(target) -> None:
                 host="h", port=7000, tablespace="t", connect_timeout_s=2.5, application_name="etl"
             ),
         ),
+        (
+            "herd://h/t?retry_timeout_s=0",
+            RemoteTarget(host="h", port=7000, tablespace="t", retry_timeout_s=0.0),
+        ),
     ],
 )
 def test_urls(url: str, expected: RemoteTarget) -> None:
@@ -65,6 +69,8 @@ def test_urls(url: str, expected: RemoteTarget) -> None:
         ("herd://h/?connect_timeout=2", "did you mean 'connect_timeout_s'"),
         ("herd://h/?zzz=2", "known: connect_timeout_s, application_name"),
         ("herd://h/?connect_timeout_s=0", "expected seconds"),
+        ("herd://h/?retry_timeout_s=-1", "expected seconds up to 86400, or 0"),
+        ("herd://h/?retry_timeout=2", "did you mean 'retry_timeout_s'"),
         ("herd://h/?connect_timeout_s=nan", "expected seconds"),
         ("herd://h/?connect_timeout_s", "is no URL"),
         ("herd://h/?application_name=a&application_name=b", "given twice"),

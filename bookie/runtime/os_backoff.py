@@ -1,0 +1,26 @@
+"""Backoff: growing pauses with chance in them, until a budget of seconds is used up."""
+
+import random
+import time
+
+_FIRST_S = 0.01
+_MAX_S = 0.5
+
+
+class Backoff:
+    """One row of attempts. One thread; an interrupt ends a pause."""
+
+    __slots__ = ("_end_s", "_pause_s")
+
+    def __init__(self, budget_s: float) -> None:
+        self._end_s = time.monotonic() + budget_s
+        self._pause_s = _FIRST_S
+
+    def wait(self) -> bool:
+        """Pause before the next attempt; False, at once, when the budget is used up."""
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(left_s, self._pause_s * (0.5 + random.random() / 2)))  # noqa: S311 - spread
+        self._pause_s = min(2 * self._pause_s, _MAX_S)
+        return True
