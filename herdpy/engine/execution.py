@@ -4,6 +4,7 @@ Made by a session for one statement; the same thread uses it to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
@@ -29,16 +30,20 @@ from herdpy.model.types import Physical, Row
 from herdpy.sql.plan import (
     DeletePlan,
     Find,
+    FullAccess,
     InsertPlan,
     RowFind,
     RowSelect,
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import AccessStatement, CreateTable, DropTable, Query
+from herdpy.sql.tree import AccessStatement, ColumnRef, CreateTable, DropTable, Query
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from herdpy.engine.database import Database
+    from herdpy.exec.vector.duck import VectorResult
 
 T = TypeVar("T")
 Batch = list[tuple[Prepared, list[Physical]]]
@@ -55,10 +60,18 @@ def with_log_space(tablespace: Tablespace, step: Callable[[], T]) -> T:
             return step()
         except LogSpaceError as error:
             needed = error.byte_count
-        try:
-            tablespace.log.prepare(needed)
-        except OSError as error:
-            raise disk_error(error) from error
+        prepare_log(tablespace, needed)
+
+
+def prepare_log(tablespace: Tablespace, byte_count: int) -> None:
+    """Make room for so many bytes of records; DiskFullError."""
+    try:
+        tablespace.log.prepare(byte_count)
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+_LOG_BYTES_AHEAD = 1024 * 1024
 
 
 class Execution:
@@ -100,20 +113,40 @@ class Execution:
         rows = prepared.select(plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
-        return Result(prepared.columns, _closing(rows, snapshot), close=snapshot.close)
+        make_reader = None
+        if source is not None and self._is_big(source) and _takes_all(plan):
+            make_reader = partial(self._whole_reader, prepared, plan, values, snapshot, source)
+        return Result(
+            prepared.columns,
+            _closing(rows, snapshot),
+            close=snapshot.close,
+            make_reader=make_reader,
+        )
+
+    def _whole_reader(
+        self,
+        prepared: Prepared,
+        plan: RowSelect,
+        values: Sequence[Physical],
+        snapshot: Snapshot,
+        source: TableSnapshot,
+        rows_per_batch: int,
+    ) -> "pa.RecordBatchReader":
+        """Return all rows of a table as Arrow: columns as they lie, anything else by DuckDB."""
+        from herdpy.exec.vector.arrow_scan import scan_reader
+
+        ordinals = [item.ordinal for item in plan.outputs if isinstance(item, ColumnRef)]
+        is_plain = len(ordinals) == len(plan.outputs) and plan.access == FullAccess()
+        if is_plain:
+            columns = plan.query.columns
+            return scan_reader(source, ordinals, columns, self._interrupt, rows_per_batch)
+        found = self._vector(prepared, plan.query, values, snapshot)
+        return found.reader(rows_per_batch)
 
     def select_vector(self, prepared: Prepared, query: Query, values: Sequence[Physical]) -> Result:
-        self._database.watch(self._interrupt)
         snapshot = self._tablespace.snapshot(self._transaction)
         try:
-            found = self._database.vector.query(
-                prepared.vector_text(query),
-                snapshot,
-                values,
-                [slot.type for slot in prepared.slots],
-                self._interrupt,
-                columns=query.columns,
-            )
+            found = self._vector(prepared, query, values, snapshot)
         except BaseException:
             snapshot.close()
             raise
@@ -127,6 +160,19 @@ class Execution:
             found.rows(),
             close=close,
             make_reader=found.reader,
+        )
+
+    def _vector(
+        self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
+    ) -> "VectorResult":
+        self._database.watch(self._interrupt)
+        return self._database.vector.query(
+            prepared.vector_text(query),
+            snapshot,
+            values,
+            [slot.type for slot in prepared.slots],
+            self._interrupt,
+            columns=query.columns,
         )
 
     # --- writing ---------------------------------------------------------------------------------
@@ -336,6 +382,9 @@ class Execution:
             check_table()
             return make_write(self._tablespace, transaction, ingest)
 
+        if ingest.log_bytes > _LOG_BYTES_AHEAD:
+            # Else the first attempt would do all its work to learn that there is no room.
+            prepare_log(self._tablespace, ingest.log_bytes)
         return self._run(make(), make)
 
     def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
@@ -393,15 +442,7 @@ class Execution:
     def _vector_rows(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
     ) -> Iterator[tuple[Any, ...]]:
-        self._database.watch(self._interrupt)
-        found = self._database.vector.query(
-            prepared.vector_text(query),
-            snapshot,
-            values,
-            [slot.type for slot in prepared.slots],
-            self._interrupt,
-            columns=query.columns,
-        )
+        found = self._vector(prepared, query, values, snapshot)
         try:
             yield from found.physical_rows()
         finally:
@@ -467,6 +508,16 @@ def _insert_changes(
     key_of = source.table.key_of
     newest = {key_of(row): row for row in rows}  # the last row of a key wins
     return [(source.get(key), row) for key, row in newest.items()], len(rows)
+
+
+def _takes_all(plan: RowSelect) -> bool:
+    """Tell whether a query gives every row of its table."""
+    return (
+        isinstance(plan.access, FullAccess)
+        and plan.residual is None
+        and plan.limit is None
+        and plan.offset is None
+    )
 
 
 def _closing(rows: Iterator[Any], snapshot: Snapshot) -> Iterator[Any]:

@@ -71,20 +71,28 @@ class Ingest:
         self.rows: list[Row] = []
         self.memory_bytes_max = memory_bytes_max
         self._now_us = now_us
-        self._byte_count = 0
+        self._data_bytes = 0
         self._maker: RowMaker | None = None
         self._write = write
         self._is_over = False
+
+    @property
+    def log_bytes(self) -> int:
+        """About how much the log has to take."""
+        rows, data_bytes = len(self.rows), self._data_bytes
+        return data_bytes + rows * (len(self.table.columns) + 4)
 
     def add(self, batch: "pa.RecordBatch") -> None:
         """Take rows; the columns by name. What does not fit is an error as INSERT's."""
         from herdpy.exec.vector.arrow_columns import RowMaker
 
         self._check_going_on()
-        self._byte_count += _ROW_BYTES * batch.num_rows + _DATA_COPIES * batch.nbytes
-        if self._byte_count > self.memory_bytes_max:
+        self._data_bytes += batch.nbytes
+        row_count = len(self.rows) + batch.num_rows
+        byte_count = _ROW_BYTES * row_count + _DATA_COPIES * self._data_bytes
+        if byte_count > self.memory_bytes_max:
             raise MemoryLimitError(
-                f"ingest: the rows would take about {self._byte_count:,} bytes of memory, more "
+                f"ingest: the rows would take about {byte_count:,} bytes of memory, more "
                 f"than one ingest may ({self.memory_bytes_max:,})",
                 hint="Ingest in several calls, or give the database more memory_bytes_max.",
             )

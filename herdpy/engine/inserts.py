@@ -6,7 +6,7 @@ if something was committed in between. Whatever is not plainly fresh (a key that
 that came meanwhile) goes the way of every other write, which finds the same and says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
@@ -102,6 +102,10 @@ def _are_fresh(
         memtables = (table.memtable, *table.frozen)
     if pages is not None and not _may_hold(pages, min(keys), max(keys)):
         pages = None
+    if len(keys) > _MANY_KEYS and not own and all(map(_is_apart(keys), memtables)):
+        memtables = ()
+        if pages is None:
+            return True
     for key in keys:
         version = own.get(key) if own else None
         if version is None:
@@ -116,6 +120,14 @@ def _are_fresh(
         elif pages is not None and pages.locate(key) is not None:
             return False
     return True
+
+
+_MANY_KEYS = 1_000
+
+
+def _is_apart(keys: Sequence[Key]) -> Callable[[Memtable], bool]:
+    """Return whether a memtable has none of the keys, at once."""
+    return lambda memtable: not memtable.is_given_up and memtable.chains.keys().isdisjoint(keys)
 
 
 def _may_hold(pages: TablePages, low: Key, high: Key) -> bool:

@@ -9,6 +9,7 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from herdpy.model.types import Key, Row
@@ -146,6 +147,24 @@ class Memtable:
                 self.byte_count += size
                 chains[key] = (position, row, None)
                 touch(key)
+
+    def put_new(
+        self, keys: Sequence[Key], rows: Sequence[Row], position: int, row_bytes: int
+    ) -> bool:
+        """Put many rows at once, if none of the keys is there; False: nothing happened.
+
+        The keys are distinct. After an interrupt put_all() of the same rows ends the work.
+        """
+        chains = self.chains
+        if not chains.keys().isdisjoint(keys):
+            return False
+        if not self._cell_count and rows:
+            self._cell_count = len(rows[0])
+        self._added += keys
+        self.byte_count += len(keys) * _version_bytes(row_bytes, self._cell_count)
+        chains.update(zip(keys, zip(repeat(position), rows, repeat(None)), strict=False))
+        self.touched += keys
+        return True
 
     def _size_of(self, row: Row | None, row_bytes: int) -> int:
         return _version_bytes(row_bytes, 0 if row is None else len(row))

@@ -118,7 +118,11 @@ class Applier:
         if table.is_heap and record.inserts:
             last = record.inserts[-1][-1]
             self.next_row_id[table.id] = max(self.next_row_id.get(table.id, 1), int(last or 0) + 1)
-        if owner is not None:
+        if owner is not None and owner.is_autocommit:
+            if owner.whole is not None and owner.whole is not record:
+                raise InvariantViolation("I4: a statement whose rows came by two records")
+            owner.whole = record  # made by the leader, with all rows of the statement in it
+        elif owner is not None:
             owner.write(table.id, _changes(record, table), record.statement, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
 
@@ -132,7 +136,7 @@ class Applier:
         if isinstance(record, Rows) and record.tx is None:
             state = self._apply_autocommit(record, record_bytes)
         elif isinstance(record, Commit):
-            state = self._apply_commit(record)
+            state = self._apply_commit(record, record_bytes)
         elif isinstance(record, CreateTable) and record.tx is None:
             table = table_from_plain(record.table)
             state = self._with_catalog({table.name: table}, _owner_of(record), state.position + 1)
@@ -173,7 +177,7 @@ class Applier:
         )
         return State(position, state.lsn, state.catalog, state.tables)
 
-    def _apply_commit(self, record: Commit) -> State:
+    def _apply_commit(self, record: Commit, record_bytes: int) -> State:
         transaction = self._open(record.tx)
         position = self.state.position + 1
         state = State(position, self.state.lsn, self.state.catalog, self.state.tables)
@@ -181,6 +185,8 @@ class Applier:
             state = self._with_catalog(
                 transaction.catalog_changes, transaction.access_changes, position
             )
+        if transaction.whole is not None:
+            self._put_whole(state, transaction.whole, position, record_bytes)
         count = sum(len(writes) for writes in transaction.writes.values())
         row_bytes = transaction.byte_count // max(count, 1)
         for table_id, writes in transaction.writes.items():
@@ -190,6 +196,20 @@ class Applier:
                 changes = zip(writes, rows, strict=True)
                 self._put(table_state.memtable, changes, position, row_bytes)
         return state
+
+    def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
+        """Put the rows of an autocommit statement, which came by one record."""
+        table_state = state.tables.get(record.table_id)
+        if table_state is None:
+            raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
+        row_bytes = record_bytes // max(len(record.inserts) + len(record.changes), 1)
+        memtable, table = table_state.memtable, table_state.table
+        if not record.changes:
+            inserts, _ = rows_of(record, table)
+            keys = list(map(table.key_of, inserts))
+            if memtable.put_new(keys, inserts, position, row_bytes):
+                return
+        self._put(memtable, _changes(record, table), position, row_bytes)
 
     def _put(
         self,

@@ -12,7 +12,7 @@ from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Resource, Waiter
 from herdpy.engine.tokens import UsedToken
 from herdpy.log.interfaces import Durability
-from herdpy.log.record import TransactionId
+from herdpy.log.record import Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -60,6 +60,7 @@ class Transaction:
         "statement",
         "token",
         "waits_for",
+        "whole",
         "writes",
     )
 
@@ -78,6 +79,8 @@ class Transaction:
         self.access_changes: dict[FactKey, Fact | None] = {}
         self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
+        self.whole: Rows | None = None
+        """An autocommit statement's rows instead of `writes`: nobody reads what it wrote."""
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
         self.outcome: Ticket[None] = Ticket()

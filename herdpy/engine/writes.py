@@ -23,7 +23,15 @@ from herdpy.errors import (
 )
 from herdpy.exec.coerce import cast_physical
 from herdpy.limits import row_bytes_max, row_locks_max
-from herdpy.log.record import Record, Reserve, Rows, TransactionId, encode, encode_rows
+from herdpy.log.record import (
+    Record,
+    Reserve,
+    Rows,
+    TransactionId,
+    encode,
+    encode_rows,
+    many_rows,
+)
 from herdpy.model.keys import float_from_order
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Key, Kind, Row
@@ -161,7 +169,8 @@ class Write:
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
         is_alone = transaction.is_autocommit and transaction.token is None
-        if is_alone and not transaction.catalog_changes:
+        is_short = len(inserts) <= many_rows  # else it is surely more than one record
+        if is_alone and is_short and not transaction.catalog_changes:
             rows, parts = _encode_rows(table, tx, statement, inserts, updates)
         if rows is None or len(parts) != 1:
             before = [*tablespace.begin_records(transaction), *before]

@@ -22,6 +22,9 @@ TransactionId = tuple[int, int]
 """(epoch, counter); never reused."""
 CommitToken = tuple[str, int]
 """(session, counter): by it a client asks later what became of its commit."""
+many_rows = 20_000
+"""With more rows an INSERT is cut into records by an estimate, and never tried as one."""
+
 Change = tuple[Row | None, Row | None]
 """(before, after): an update has both, a delete no after, an upsert that inserted no before."""
 
@@ -164,7 +167,7 @@ def encode_rows(
         cast("list[Row]", inserts),
         cast("list[Change]", changes),
     )
-    if not table.wide_ordinals:
+    if not table.wide_ordinals and len(inserts) <= many_rows:
         data = _encoder.encode(record)
         if len(data) <= record_bytes_max:
             return record, (data,)
@@ -180,7 +183,7 @@ def rows_records(
 ) -> tuple[bytes, ...]:
     """Return one statement's Rows records, none longer than record_bytes_max; at least one.
 
-    Splits by halves, inserts before changes, so that the usual case costs one encoding.
+    Inserts before changes; what is too long, many rows by an estimate, is split by halves.
     InvariantViolation when one row (or one change) does not fit in a record.
     """
     wide = table.wide_ordinals
@@ -192,6 +195,9 @@ def rows_records(
         ]
     parts: list[bytes] = []
     pending = [(inserts, changes)]  # a stack: the rows that come first are on top
+    if len(inserts) > many_rows:
+        pending = [((), changes)] if changes else []
+        pending += [(piece, ()) for piece in reversed(_pieces(inserts))]
     while pending:
         inserts, changes = pending.pop()
         record = Rows(
@@ -221,6 +227,17 @@ def rows_records(
                 f"most {record_bytes_max}; rows are to be checked before they are logged"
             )
     return tuple(parts)
+
+
+_SAMPLE_ROWS = 500
+
+
+def _pieces(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Return rows in pieces that fit in a record each, as far as a few of them tell."""
+    sample = rows[:: len(rows) // _SAMPLE_ROWS + 1]
+    row_bytes = len(_encoder.encode(sample)) // len(sample) + 1
+    count = max(record_bytes_max * 7 // 8 // row_bytes, 1)
+    return [rows[start : start + count] for start in range(0, len(rows), count)]
 
 
 def rows_of(record: Rows, table: Table) -> tuple[Sequence[Row], Sequence[Change]]:
