@@ -6,8 +6,13 @@ most CONNECTIONS_MAX at once. Everything happens on one asyncio loop, so a page 
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bookie.runtime.metrics import exposition
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 _log = logging.getLogger(__name__)
 
@@ -15,6 +20,7 @@ REQUEST_BYTES_MAX = 8192
 CONNECTIONS_MAX = 64
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _TIMEOUT_S = 5.0
 _REASONS = {
     200: "OK",
@@ -37,6 +43,14 @@ class Page(NamedTuple):
 def verdict(reason: str | None) -> Page:
     """Return the page of a probe: 200 without a reason against it, else 503 and the reason."""
     return Page(200, TEXT, b"OK\n") if reason is None else Page(503, TEXT, f"{reason}\n".encode())
+
+
+def metrics_page(families: "Callable[[], Iterable[Metric]]") -> Page:
+    """Return the page for Prometheus."""
+    try:
+        return Page(200, _METRICS, exposition(families))
+    except ImportError as error:
+        return Page(500, TEXT, f"metrics need prometheus_client: {error}\n".encode())
 
 
 class HttpServer:

@@ -8,15 +8,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from bookie.runtime.http import TEXT, Page
-
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 BOUNDS_S = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 )  # fmt: skip
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
@@ -62,11 +59,3 @@ def exposition(families: "Callable[[], Iterable[Metric]]") -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(families))  # pyright: ignore[reportArgumentType] - a duck
     return generate_latest(registry)
-
-
-def metrics_page(families: "Callable[[], Iterable[Metric]]") -> Page:
-    """Return the page for a scraper."""
-    try:
-        return Page(200, CONTENT_TYPE, exposition(families))
-    except ImportError as error:
-        return Page(500, TEXT, f"metrics need prometheus_client: {error}\n".encode())

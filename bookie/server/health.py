@@ -8,8 +8,7 @@ happens on one asyncio loop.
 
 from collections.abc import Callable
 
-from bookie.runtime.http import TEXT, HttpServer, Page, verdict
-from bookie.runtime.metrics import metrics_page
+from bookie.runtime.http import TEXT, HttpServer, Page, metrics_page, verdict
 from bookie.server.metrics import ServerMetrics, families
 
 

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import ipaddress
 import signal
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
 from bookie.client.blocking import new_loop
+from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
 from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
@@ -22,6 +24,7 @@ from herdpy.server.server import Server
 def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
     check_loopback(loaded.server.host)
+    set_up_logs(loaded.server.log_level, loaded.server.log_format)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -45,6 +48,22 @@ def check_loopback(host: str) -> None:
     )
 
 
+@contextlib.contextmanager
+def _listening(host: str, port: int, option: str) -> Iterator[None]:
+    """Tell people which address cannot be had."""
+    try:
+        yield
+    except OSError as error:
+        raise OperationalError(
+            f"serve: cannot listen on {host}:{port}: {error.strerror or error}",
+            hint=f"choose another port ({option})",
+        ) from error
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
 async def _serve(
     database: Database, directory: Path, config: ServerConfig, console: Console
 ) -> None:
@@ -54,15 +73,17 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        try:
+        http_port = None
+        if config.http_port >= 0:
+            with _listening(config.http_host, config.http_port, "--http-port"):
+                http_port = await server.start_http(config.http_host, config.http_port)
+        with _listening(config.host, config.port, "--port"):
             bound_host, bound_port = await server.start(config.host, config.port)
-        except OSError as error:
-            raise OperationalError(
-                f"serve: cannot listen on {config.host}:{config.port}: {error.strerror or error}",
-                hint="choose another port (--port)",
-            ) from error
-        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        console.print(f"serving {directory} at herd://{shown}:{bound_port}", highlight=False)
+        url = f"herd://{_in_url(bound_host)}:{bound_port}"
+        console.print(f"serving {directory} at {url}", highlight=False)
+        if http_port is not None:
+            pages = f"http://{_in_url(config.http_host)}:{http_port}"
+            console.print(f"metrics and health at {pages}/metrics, /readyz", highlight=False)
         console.print("stop with Ctrl-C", style="dim", highlight=False)
         await stop.wait()
         console.print(

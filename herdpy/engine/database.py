@@ -44,6 +44,7 @@ from herdpy.engine.directory import (
 )
 from herdpy.engine.dump import Dump
 from herdpy.engine.faults import disk_error, no_memory_error
+from herdpy.engine.figures import Timed
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.passwords import Login
 from herdpy.engine.prepared import PlanCache
@@ -101,6 +102,8 @@ class Database:
         self.config = config
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.log_appends = Timed(clock)
+        self.checkpoints = Timed(clock)
         self.statement_ids = count(1)
         self._session_ids = count(1)
         self._temp_directory = temp_directory
@@ -211,9 +214,13 @@ class Database:
             tablespace.stop(error)
 
         if is_threaded:
-            self._syncer = GroupSyncer(tablespace.log, driver, on_progress, on_failure)
+            self._syncer = GroupSyncer(
+                tablespace.log, driver, on_progress, on_failure, self.log_appends.measure
+            )
         else:
-            self._syncer = InlineSyncer(tablespace.log, on_progress, on_failure)
+            self._syncer = InlineSyncer(
+                tablespace.log, on_progress, on_failure, self.log_appends.measure
+            )
         tablespace.start(self._syncer)
         if is_threaded:
             self._housekeeper = driver.spawn("herdpy-housekeeper", self._keep_house)
@@ -356,7 +363,9 @@ class Database:
                         self.tablespace, self.manifest, self.disk, SEGMENTS, planned
                     )
                 appended = self.tablespace.log.bytes_appended
-                done = run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
+                done = self.checkpoints.measure(
+                    lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
+                )
                 self._checkpoint_bytes = appended
                 self._checkpoint_wait_s = 0.0
                 self.checkpoint_error = None

@@ -16,6 +16,13 @@ from herdpy.log.interfaces import CommitLog, Durability
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
 _IDLE_S = 1.0
 
+Measure = Callable[[Callable[[], object]], object]
+"""Runs a write or sync of the log, and may note how long it took."""
+
+
+def _unmeasured(step: Callable[[], object]) -> None:
+    step()
+
 
 class Syncer(Protocol):
     """Any thread may call; never with the tablespace's monitor held."""
@@ -41,7 +48,9 @@ class InlineSyncer:
         log: CommitLog,
         on_progress: Callable[[], object],
         on_failure: Callable[[Error], object] | None = None,
+        measure: Measure = _unmeasured,
     ) -> None:
+        self._measure = measure
         self._log = log
         self._on_progress = on_progress
         self._on_failure = on_failure
@@ -55,10 +64,7 @@ class InlineSyncer:
         ):
             return
         try:
-            if durability is Durability.SYNC:
-                self._log.sync()
-            else:
-                self._log.write()
+            self._measure(self._log.sync if durability is Durability.SYNC else self._log.write)
         except Error as error:
             if self._on_failure is None:
                 raise
@@ -85,11 +91,12 @@ class GroupSyncer:
         driver: Driver,
         on_progress: Callable[[], object],
         on_failure: Callable[[Error], object],
+        measure: Measure = _unmeasured,
     ) -> None:
         self._log = log
         self._driver = driver
         self._on_failure = on_failure
-        self._inline = InlineSyncer(log, on_progress, on_failure)
+        self._inline = InlineSyncer(log, on_progress, on_failure, measure)
         self._bell = driver.new_bell()
         self._running: object | None = None  # the newest pass, perhaps waiting for one before it
         self._is_sync_wanted = False

@@ -9,15 +9,16 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from herdpy.engine.activity import Client, killed_error
+from herdpy.engine.activity import Client, killed_error, shown_text
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.log.interfaces import Durability
 from herdpy.proto import messages
 from herdpy.proto.messages import Welcome
 from herdpy.proto.server_machine import Action, Close, Run, Send, ServerMachine, Start, Stop
+from herdpy.server.metrics import kind_of
 from herdpy.server.requests import Requests
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, hub: "Hub", number: int) -> None:
         self.number = number
         self.peer = ""
+        self.protocol = "tcp"
         self.client = ""
         self._hub = hub
         self._machine = ServerMachine()
@@ -47,12 +49,14 @@ class ServerConnection(asyncio.Protocol):
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_held = False  # what ran was answered, and what waits was not begun
+        self._received_bytes = 0  # as the hub has counted them
 
     # --- the loop --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = str(transport.get_extra_info("peername"))
+        self.peer = _address(transport.get_extra_info("peername"))
+        self.protocol = transport.get_extra_info("protocol") or "tcp"
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         refusal = self._hub.admit(self)
         if refusal is not None:
@@ -60,14 +64,18 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._do(self._machine.receive(data))
+        self._count_received()
         self._pause_or_resume()
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
         self._pause_or_resume()
+        if self._transport is not None:
+            self._hub.stall(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._hub.stalled.remove(self)
         if self._is_held:
             self._is_held = False
             self._do(self._machine.answered(b""))
@@ -77,6 +85,8 @@ class ServerConnection(asyncio.Protocol):
         self._is_lost = True
         self._do(self._machine.close("the connection was lost"))
         self._hub.leave(self)
+        self._hub.received.give(self._received_bytes)
+        self._received_bytes = 0
         if self._running is None:
             self._end_session()
 
@@ -91,6 +101,17 @@ class ServerConnection(asyncio.Protocol):
                 transport.pause_reading()
             else:
                 transport.resume_reading()
+
+    def _count_received(self) -> None:
+        """Have what is kept for the peer counted; who goes beyond the server's limit is ended."""
+        more = self._machine.buffered_byte_count - self._received_bytes
+        if more <= 0:
+            if more < 0:
+                self._hub.received.give(-more)
+        elif not self._hub.received.take(more):
+            self.refuse(self._hub.too_much_received())
+            return
+        self._received_bytes += more
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -129,13 +150,13 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, hello: messages.Hello) -> None:
         try:
-            client = Client("tcp", self.peer, self._kill)
+            client = Client(self.protocol, self.peer, self._kill)
             session = self._hub.session(_settings(hello), hello, client)
         except Error as error:
             self.refuse(error)
             return
         self.client = hello.client
-        self._requests = Requests(session)
+        self._requests = Requests(session, self._hub.results, self._hub.clock)
         welcome = Welcome(
             messages.VERSION,
             self._hub.name,
@@ -149,14 +170,23 @@ class ServerConnection(asyncio.Protocol):
         self._is_cancelled = False
         requests = self._requests
         assert requests is not None
+        hub, is_urgent = self._hub, requests.in_transaction
+        begun_s = hub.clock.monotonic()
         if isinstance(message, messages.Execute):
             frame = requests.read_row(message)
             if frame is not None:
+                took_s = hub.clock.monotonic() - begun_s
+                hub.metrics.observe("select", None, took_s, in_transaction=is_urgent)
                 self._answer(frame)
                 return
+        if not is_urgent and isinstance(message, messages.Execute | messages.ExecuteMany):
+            refusal = hub.check_queue()
+            if refusal is not None:
+                self._answer(requests.failed(message, refusal))
+                return
         job = partial(requests.carry_out, message)
-        self._running = self._hub.submit(job, is_urgent=requests.in_transaction)
-        self._running.add_done_callback(partial(self._ran, message))
+        self._running = hub.submit(job, is_urgent=is_urgent)
+        self._running.add_done_callback(partial(self._ran, message, begun_s))
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
@@ -164,7 +194,9 @@ class ServerConnection(asyncio.Protocol):
             self._requests.cancel()
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
-    def _ran(self, message: messages.ToServer, future: "asyncio.Future[bytes]") -> None:
+    def _ran(
+        self, message: messages.ToServer, begun_s: float, future: "asyncio.Future[bytes]"
+    ) -> None:
         self._running = None
         requests = self._requests
         assert requests is not None
@@ -177,8 +209,33 @@ class ServerConnection(asyncio.Protocol):
         else:
             _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
             frame = requests.failed(message, InternalError(f"the server failed: {error!r}"))
+        self._note(message, requests, begun_s)
         self._answer(frame)
+        self._count_received()
         self._pause_or_resume()
+
+    def _note(self, message: messages.ToServer, requests: Requests, begun_s: float) -> None:
+        """Count what was carried out, and log what took long."""
+        hub, kind = self._hub, kind_of(message)
+        took_s = hub.clock.monotonic() - begun_s
+        in_transaction = requests.in_transaction
+        hub.metrics.observe(kind, requests.sqlstate, took_s, in_transaction=in_transaction)
+        slow_s = hub.config.slow_statement_s
+        if not slow_s or took_s < slow_s:
+            return
+        hub.metrics.slow_statements += 1
+        fields = {
+            "kind": kind,
+            "duration_s": round(took_s, 6),
+            "waited_s": round(max(0.0, requests.begun_s - begun_s), 6),
+            "sqlstate": requests.sqlstate,
+            "connection": self.number,
+            "peer": self.peer,
+            "client": self.client,
+            "in_transaction": in_transaction,
+            "statement": shown_text(getattr(message, "text", "")),
+        }
+        _log.warning("slow statement", extra={"fields": fields})
 
     def _answer(self, frame: bytes) -> None:
         self._send(frame)
@@ -192,6 +249,13 @@ class ServerConnection(asyncio.Protocol):
     def refuse(self, error: Error) -> None:
         """Say why and close; what runs is cancelled."""
         self._do(self._machine.refuse(error))
+
+    def cut_off(self, reason: str) -> None:
+        """End the connection of a peer that would not hear why."""
+        fields = {"connection": self.number, "peer": self.peer, "reason": reason}
+        _log.warning("connection cut off", extra={"fields": fields})
+        if self._transport is not None:
+            self._transport.abort()
 
     @property
     def is_idle(self) -> bool:
@@ -209,6 +273,14 @@ class ServerConnection(asyncio.Protocol):
         requests, self._requests = self._requests, None
         if requests is not None:
             self._hub.submit(requests.close, is_urgent=True)
+
+
+def _address(peer: Any) -> str:
+    """Return host:port of a socket's peer; other transports name theirs."""
+    if not isinstance(peer, tuple):
+        return str(peer)
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _settings(hello: messages.Hello) -> Settings:

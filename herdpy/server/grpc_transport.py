@@ -14,7 +14,7 @@ class StreamTransport(asyncio.Transport):
     """See the module."""
 
     def __init__(self, protocol: asyncio.Protocol, peer: str) -> None:
-        super().__init__({"peername": peer})
+        super().__init__({"peername": peer, "protocol": "grpc"})
         self._protocol = protocol
         self._outgoing: deque[bytes] = deque()
         self._byte_count = 0

@@ -2,7 +2,8 @@
 
 Statements run on a bounded number of workers. Those outside a transaction hold no lock while they
 wait for one; those inside pass, on workers of their own, so that a COMMIT never waits for a worker
-behind statements that wait for its locks.
+behind statements that wait for its locks. What a limit refuses, it refuses with 53xxx and SAFE:
+nothing has happened.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.messages import Hello
+from herdpy.server.limits import Budget, Stalled
+from herdpy.server.metrics import ServerMetrics
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -41,7 +44,15 @@ class Hub:
         self.config = config
         self.connections: dict[ServerConnection, None] = {}
         self.is_draining = False
-        self._database = database
+        self.database = database
+        self.clock = database.clock
+        self.metrics = ServerMetrics()
+        self.received = Budget(config.request_bytes_max)
+        """Bytes of requests that wait, or have not come whole."""
+        self.results = Budget(config.results_max)
+        self.stalled = Stalled(config.response_bytes_max)
+        self._started_s = database.clock.monotonic()
+        self._usual_count = 0  # of jobs for _workers
         self._workers = workers
         self._urgent_workers = urgent_workers
         self._empty = asyncio.Event()
@@ -55,6 +66,7 @@ class Hub:
             )
         connections_max = self.config.connections_max
         if len(self.connections) >= connections_max:
+            self.metrics.refuse("connections_max")
             return OperationalError(
                 f"{connections_max} connections are open, more are not allowed",
                 sqlstate="53300",
@@ -62,10 +74,12 @@ class Hub:
                 hint="close some, or share them by a pool",
             )
         self.connections[connection] = None
+        self.metrics.connections_accepted += 1
         return None
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
+        self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
 
@@ -82,7 +96,7 @@ class Hub:
                 sqlstate="3D000",
                 hint=f'the tablespace of this server is "{TABLESPACE}"',
             )
-        return self._database.session(
+        return self.database.session(
             settings, autocommit=hello.autocommit, client=client, user=user
         )
 
@@ -91,8 +105,71 @@ class Hub:
         executor = self._urgent_workers if is_urgent else self._workers
         future: asyncio.Future[bytes] = self.loop.run_in_executor(executor, job)
         self._jobs[future] = None
-        future.add_done_callback(lambda done: self._jobs.pop(done, None))
+        if is_urgent:
+            future.add_done_callback(self._jobs.pop)
+        else:
+            self._usual_count += 1
+            future.add_done_callback(self._usual_done)
         return future
+
+    def _usual_done(self, future: "asyncio.Future[bytes]") -> None:
+        self._usual_count -= 1
+        del self._jobs[future]
+
+    # --- limits ----------------------------------------------------------------------------------
+
+    @property
+    def waiting_count(self) -> int:
+        """How many statements wait for a worker."""
+        return max(0, self._usual_count - self.config.workers)
+
+    def check_queue(self) -> Error | None:
+        """Return why a statement outside a transaction cannot wait for a worker, if it cannot."""
+        if self._usual_count < self.config.workers + self.config.waiting_max:
+            return None
+        self.metrics.refuse("waiting_max")
+        return OperationalError(
+            f"{self._usual_count} statements run or wait for a worker, more are not allowed",
+            sqlstate="53000",
+            retry=Retry.SAFE,
+            hint="try again in a moment; the server's limits are workers and waiting_max",
+        )
+
+    def too_much_received(self) -> Error:
+        """Return what the connection hears whose request does not fit in memory any more."""
+        self.metrics.refuse("request_bytes_max")
+        return OperationalError(
+            f"requests of {self.received.used:,} bytes wait, and this one does not fit in the "
+            f"{self.received.maximum:,} of the server",
+            sqlstate="53200",
+            retry=Retry.SAFE,
+            hint="send less at a time; the server's limit is request_bytes_max",
+        )
+
+    def stall(self, connection: "ServerConnection", byte_count: int) -> None:
+        """Note answers that a peer does not take; who stalls longest goes when it is too much."""
+        for gone in self.stalled.add(connection, byte_count):
+            self.metrics.refuse("response_bytes_max")
+            gone.cut_off("53200: answers wait for too many bytes, and its for longest")
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @property
+    def uptime_s(self) -> float:
+        return self.clock.monotonic() - self._started_s
+
+    def connections_by_protocol(self) -> dict[str, int]:
+        found = {"tcp": 0, "grpc": 0}
+        for connection in self.connections:
+            found[connection.protocol] = found.get(connection.protocol, 0) + 1
+        return found
+
+    def reason_not_ready(self) -> str | None:
+        """Return why statements cannot be served, None when they can."""
+        if self.is_draining:
+            return "the server is shutting down"
+        failure = self.database.tablespace.failure or self.database.tablespace.log.failure
+        return None if failure is None else failure.message
 
     async def wait_idle(self) -> None:
         """Wait until all connections have left and all jobs have ended."""

@@ -5,11 +5,12 @@ On a worker, one request at a time, but for read_row(), which is the loop's and 
 
 from typing import Any
 
+from bookie.runtime.interfaces import Clock
 from herdpy.engine.faults import disk_error
 from herdpy.engine.result import Columns, Result
 from herdpy.engine.session import Session
 from herdpy.engine.tokens import COUNTER_MAX, UsedToken
-from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.model.schema import table_to_plain
 from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
@@ -17,6 +18,7 @@ from herdpy.proto.messages import Column, Done, encode_frame
 from herdpy.proto.values import encode_rows
 from herdpy.server.exports import OpenExport
 from herdpy.server.ingests import Ingests
+from herdpy.server.limits import Budget
 from herdpy.server.results import OpenResult
 
 RESULTS_MAX = 1000
@@ -26,8 +28,15 @@ RESULTS_MAX = 1000
 class Requests:
     """See the module."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, results: Budget, clock: Clock) -> None:
+        """`results` are those that all connections may have open."""
         self._session = session
+        self._clock = clock
+        self._budget = results
+        self.sqlstate: str | None = None
+        """Of what was answered last, None: it succeeded."""
+        self.begun_s = 0.0
+        """When a worker took up what was answered last."""
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
         self._ingests = Ingests(session)
@@ -63,6 +72,8 @@ class Requests:
 
     def carry_out(self, message: Any) -> bytes:
         """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
+        self.begun_s = self._clock.monotonic()
+        self.sqlstate = None
         try:
             return self._answer_to(message)
         except Error as error:
@@ -70,6 +81,7 @@ class Requests:
 
     def failed(self, message: Any, error: Error) -> bytes:
         """Return the answer that a request has failed."""
+        self.sqlstate = error.sqlstate
         if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
             return b""
         return encode_frame(
@@ -78,9 +90,8 @@ class Requests:
 
     def close(self) -> bytes:
         """Close the results and the session, whose transaction is rolled back; no answer."""
-        for opened in self._results.values():
-            opened.close()
-        self._results.clear()
+        for number in list(self._results):
+            self._forget(number)
         self._ingests.close()
         self._close_export()
         self._session.close()
@@ -174,6 +185,13 @@ class Requests:
                     sqlstate="53400",
                     hint="fetch them to their ends, or close their cursors",
                 )
+            if rows is None and not self._budget.take():
+                raise OperationalError(
+                    f"{self._budget.maximum} results of all connections are open",
+                    sqlstate="53400",
+                    retry=Retry.SAFE,
+                    hint="try again when others have fetched theirs; the limit is results_max",
+                )
         except BaseException:
             opened.close()
             raise
@@ -237,6 +255,7 @@ class Requests:
     def _forget(self, number: int) -> None:
         opened = self._results.pop(number, None)
         if opened is not None:
+            self._budget.give()
             opened.close()
 
     def _done(self, request: int, **fields: Any) -> bytes:

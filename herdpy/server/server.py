@@ -8,6 +8,7 @@ from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import OperationalError, Retry
 from herdpy.server.connection import ServerConnection
+from herdpy.server.health import HealthServer
 from herdpy.server.hub import Hub
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Server:
             config=config,
         )
         self._server: Any = None
+        self._health: HealthServer | None = None
         self._grpc: GrpcServer | None = None
         self._last_number = 0
 
@@ -46,6 +48,11 @@ class Server:
 
         self._grpc = GrpcServer(self._hub, self._connection)
         return await self._grpc.start(host, port)
+
+    async def start_http(self, host: str, port: int) -> int:
+        """Serve health.py's pages, until close(); return the port. OSError when it is taken."""
+        self._health = HealthServer(self._hub)
+        return await self._health.start(host, port)
 
     def _connection(self) -> ServerConnection:
         self._last_number += 1
@@ -83,6 +90,8 @@ class Server:
         if self._grpc is not None:
             await self._grpc.close()
         await self._hub.wait_idle()
+        if self._health is not None:
+            await self._health.close()
         self._workers.shutdown()
         self._urgent_workers.shutdown()
 

@@ -1,0 +1,91 @@
+"""Figures: what the engine says of its work and its state, for metrics and status pages.
+
+Timed holds what took how long, added to by any thread; figures_of() reads the state at one moment,
+without the tablespace's monitor, so the numbers may differ by what happens meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.metrics import Histogram
+from herdpy.model.lsn import Lsn
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
+
+T = TypeVar("T")
+
+
+class Timed:
+    """How long one kind of work took. Any thread."""
+
+    __slots__ = ("_clock", "_mutex", "histogram", "last_success_us")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = new_mutex()
+        self.histogram = Histogram()
+        self.last_success_us: int | None = None
+
+    def measure(self, step: Callable[[], T]) -> T:
+        """Run a step and note how long it took, if it came to its end."""
+        begun_s = self._clock.monotonic()
+        result = step()
+        took_s = self._clock.monotonic() - begun_s
+        with self._mutex:
+            self.histogram.observe(took_s)
+            self.last_success_us = self._clock.wall_us()
+        return result
+
+
+class Figures(NamedTuple):
+    """A database at one moment."""
+
+    last_lsn: Lsn
+    durable_lsn: Lsn
+    log_bytes: int
+    """Appended since the database was opened."""
+    tables: int
+    pages: int
+    memtable_rows: int
+    memtable_bytes: int
+    version_bytes: int
+    """Of row versions that only old snapshots need."""
+    sessions: int
+    statements: int
+    """That run or wait."""
+    transactions: int
+    """That have written and not ended."""
+    checkpoint_error: str | None
+    failure: str | None
+    """Why nothing can be written any more, None while all is well."""
+
+
+def figures_of(database: "Database") -> Figures:
+    """Return the figures now. Any thread."""
+    tablespace = database.tablespace
+    states = list(tablespace.state.tables.values())
+    memtables = [table for state in states for table in (state.memtable, *state.frozen)]
+    sessions = database.sessions()
+    log = tablespace.log
+    failure = tablespace.failure or log.failure
+    checkpoint_error = database.checkpoint_error
+    return Figures(
+        last_lsn=log.last_lsn,
+        durable_lsn=log.durable_lsn,
+        log_bytes=log.bytes_appended,
+        tables=len(states),
+        pages=sum(
+            len(level) for state in states for level in (state.pages.base, *state.pages.runs)
+        ),
+        memtable_rows=sum(map(len, memtables)),
+        memtable_bytes=sum(memtable.byte_count for memtable in memtables),
+        version_bytes=tablespace.version_bytes(),
+        sessions=len(sessions),
+        statements=sum(session.running is not None for session in sessions),
+        transactions=len(tablespace.applier.transactions),
+        checkpoint_error=None if checkpoint_error is None else checkpoint_error.message,
+        failure=None if failure is None else failure.message,
+    )

@@ -1,0 +1,61 @@
+"""Budgets that all connections of a server share. Any thread, but for Stalled: the loop."""
+
+from typing import TYPE_CHECKING
+
+from bookie.runtime.drivers import new_mutex
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+
+
+class Budget:
+    """A number that may grow to a bound."""
+
+    __slots__ = ("_mutex", "maximum", "used")
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.used = 0
+        self._mutex = new_mutex()
+
+    def take(self, count: int = 1) -> bool:
+        """Add to what is used; False, and nothing is added, when that would be too much."""
+        with self._mutex:
+            if self.used + count > self.maximum:
+                return False
+            self.used += count
+            return True
+
+    def give(self, count: int = 1) -> None:
+        with self._mutex:
+            self.used -= count
+
+
+class Stalled:
+    """The connections whose peers do not take their answers, the longest stalled first."""
+
+    __slots__ = ("_bytes_max", "_connections", "byte_count")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._connections: dict[ServerConnection, int] = {}
+        self.byte_count = 0
+
+    def add(self, connection: "ServerConnection", byte_count: int) -> "list[ServerConnection]":
+        """Note what waits for a peer; return the connections to cut off, to be under the bound."""
+        self.remove(connection)
+        self._connections[connection] = byte_count
+        self.byte_count += byte_count
+        gone: list[ServerConnection] = []
+        while self.byte_count > self._bytes_max:
+            oldest = next(iter(self._connections))
+            self.remove(oldest)
+            gone.append(oldest)
+        return gone
+
+    def remove(self, connection: "ServerConnection") -> None:
+        """Forget a connection; repeatable."""
+        self.byte_count -= self._connections.pop(connection, 0)
+
+    def __len__(self) -> int:
+        return len(self._connections)

@@ -1,0 +1,202 @@
+"""A server's pages, counters and slow-statement log."""
+
+import http.client
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import herdpy
+from herdpy.proto import messages
+from herdpy.server.metrics import kind_of
+from tests.fixtures.servers import RunningServer, running_server
+
+Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with running_server() as running:
+        yield running
+
+
+class Pages:
+    """The HTTP side of a server."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._port = server.call(lambda: server.server.start_http("127.0.0.1", 0))
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def figures(self) -> Figures:
+        status, text = self.get("/metrics")
+        assert status == 200
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+def named(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_probes(server: RunningServer) -> None:
+    pages = Pages(server)
+    assert pages.get("/livez") == (200, "OK\n")
+    assert pages.get("/readyz?max_lag=5") == (200, "OK\n")
+    assert pages.get("/") == (404, "/livez /readyz /status /metrics\n")
+    server.call(lambda: server.server.drain(0))
+    assert pages.get("/livez") == (200, "OK\n")
+    assert pages.get("/readyz") == (503, "the server is shutting down\n")
+    assert json.loads(pages.get("/status")[1])["is_draining"] is True
+
+
+def test_not_ready_once_nothing_can_be_written(server: RunningServer) -> None:
+    pages = Pages(server)
+    server.engine.database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
+    status, text = pages.get("/readyz")
+    assert status == 503
+    assert "broken on purpose" in text
+    assert pages.figures()[named("herdpy_ready")] == 0
+
+
+def test_status(server: RunningServer) -> None:
+    pages = Pages(server)
+    with herdpy.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE secret_name (id BIGINT PRIMARY KEY)")
+        connection.execute("INSERT INTO secret_name VALUES (?)", (1,))
+        status, text = pages.get("/status")
+    assert status == 200
+    assert "secret_name" not in text
+    assert "127.0.0.1" not in text
+    found = json.loads(text)
+    assert found["is_ready"] is True
+    assert found["reason"] is None
+    assert found["connections"] == {"tcp": 1, "grpc": 0}
+    assert found["database"]["tables"] == 1
+    assert found["database"]["memtable_rows"] == 1
+    assert found["limits"]["connections_max"] == 50
+
+
+def test_statements_are_counted(server: RunningServer) -> None:
+    pages = Pages(server)
+    with herdpy.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        for number in range(3):
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+        for _ in range(5):
+            connection.execute("SELECT id FROM t WHERE id = ?", (1,)).fetchall()
+        for text in ("SELECT nothing FROM t", "INSERT INTO t VALUES (1)"):
+            with pytest.raises(herdpy.Error):
+                connection.execute(text)
+        connection.execute("BEGIN")
+        connection.execute("DELETE FROM t")
+        connection.commit()
+        server.engine.database.run_checkpoint()
+        found = pages.figures()
+    count = "herdpy_statements_total"
+    assert found[named(count, kind="ddl", outcome="ok")] == 1
+    assert found[named(count, kind="insert", outcome="ok")] == 3
+    assert found[named(count, kind="insert", outcome="23")] == 1
+    assert found[named(count, kind="select", outcome="ok")] == 5
+    assert found[named(count, kind="select", outcome="42")] == 1
+    assert found[named(count, kind="delete", outcome="ok")] == 1
+    assert found[named(count, kind="commit", outcome="ok")] == 1
+    assert found[named("herdpy_statement_duration_seconds_count", kind="insert")] == 4
+    assert found[named("herdpy_commit_duration_seconds_count")] == 5
+    assert found[named("herdpy_log_append_duration_seconds_count")] >= 5
+    assert found[named("herdpy_checkpoint_duration_seconds_count")] == 1
+    assert found[named("herdpy_checkpoint_last_success_timestamp_seconds")] > 1e9
+    assert found[named("herdpy_log_entries_total")] >= 5
+    assert found[named("herdpy_connections", protocol="tcp")] == 1
+    assert found[named("herdpy_ready")] == 1
+
+
+def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
+    units = ("_total", "_seconds", "_bytes", "_bucket", "_count", "_sum", "_info")
+    gauges = {
+        "herdpy_connections", "herdpy_transactions_active", "herdpy_statements_active",
+        "herdpy_statements_waiting", "herdpy_results_open", "herdpy_tables", "herdpy_pages",
+        "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready",
+    }  # fmt: skip
+    for name, _ in Pages(server).figures():
+        assert name.startswith("herdpy_")
+        assert name.endswith(units) or name in gauges, name
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("SELECT 1", "select"),
+        ("  select 1", "select"),
+        ("with a as (select 1) select * from a", "select"),
+        ("(SELECT 1)", "select"),
+        ("VALUES(1)", "select"),
+        ("insert into t values (1)", "insert"),
+        ("Upsert into t values (1)", "upsert"),
+        ("DROP TABLE t", "ddl"),
+        ("ALTER USER a", "ddl"),
+        ("GRANT SELECT ON t TO a", "ddl"),
+        ("BEGIN", "begin"),
+        ("begin;", "begin"),
+        ("COMMIT", "commit"),
+        ("END", "commit"),
+        ("rollback", "rollback"),
+        ("KILL 5", "kill"),
+        ("SET a = 1", "set"),
+        ("-- a comment\nSELECT 1", "other"),
+        ("nonsense", "other"),
+        ("", "other"),
+        ("\u00e9" * 100, "other"),
+    ],
+)
+def test_kinds(text: str, kind: str) -> None:
+    assert kind_of(messages.Execute(1, text, None)) == kind
+
+
+def test_kinds_of_other_requests() -> None:
+    assert kind_of(messages.Commit(1)) == "commit"
+    assert kind_of(messages.Fetch(1, 1, 1, is_arrow=False)) == "fetch"
+    assert kind_of(messages.ListTables(1)) == "other"
+
+
+def test_slow_statements_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with running_server(slow_statement_s=1e-9) as server:
+        pages = Pages(server)
+        with caplog.at_level(logging.WARNING), herdpy.connect(server.url) as connection:
+            with pytest.raises(herdpy.Error):
+                connection.execute("SELECT nothing WHERE 'x' = ?", ("a parameter",))
+            with pytest.raises(herdpy.Error):
+                connection.execute("CREATE NOBODY x PASSWORD 'geheim'")
+            (address,) = connection.execute("SELECT address FROM sysclients").fetchone()
+        assert pages.figures()[named("herdpy_slow_statements_total")] >= 3
+    found = [record.fields for record in caplog.records if record.message == "slow statement"]
+    first = found[0]
+    assert first["statement"] == "SELECT nothing WHERE 'x' = ?"
+    assert (first["kind"], first["sqlstate"]) == ("select", "42703")
+    assert first["duration_s"] >= first["waited_s"] >= 0
+    assert first["peer"] == address
+    assert found[1]["statement"] == "CREATE NOBODY x PASSWORD ***"
+    assert "geheim" not in caplog.text
+    assert "a parameter" not in caplog.text
+
+
+def test_fast_statements_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    for slow_s in (0, 86_400):
+        with (
+            running_server(slow_statement_s=slow_s) as server,
+            herdpy.connect(server.url) as connection,
+        ):
+            connection.execute("SELECT 1").fetchall()
+    assert "slow" not in caplog.text
