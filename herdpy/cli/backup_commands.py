@@ -66,4 +66,16 @@ def dump(source: str, file: Path | None, overwrite: bool) -> None:
     _run(lambda: run_dump(source, file, output_console(), overwrite=overwrite))
 
 
-COMMANDS = (backup, restore, dump)
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+def doctor(directory: Path) -> None:
+    """Verify all files of DIRECTORY, which nobody may have open, and change none of them.
+
+    Every damage is named with its file and offset. The exit code is 1 when there is any.
+    """
+    from herdpy.cli.doctor import run_doctor
+
+    _run(lambda: sys.exit(run_doctor(directory, output_console())))
+
+
+COMMANDS = (backup, restore, dump, doctor)

@@ -202,6 +202,13 @@ def disk_of_directory(path: str) -> OsDisk:
     return _make_directory(path)
 
 
+def disk_of_existing(path: str) -> OsDisk:
+    """Return the disk of a directory that is there; OSError."""
+    disk = OsDisk(path)
+    disk.list("")
+    return disk
+
+
 def rng() -> OsRng:
     """Return the system's chance."""
     return OsRng()

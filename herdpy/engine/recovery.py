@@ -1,6 +1,6 @@
 """Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.config import Config
@@ -8,6 +8,7 @@ from herdpy.engine.catalog import Catalog
 from herdpy.engine.checkpoint import remove_unlisted, restore_engine
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.state import State, TableState
+from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
 from herdpy.errors import CorruptionError
 from herdpy.log.file_log import FileLog
@@ -107,10 +108,24 @@ def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[
     return tables
 
 
+def state_at_checkpoint(listed: ManifestState, tables: dict[int, TableState]) -> Applier:
+    """Return everything that a manifest says; ValueError when the engine's part is malformed."""
+    catalog = Catalog(1, (item.table for item in tables.values()))
+    lsn = Lsn(*listed.checkpoint_lsn)
+    applier = Applier(State(max(listed.position, 1), lsn, catalog, tables), lambda: None)
+    applier.next_table_id = listed.next_table_id
+    restore_engine(applier, listed.engine)
+    return applier
+
+
 def replay_log(tablespace: Tablespace, after: Lsn) -> None:
     """Apply every record behind `after`."""
-    applier = tablespace.applier
-    for lsn, data in tablespace.log.replay(after):
+    apply_records(tablespace.applier, tablespace.log.replay(after))
+
+
+def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> None:
+    """Apply records of a log in their order; CorruptionError for one that is none."""
+    for lsn, data in records:
         try:
             record = decode(data)
         except ValueError as error:

@@ -28,8 +28,14 @@ from herdpy.engine.directory import (
     locked_error,
     write_format,
 )
-from herdpy.engine.recovery import open_tables
-from herdpy.errors import CorruptionError, Error, OperationalError, ProgrammingError
+from herdpy.engine.recovery import open_tables, state_at_checkpoint
+from herdpy.errors import (
+    CorruptionError,
+    Error,
+    InvariantViolation,
+    OperationalError,
+    ProgrammingError,
+)
 from herdpy.storage.backup_file import PIECE_BYTES, BackupContent, Progress, crc_of, read_backup
 from herdpy.storage.manifest import Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
@@ -46,11 +52,13 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
         number: Segment.over(item.view, f"{where}, segment {number}", number, None)
         for number, item in content.segments.items()
     }
+    listed = content.head.state
     try:
-        tables = open_tables(content.head.state, segments)
-    except ValueError as error:
+        tables = open_tables(listed, segments)
+        state_at_checkpoint(listed, tables)
+    except (ValueError, InvariantViolation) as error:
         raise CorruptionError(
-            f"damaged backup {where}: a table that is none: {error}",
+            f"damaged backup {where}: the state in its head is none: {error}",
             hint="the backup does not hold what was written: use another one",
         ) from error
     for table in tables.values():

@@ -53,6 +53,7 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/dsn.py"): "real paths, so that every spelling names one database",
     ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
+    ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
 }
 RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")

@@ -1,0 +1,53 @@
+"""The doctor for a directory of this machine. Any thread may call."""
+
+import errno
+from typing import TYPE_CHECKING
+
+from bookie.runtime.interfaces import DirectoryLock, Disk, DiskLockedError
+from bookie.runtime.os_process import describe_process
+from herdpy.driver import local
+from herdpy.driver.dsn import Target, parse_target
+from herdpy.driver.exports import Progress
+from herdpy.engine.directory import LOCK, cannot_open_error, locked_error
+from herdpy.engine.doctor import Report
+from herdpy.engine.doctor import examine as examine_disk
+from herdpy.errors import ProgrammingError
+
+if TYPE_CHECKING:
+    import os
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def examine(directory: "str | os.PathLike[str]", progress: Progress | None = None) -> Report:
+    """Verify every file of a database and return what was found; no file of it is changed.
+
+    OperationalError 55006: somebody has it open; 58P01: there is none.
+    """
+    target = parse_target(directory)
+    if not isinstance(target, Target) or target.path is None:
+        raise ProgrammingError(f"doctor: expected a directory, found {directory!r}")
+    where = target.path
+    try:
+        disk = local.disk_of_existing(where)
+        lock = _lock(disk, where)
+        try:
+            return examine_disk(disk, where, progress)
+        finally:
+            if lock is not None:
+                lock.close()
+    except OSError as error:
+        raise cannot_open_error(where, error) from error
+
+
+def _lock(disk: Disk, where: str) -> DirectoryLock | None:
+    """Keep others from opening it; where nothing can be written nobody else can either."""
+    if disk.exists(LOCK):
+        try:
+            return disk.lock(LOCK, describe_process())
+        except DiskLockedError as error:
+            raise locked_error(where, error.owner) from error
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+    return None
