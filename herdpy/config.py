@@ -136,6 +136,25 @@ class ServerConfig:
     connections_max: int = _setting(
         500, 1, 10_000, "connections", "open at once; more are refused with 53300"
     )
+    logins_max: int = _setting(
+        200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
+    )
+    login_timeout_s: float = _setting(
+        10.0, 0.01, 3_600, "seconds", "from a connection's first byte, TLS included, to its login"
+    )
+    login_failure_delay_s: float = _setting(
+        0.5, 0, 60, "seconds", "until a login that failed is told so, which slows down guessing"
+    )
+    tls_certificate: str = _text(
+        "", "file (PEM) of the server's certificate and those up to its authority; empty: no TLS"
+    )
+    tls_key: str = _text("", "file (PEM) of the certificate's key, which has no password")
+    tls_client_authority: str = _text(
+        "", "file (PEM): clients must show a certificate that one of these has signed"
+    )
+    audit_log: str = _text(
+        "", "file that says who logged in, failed to, and changed tables, users and rights"
+    )
     workers: int = _setting(
         64, 1, 1_000, "threads", "statements outside transactions that run at once; others wait"
     )

@@ -13,13 +13,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.activity import Client, killed_error, shown_text
 from herdpy.engine.settings import Settings
-from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
 from herdpy.log.interfaces import Durability
 from herdpy.proto import messages
-from herdpy.proto.messages import Welcome
-from herdpy.proto.server_machine import Action, Close, Run, Send, ServerMachine, Start, Stop
+from herdpy.proto.messages import Message, Welcome
+from herdpy.proto.scram import ScramServer
+from herdpy.proto.server_machine import (
+    Action,
+    Close,
+    Login,
+    Run,
+    Send,
+    ServerMachine,
+    Start,
+    State,
+    Stop,
+)
+from herdpy.server.gate import too_slow
 from herdpy.server.metrics import kind_of
 from herdpy.server.requests import Requests
+from herdpy.server.tls import ServerTls
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -27,12 +40,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _WRITE_HIGH_WATER = 256 * 1024
 _STOP_AGAIN_S = 0.01
+_LINGER_S = 5.0
+"""How long the last bytes may take to go."""
 
 
 class ServerConnection(asyncio.Protocol):
     """See the module."""
 
-    def __init__(self, hub: "Hub", number: int) -> None:
+    def __init__(self, hub: "Hub", number: int, tls: ServerTls | None = None) -> None:
         self.number = number
         self.peer = ""
         self.protocol = "tcp"
@@ -48,6 +63,13 @@ class ServerConnection(asyncio.Protocol):
         self._is_lost = False
         self._is_reading_paused = False
         self._is_writing_paused = False
+        self._tls = tls
+        self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
+        self._early = bytearray()  # what came with its end
+        self._hello: messages.Hello | None = None
+        self._login: ScramServer | None = None
+        self._user: str | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._received_bytes = 0  # as the hub has counted them
 
@@ -58,11 +80,22 @@ class ServerConnection(asyncio.Protocol):
         self.peer = _address(transport.get_extra_info("peername"))
         self.protocol = transport.get_extra_info("protocol") or "tcp"
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._is_securing = self._tls is not None
         refusal = self._hub.admit(self)
         if refusal is not None:
+            self._audit("refused", reason=refusal.message)
             self.refuse(refusal)
+            return
+        timeout_s = self._hub.config.login_timeout_s
+        self._timer = self._hub.loop.call_later(timeout_s, self._expire, timeout_s)
+        if self._tls is not None:
+            self._transport.pause_reading()
+            self._hub.secure(self._secure(self._transport, self._tls))
 
     def data_received(self, data: bytes) -> None:
+        if self._is_securing:
+            self._early += data
+            return
         self._do(self._machine.receive(data))
         self._count_received()
         self._pause_or_resume()
@@ -82,7 +115,12 @@ class ServerConnection(asyncio.Protocol):
         self._pause_or_resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_lost:
+            return
         self._is_lost = True
+        self._stop_timer()
+        if self._requests is not None:
+            self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
         self._hub.leave(self)
         self._hub.received.give(self._received_bytes)
@@ -113,6 +151,111 @@ class ServerConnection(asyncio.Protocol):
             return
         self._received_bytes += more
 
+    # --- getting in ------------------------------------------------------------------------------
+
+    async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
+        """Begin TLS; a client that does not is gone."""
+        hub = self._hub
+        try:
+            secured = await hub.loop.start_tls(
+                transport,
+                self,
+                tls.context,
+                server_side=True,
+                ssl_handshake_timeout=hub.config.login_timeout_s,
+                ssl_shutdown_timeout=_LINGER_S,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
+            self._audit("tls_failed", reason=str(error))
+            secured = None
+        if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
+            (secured or transport).abort()
+            # Who ends during a handshake is not told so by every kind of loop.
+            self.connection_lost(None)
+            return
+        secured.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._transport = secured
+        self._is_securing = False
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+
+    def _start(self, hello: messages.Hello) -> None:
+        self._hello = hello
+        self.client = hello.client
+        try:
+            binding = None if self._tls is None else self._tls.binding
+            self._login = self._hub.gate.begin(hello.user, binding)
+        except Error as error:
+            self._audit("refused", reason=error.message)
+            self.refuse(error)
+            return
+        if self._login is None:
+            self._enter()
+        else:
+            self._do(self._machine.ask(self._login.offer()))
+
+    def _log_in(self, message: messages.ScramStart | messages.ScramProof) -> None:
+        login, hello = self._login, self._hello
+        assert login is not None
+        assert hello is not None
+        try:
+            if isinstance(message, messages.ScramStart):
+                self._do(self._machine.ask(login.challenge(message)))
+                return
+            verified = login.verify(message)
+        except ProtocolError as error:
+            self._audit("login_failed", reason=error.message)
+            self.refuse(error)
+        except Error as error:
+            self._audit("login_failed", reason=self._hub.gate.why_not(hello.user))
+            delay_s = self._hub.config.login_failure_delay_s
+            self._hub.loop.call_later(delay_s, self.refuse, error)
+        else:
+            self._user = hello.user
+            self._enter(verified)
+
+    def _enter(self, *before: Message) -> None:
+        """Make the session and say Welcome."""
+        hello, hub = self._hello, self._hub
+        assert hello is not None
+        try:
+            hub.enter(self)
+            client = Client(self.protocol, self.peer, self._kill)
+            session = hub.session(_settings(hello), hello, client, self._user)
+        except Error as error:
+            self._audit("refused", reason=error.message)
+            self.refuse(error)
+            return
+        self._stop_timer()
+        self._login = None
+        self._requests = Requests(session, hub.results, hub.clock, self._audit)
+        self._audit("login", session=session.id)
+        welcome = Welcome(
+            messages.VERSION,
+            hub.name,
+            session.id,
+            messages.FRAME_BYTES_MAX,
+            session.token_session,
+        )
+        self._do(self._machine.welcome(*before, welcome))
+
+    def _expire(self, timeout_s: float) -> None:
+        error = too_slow(timeout_s)
+        self._audit("refused", reason=error.message)
+        self.refuse(error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _audit(self, event: str, **fields: Any) -> None:
+        user = "" if self._hello is None else self._hello.user
+        self._hub.gate.audit.record(
+            event, connection=self.number, peer=self.peer, user=user, client=self.client, **fields
+        )
+
     # --- actions ---------------------------------------------------------------------------------
 
     def _do(self, actions: list[Action]) -> None:
@@ -134,37 +277,29 @@ class ServerConnection(asyncio.Protocol):
                     self._stop()
                 elif isinstance(action, Start):
                     self._start(action.hello)
+                elif isinstance(action, Login):
+                    self._log_in(action.message)
                 else:
                     self._close(action)
         finally:
             self._is_acting = False
 
     def _send(self, data: bytes) -> None:
-        if self._transport is not None and not self._is_lost:
+        if self._transport is not None and not self._is_lost and not self._is_securing:
             self._transport.write(data)
 
     def _close(self, close: Close) -> None:
         _log.debug("connection %d of %s ends: %s", self.number, self.peer, close.reason)
-        if self._transport is not None and not self._is_lost:
-            self._transport.close()
-
-    def _start(self, hello: messages.Hello) -> None:
-        try:
-            client = Client(self.protocol, self.peer, self._kill)
-            session = self._hub.session(_settings(hello), hello, client)
-        except Error as error:
-            self.refuse(error)
+        transport = self._transport
+        if transport is None or self._is_lost:
             return
-        self.client = hello.client
-        self._requests = Requests(session, self._hub.results, self._hub.clock)
-        welcome = Welcome(
-            messages.VERSION,
-            self._hub.name,
-            session.id,
-            messages.FRAME_BYTES_MAX,
-            session.token_session,
-        )
-        self._do(self._machine.welcome(welcome))
+        self._stop_timer()
+        if self._is_securing:
+            transport.abort()
+            return
+        transport.close()
+        # A peer that takes nothing would keep it open.
+        self._timer = self._hub.loop.call_later(_LINGER_S, transport.abort)
 
     def _run(self, message: messages.ToServer) -> None:
         self._is_cancelled = False

@@ -7,8 +7,8 @@ nothing has happened.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import Executor
 from herdpy.config import ServerConfig
@@ -18,6 +18,7 @@ from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.messages import Hello
+from herdpy.server.gate import Gate, too_many_strangers
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.metrics import ServerMetrics
 
@@ -38,10 +39,12 @@ class Hub:
         *,
         name: str,
         config: ServerConfig,
+        gate: Gate,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.name = name
         self.config = config
+        self.gate = gate
         self.connections: dict[ServerConnection, None] = {}
         self.is_draining = False
         self.database = database
@@ -57,28 +60,44 @@ class Hub:
         self._urgent_workers = urgent_workers
         self._empty = asyncio.Event()
         self._jobs: dict[asyncio.Future[bytes], None] = {}
+        self._strangers: dict[ServerConnection, None] = {}
+        self._handshakes: dict[asyncio.Task[None], None] = {}
 
     def admit(self, connection: "ServerConnection") -> Error | None:
-        """Count a connection; or say why it is not welcome."""
+        """Count a connection, as a stranger; or say why it has to go."""
         if self.is_draining:
             return OperationalError(
                 "the server is shutting down", sqlstate="57P01", retry=Retry.SAFE
             )
+        if len(self._strangers) >= self.config.logins_max:
+            return too_many_strangers(self.config.logins_max)
+        self.connections[connection] = None
+        self._strangers[connection] = None
+        return None
+
+    def enter(self, connection: "ServerConnection") -> None:
+        """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
-        if len(self.connections) >= connections_max:
+        if len(self.connections) - len(self._strangers) >= connections_max:
             self.metrics.refuse("connections_max")
-            return OperationalError(
+            raise OperationalError(
                 f"{connections_max} connections are open, more are not allowed",
                 sqlstate="53300",
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",
             )
-        self.connections[connection] = None
+        self._strangers.pop(connection, None)
         self.metrics.connections_accepted += 1
-        return None
+
+    def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
+        """Let a handshake run, and end before the server does."""
+        task = self.loop.create_task(handshake)
+        self._handshakes[task] = None
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
+        self._strangers.pop(connection, None)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
@@ -173,8 +192,10 @@ class Hub:
 
     async def wait_idle(self) -> None:
         """Wait until all connections have left and all jobs have ended."""
-        while self.connections or self._jobs:
-            if self.connections:
+        while self.connections or self._jobs or self._handshakes:
+            if self._handshakes:
+                await asyncio.wait(list(self._handshakes))
+            elif self.connections:
                 self._empty.clear()
                 await self._empty.wait()
             else:

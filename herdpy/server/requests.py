@@ -3,6 +3,7 @@
 On a worker, one request at a time, but for read_row(), which is the loop's and cannot wait.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from bookie.runtime.interfaces import Clock
@@ -16,6 +17,7 @@ from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Column, Done, encode_frame
 from herdpy.proto.values import encode_rows
+from herdpy.server.audit import is_audited, without_literals
 from herdpy.server.exports import OpenExport
 from herdpy.server.ingests import Ingests
 from herdpy.server.limits import Budget
@@ -28,8 +30,10 @@ RESULTS_MAX = 1000
 class Requests:
     """See the module."""
 
-    def __init__(self, session: Session, results: Budget, clock: Clock) -> None:
-        """`results` are those that all connections may have open."""
+    def __init__(
+        self, session: Session, results: Budget, clock: Clock, audit: Callable[..., None]
+    ) -> None:
+        """`results` are all connections' open ones; `audit` takes an event and its fields."""
         self._session = session
         self._clock = clock
         self._budget = results
@@ -37,6 +41,7 @@ class Requests:
         """Of what was answered last, None: it succeeded."""
         self.begun_s = 0.0
         """When a worker took up what was answered last."""
+        self._audit = audit
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
         self._ingests = Ingests(session)
@@ -72,12 +77,18 @@ class Requests:
 
     def carry_out(self, message: Any) -> bytes:
         """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
+        text: str | None = getattr(message, "text", None)
         self.begun_s = self._clock.monotonic()
         self.sqlstate = None
         try:
-            return self._answer_to(message)
+            frame = self._answer_to(message)
         except Error as error:
+            if error.sqlstate == "42501":
+                self._audit("denied", reason=error.message, statement=without_literals(text or ""))
             return self.failed(message, error)
+        if text is not None and is_audited(text):
+            self._audit("changed", statement=without_literals(text))
+        return frame
 
     def failed(self, message: Any, error: Error) -> bytes:
         """Return the answer that a request has failed."""

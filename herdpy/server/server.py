@@ -1,13 +1,16 @@
 """Server: a port over a database: start, drain, close. On one asyncio loop."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import OperationalError, Retry
+from herdpy.server.audit import Audit
 from herdpy.server.connection import ServerConnection
+from herdpy.server.gate import Gate
 from herdpy.server.health import HealthServer
 from herdpy.server.hub import Hub
 
@@ -20,7 +23,17 @@ _DRAIN_STEP_S = 0.05
 class Server:
     """Serves until close(). The database is the caller's, who closes it afterwards."""
 
-    def __init__(self, database: Database, *, name: str, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        name: str,
+        config: ServerConfig,
+        write_audit: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """OperationalError: a file of TLS cannot be used. write_audit: see audit.py."""
+        audit = Audit(database.clock, write_audit)
+        self.gate = Gate(database, audit, database.rng.randbytes(32), config)
         self._workers = new_executor("statement", config.workers)
         self._urgent_workers = new_executor("transaction", config.connections_max)
         self._hub = Hub(
@@ -29,6 +42,7 @@ class Server:
             self._urgent_workers,
             name=name,
             config=config,
+            gate=self.gate,
         )
         self._server: Any = None
         self._health: HealthServer | None = None
@@ -36,14 +50,28 @@ class Server:
         self._last_number = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return the address. OSError when it is taken."""
+        """Listen; return the address. OSError when it is taken.
+
+        OperationalError: others reach it, and there is no TLS or no user with a password.
+        """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port)
-        address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        self._server = await loop.create_server(
+            self._tcp_connection, host, port, start_serving=False
+        )
+        sockets = self._server.sockets
+        has_tls = self.gate.tls is not None
+        self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
+        address: tuple[str, int] = sockets[0].getsockname()[:2]
+        await self._server.start_serving()
         return address
 
     async def start_grpc(self, host: str, port: int) -> int:
-        """Listen for gRPC, too; return the port. OSError when it is taken."""
+        """Listen for gRPC, too; return the port. OSError when it is taken.
+
+        OperationalError: others reach it, and gRPC has no TLS here.
+        """
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
+        self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=False)
         from herdpy.server.grpc_server import GrpcServer
 
         self._grpc = GrpcServer(self._hub, self._connection)
@@ -57,6 +85,10 @@ class Server:
     def _connection(self) -> ServerConnection:
         self._last_number += 1
         return ServerConnection(self._hub, self._last_number)
+
+    def _tcp_connection(self) -> ServerConnection:
+        self._last_number += 1
+        return ServerConnection(self._hub, self._last_number, self.gate.tls)
 
     @property
     def connection_count(self) -> int:

@@ -55,6 +55,7 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
+    ("pathlib", "herdpy/server/tls.py"): "ssl reads certificates from files only",
 }
 RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")
 WORLD_BUILDER = "herdpy/driver/local.py"
@@ -69,6 +70,8 @@ HEAVY = {
     "prompt_toolkit": ("herdpy/cli/",),
     "click": ("herdpy/cli/", "bookie/admin/"),
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
+    "scramp": ("herdpy/proto/scram.py", "herdpy/engine/passwords.py"),
+    "asn1crypto": ("herdpy/proto/scram.py",),
     "lmdb": ("bookie/server/lmdb_index.py",),
     "prometheus_client": (
         "bookie/admin/",

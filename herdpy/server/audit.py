@@ -1,0 +1,60 @@
+"""Audit: who came, who was refused and why, and who changed what others may see or do.
+
+One JSON object a line. Passwords and literals of statements are never in it: a statement ends where
+its first literal begins. Any thread.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from bookie.runtime.interfaces import Clock
+
+_log = logging.getLogger(__name__)
+_TEXT_CHARACTERS_MAX = 256
+_AUDITED = re.compile(
+    r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*(?:CREATE|ALTER|DROP|GRANT|REVOKE|TRUNCATE|KILL)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_LITERAL = re.compile(r"""['$]""")
+
+
+def is_audited(text: str) -> bool:
+    """Tell whether a statement changes tables, users or rights, or ends what others do."""
+    return _AUDITED.match(text) is not None
+
+
+def without_literals(text: str) -> str:
+    """Return a statement up to its first literal."""
+    found = _LITERAL.search(text)
+    return text if found is None else f"{text[: found.start()]}…"
+
+
+class Audit:
+    """See the module. `write` takes one line with its end; what it raises is logged, not raised."""
+
+    def __init__(self, clock: Clock, write: Callable[[bytes], None] | None = None) -> None:
+        self._clock = clock
+        self._write = write
+
+    def record(self, event: str, **fields: Any) -> None:
+        """Write one event; texts are cut to 256 characters."""
+        if self._write is None:
+            return
+        at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC)
+        line = {"at": at.isoformat(timespec="milliseconds"), "event": event}
+        for name, value in fields.items():
+            line[name] = _cut(value) if isinstance(value, str) else value
+        try:
+            self._write(msgspec.json.encode(line) + b"\n")
+        except OSError as error:
+            _log.error("the audit log cannot be written, %s of %s is lost: %s", event, at, error)
+
+
+def _cut(text: str) -> str:
+    shown = text.encode(errors="backslashreplace").decode()  # lone surrogates have no UTF-8
+    return shown if len(shown) <= _TEXT_CHARACTERS_MAX else f"{shown[:_TEXT_CHARACTERS_MAX]}…"

@@ -1,0 +1,28 @@
+"""What the server needs of whoever knows the users."""
+
+from typing import Protocol
+
+
+class Login(Protocol):
+    """What is known of one user who wants to log in."""
+
+    @property
+    def verifier(self) -> str | None:
+        """SCRAM-SHA-256$iterations:salt$stored key:server key; None: no password is valid."""
+        ...
+
+    @property
+    def may_login(self) -> bool: ...
+
+
+class Authenticator(Protocol):
+    """The users; engine/database.py is one. Called on the server's loop, and never waits."""
+
+    @property
+    def has_logins(self) -> bool:
+        """True when some user can log in with a password."""
+        ...
+
+    def login(self, user: str) -> Login | None:
+        """Return how the user may log in now; None: there is no such user."""
+        ...
