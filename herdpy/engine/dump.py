@@ -1,4 +1,4 @@
-"""Dump: the tables of one snapshot as SQL that makes them again, on any herdpy.
+"""Dump: tables, roles and rights of one snapshot as SQL that makes them again, on any herdpy.
 
 It holds no lock and writers go on; what it shows is one position. Rows come in key order, so that
 equal databases have equal dumps. Every INSERT has at most a few hundred rows; a script of them is
@@ -8,6 +8,8 @@ no transaction of its own.
 from collections.abc import Iterator
 from importlib.metadata import version
 
+from herdpy.engine.access_text import right_texts, role_texts
+from herdpy.engine.directory import DIRECTORY
 from herdpy.engine.snapshots import Snapshot
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
@@ -35,10 +37,12 @@ class Dump:
         state = self._snapshot.state
         ledger, entry, index = state.lsn
         yield f"-- herdpy {version('herdpy-db')}, position {ledger}.{entry}.{index}\n".encode()
+        yield from _statements(role_texts(state.catalog))
         for table in state.catalog.tables():
             if table.id in state.tables:  # not of the system's, which are made of other things
                 yield f"\n{create_table_text(table)};\n".encode()
                 yield from self._inserts(table)
+        yield from _statements(right_texts(state.catalog, DIRECTORY))
 
     def _inserts(self, table: Table) -> Iterator[bytes]:
         shown = [i for i, column in enumerate(table.columns) if not column.hidden]
@@ -59,6 +63,14 @@ class Dump:
     def close(self) -> None:
         """Let the snapshot go; repeatable."""
         self._snapshot.close()
+
+
+def _statements(texts: Iterator[str]) -> Iterator[bytes]:
+    """Yield statements with an empty line before the first."""
+    before = "\n"
+    for text in texts:
+        yield f"{before}{text};\n".encode()
+        before = ""
 
 
 def _insert(head: str, lines: list[str]) -> bytes:

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.digest import state_digest
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.sql.script import split_statements
+from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine
 
 
@@ -365,3 +368,64 @@ def test_how_a_user_may_log_in(engine: Engine) -> None:
         login = database.login("ann")
         assert login is not None
         assert (login.verifier is not None, login.may_login) == (has_verifier, may_login), text
+
+
+def test_only_superusers_take_everything_away(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT ON TABLESPACE default TO ann")
+    for kind in ("backup", "dump"):
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            ann.export(kind)
+    run(root, "ALTER USER ann SUPERUSER")
+    for kind in ("backup", "dump"):
+        ann.export(kind).close()
+
+
+def test_a_dump_makes_access_again(engine: Engine) -> None:
+    root = session_of(engine)
+    run(root, "CREATE USER \"B'o b\" CREATEROLE PASSWORD 'x' VALID UNTIL '2030-01-01 12:00'")
+    run(root, "CREATE ROLE r SUPERUSER", "GRANT r TO ann WITH ADMIN OPTION")
+    run(root, 'ALTER TABLE t OWNER TO "B\'o b"', "GRANT INSERT, SELECT ON u TO PUBLIC")
+    run(root, "GRANT ALL ON TABLESPACE default TO ann", "GRANT SELECT, DELETE ON u TO ann")
+    run(root, "GRANT DELETE ON u TO ann WITH GRANT OPTION")
+    text = b"".join(root.export("dump").pieces()).decode()
+    other = Engine()
+    try:
+        again = session_of(other)
+        for piece in split_statements(text):
+            run(again, piece.text)
+        assert root_facts(other) == root_facts(engine)
+        assert run(again, "SELECT * FROM t") == [(1, "a")]
+    finally:
+        other.database.close()
+
+
+def test_a_backup_has_access(engine: Engine) -> None:
+    root = session_of(engine)
+    run(root, "GRANT SELECT ON t TO ann", "ALTER USER ann PASSWORD 'x'")
+    disk = MemoryDisk()
+    restored(backed_up(engine.database), disk)
+    other = Engine(disk=disk)
+    try:
+        assert root_facts(other) == root_facts(engine)
+    finally:
+        other.database.close()
+
+
+def test_facts_about_a_table_go_with_it(engine: Engine) -> None:
+    root = session_of(engine)
+    before = root_facts(engine)
+    for begin, end in (("SELECT 1", "SELECT 1"), ("BEGIN", "COMMIT")):
+        run(root, "CREATE TABLE n (a INT)", begin, "GRANT SELECT ON n TO ann")
+        run(root, "ALTER TABLE n OWNER TO ann", "DROP TABLE n", end)
+        assert root_facts(engine) == before
+
+
+def test_a_superuser_role_is_for_superusers_to_give(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE USER bob", "CREATE ROLE boss SUPERUSER", "ALTER USER ann CREATEROLE")
+    run(root, "GRANT boss TO ann WITH ADMIN OPTION")
+    assert refusal(ann, "GRANT boss TO bob").sqlstate == "42501"
+    assert refusal(ann, "REVOKE boss FROM ann").sqlstate == "42501"
+    assert refusal(ann, "ALTER ROLE boss PASSWORD 'mine'").sqlstate == "42501"
+    assert refusal(ann, "DROP ROLE boss").sqlstate == "42501"
