@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bookie.client.blocking import new_loop
 from herdpy.cli.logs import set_up_logs
+from herdpy.cli.notify import notify
 from herdpy.cli.settings import Loaded
 from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
@@ -85,7 +86,9 @@ async def _serve(
             pages = f"http://{_in_url(config.http_host)}:{http_port}"
             console.print(f"metrics and health at {pages}/metrics, /readyz", highlight=False)
         console.print("stop with Ctrl-C", style="dim", highlight=False)
+        notify("READY=1", f"STATUS=serving {url}")
         await stop.wait()
+        notify("STOPPING=1", "STATUS=open transactions have time to end")
         console.print(
             f"stopping: {server.connection_count} connections have "
             f"{config.drain_timeout_s:g} s to end their transactions",

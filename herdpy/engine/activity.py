@@ -58,6 +58,7 @@ def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:
             session.application_name,
             session.connected_us,
             session.in_transaction,
+            session.user,
         )
 
 

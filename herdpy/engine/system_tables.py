@@ -39,6 +39,7 @@ SYSCLIENTS = _table(
     ("client", TEXT),
     ("connected_at", TIMESTAMP),
     ("in_transaction", BOOLEAN),
+    ("user_name", TEXT),
 )
 """Sessions: KILL CONNECTION takes their ids."""
 SYSSTATEMENTS = _table(

@@ -1,0 +1,81 @@
+"""`herdpy serve` as a process of a service manager: ready, served, stopped."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import herdpy
+from tests.fixtures.ports import own_port
+
+pytestmark = pytest.mark.integration
+
+FILE = """
+[server]
+http_port = {http_port}
+log_format = "json"
+slow_statement_s = 1e-9
+drain_timeout_s = 1
+"""
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The socket of a service manager."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "n"))
+        listener.settimeout(60)
+        yield listener
+
+
+def test_a_life(tmp_path: Path, manager: socket.socket) -> None:
+    port, http_port = own_port(), own_port()
+    (tmp_path / "h.toml").write_text(FILE.format(http_port=http_port))
+    environment = os.environ | {
+        "NOTIFY_SOCKET": str(tmp_path / "n"),
+        "HERDPY_CONFIG": str(tmp_path / "h.toml"),
+        "HERDPY_SERVER_PORT": str(port),
+    }
+    command = [sys.executable, "-m", "herdpy.cli", "serve", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        ready = manager.recv(4096).decode().splitlines()
+        assert ready == ["READY=1", f"STATUS=serving herd://127.0.0.1:{port}"]
+        with herdpy.connect(f"herd://127.0.0.1:{port}", autocommit=True) as connection:
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=60) as answer:
+            assert answer.read() == b"OK\n"
+        process.send_signal(signal.SIGTERM)
+        assert manager.recv(4096).startswith(b"STOPPING=1\n")
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, errors
+    assert output.startswith(f"serving {tmp_path / 'data'} at herd://127.0.0.1:{port}\n")
+    records = [json.loads(line) for line in errors.splitlines()]
+    slow = [record for record in records if record["message"] == "slow statement"]
+    assert [record["statement"] for record in slow] == ["SELECT 1"]
+
+
+def test_what_cannot_begin_says_why(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "herdpy.cli", "serve", str(tmp_path / "data")]
+        for option in ("--port", "--http-port"):
+            arguments = [option, port] if option == "--port" else ["--port", "0", option, port]
+            ran = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60)
+            assert ran.returncode == 1
+            assert f"cannot listen on 127.0.0.1:{port}" in ran.stderr
+            assert f"choose another port ({option})" in ran.stderr
