@@ -96,7 +96,8 @@ class GrpcStream:
                 self._send(pb.SessionRequest(frames=piece), len(piece))
 
     def _send(self, request: pb.SessionRequest, byte_count: int) -> None:
-        if not self._requests.put(request, byte_count):
+        # Past the end, what came last may say why it ended: it is received first.
+        if not self._requests.put(request, byte_count) and not self._incoming:
             raise self._failure or ConnectionError("the connection is closed")
 
     def receive(self) -> bytes:

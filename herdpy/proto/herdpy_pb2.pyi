@@ -236,14 +236,14 @@ class SessionRequest(_message.Message):
     fetch: Fetch
     close_result: CloseResult
     begin: Begin
-    commit: Empty
+    commit: Commit
     rollback: Empty
     set_autocommit: SetAutocommit
     checkpoint: Empty
     cancel: Empty
     ping: Empty
     frames: bytes
-    def __init__(self, request: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., execute_many: _Optional[_Union[ExecuteMany, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_result: _Optional[_Union[CloseResult, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Empty, _Mapping]] = ..., rollback: _Optional[_Union[Empty, _Mapping]] = ..., set_autocommit: _Optional[_Union[SetAutocommit, _Mapping]] = ..., checkpoint: _Optional[_Union[Empty, _Mapping]] = ..., cancel: _Optional[_Union[Empty, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., execute_many: _Optional[_Union[ExecuteMany, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_result: _Optional[_Union[CloseResult, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., rollback: _Optional[_Union[Empty, _Mapping]] = ..., set_autocommit: _Optional[_Union[SetAutocommit, _Mapping]] = ..., checkpoint: _Optional[_Union[Empty, _Mapping]] = ..., cancel: _Optional[_Union[Empty, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class SessionReply(_message.Message):
     __slots__ = ("request", "welcome", "done", "rows", "arrow", "failed", "pong", "frames")
@@ -288,32 +288,42 @@ class Open(_message.Message):
     def __init__(self, client: _Optional[str] = ..., tablespace: _Optional[str] = ..., autocommit: _Optional[bool] = ..., durability: _Optional[str] = ..., lock_timeout_s: _Optional[float] = ..., statement_timeout_s: _Optional[float] = ..., idle_in_transaction_timeout_s: _Optional[float] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "server", "session", "frame_bytes_max")
+    __slots__ = ("version", "server", "session", "frame_bytes_max", "token_session")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     FRAME_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_SESSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     server: str
     session: int
     frame_bytes_max: int
-    def __init__(self, version: _Optional[int] = ..., server: _Optional[str] = ..., session: _Optional[int] = ..., frame_bytes_max: _Optional[int] = ...) -> None: ...
+    token_session: str
+    def __init__(self, version: _Optional[int] = ..., server: _Optional[str] = ..., session: _Optional[int] = ..., frame_bytes_max: _Optional[int] = ..., token_session: _Optional[str] = ...) -> None: ...
 
 class Execute(_message.Message):
-    __slots__ = ("text", "parameters")
+    __slots__ = ("text", "parameters", "token", "acknowledged")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     text: str
     parameters: Parameters
-    def __init__(self, text: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ...) -> None: ...
+    token: int
+    acknowledged: int
+    def __init__(self, text: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ..., token: _Optional[int] = ..., acknowledged: _Optional[int] = ...) -> None: ...
 
 class ExecuteMany(_message.Message):
-    __slots__ = ("text", "items")
+    __slots__ = ("text", "items", "token", "acknowledged")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     text: str
     items: _containers.RepeatedCompositeFieldContainer[Parameters]
-    def __init__(self, text: _Optional[str] = ..., items: _Optional[_Iterable[_Union[Parameters, _Mapping]]] = ...) -> None: ...
+    token: int
+    acknowledged: int
+    def __init__(self, text: _Optional[str] = ..., items: _Optional[_Iterable[_Union[Parameters, _Mapping]]] = ..., token: _Optional[int] = ..., acknowledged: _Optional[int] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("result", "rows_max", "is_arrow")
@@ -336,6 +346,14 @@ class Begin(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     durability: str
     def __init__(self, durability: _Optional[str] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("token", "acknowledged")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    token: int
+    acknowledged: int
+    def __init__(self, token: _Optional[int] = ..., acknowledged: _Optional[int] = ...) -> None: ...
 
 class SetAutocommit(_message.Message):
     __slots__ = ("autocommit",)

@@ -1,8 +1,8 @@
 """The session stream of herdpy.proto, from and to frames: docs/protocols/grpc.md.
 
-Each message of the frame protocol that has a typed form takes it; any other, and one with a field
-that the typed form does not have, travels as its frame. So both sides speak the frame protocol,
-and the states, limits and errors are those of its machines. Any thread.
+Each message of the frame protocol that has a typed form takes it. Between herdpy's own driver and
+server any other, and one with a field that the typed form lacks, travels as its frame. Both sides
+speak the frame protocol, and the states, limits and errors are those of its machines. Any thread.
 """
 
 from collections.abc import Callable
@@ -36,15 +36,20 @@ def _frame(body: Any) -> bytes:
     return len(data).to_bytes(messages.LENGTH_BYTES, "big") + data
 
 
-def _fields(body: Any, forms: "dict[int, tuple[type[Message], int, Any]]") -> tuple[Any, Fields]:
-    """Return the maker of a body's typed form and the fields that it takes; UntypedError."""
+def _fields(
+    body: Any, forms: "dict[int, tuple[type[Message], int, Any]]", *, is_whole: bool
+) -> tuple[Any, Fields]:
+    """Return the maker of a body's typed form and the fields that it takes; UntypedError.
+
+    is_whole: also when there are fields that it does not take.
+    """
     number, *fields = _decode(body)
     form = forms.get(number)
     if form is None:
         raise UntypedError
     message, count, make = form
     extra = fields[count:]
-    if extra and tuple(extra) != tuple(message.__struct_defaults__[-len(extra) :]):
+    if is_whole and extra and tuple(extra) != tuple(message.__struct_defaults__[-len(extra) :]):
         raise UntypedError
     return make, fields[:count]
 
@@ -53,49 +58,36 @@ def _fields(body: Any, forms: "dict[int, tuple[type[Message], int, Any]]") -> tu
 
 
 def to_request(body: Any) -> pb.SessionRequest:
-    """Return the typed form of a driver's message, given without its length."""
+    """Return the typed form of a driver's message, given without its length.
+
+    Hello has none: it says, as a frame, that its sender understands frames in answers, too.
+    """
     try:
-        make, fields = _fields(body, _REQUESTS)
+        make, fields = _fields(body, _REQUESTS, is_whole=True)
         return make(*fields)
     except UntypedError:
         length = len(body).to_bytes(messages.LENGTH_BYTES, "big")
         return pb.SessionRequest(frames=length + bytes(body))
 
 
-def _open(
-    magic: str,
-    version_min: int,
-    version_max: int,
-    client: str,
-    tablespace: str,
-    autocommit: bool,
-    durability: str | None,
-    lock_timeout_s: float,
-    statement_timeout_s: float,
-    idle_in_transaction_timeout_s: float,
+def _execute(
+    request: int, text: str, parameters: Any, token: int, acknowledged: int
 ) -> pb.SessionRequest:
-    if (magic, version_min, version_max) != (messages.MAGIC, messages.VERSION, messages.VERSION):
-        raise UntypedError
-    return pb.SessionRequest(
-        open=pb.Open(
-            client=client,
-            tablespace=tablespace,
-            autocommit=autocommit,
-            durability=durability or "",
-            lock_timeout_s=lock_timeout_s,
-            statement_timeout_s=statement_timeout_s,
-            idle_in_transaction_timeout_s=idle_in_transaction_timeout_s,
-        )
+    execute = pb.Execute(
+        text=text, parameters=to_parameters(parameters), token=token, acknowledged=acknowledged
     )
-
-
-def _execute(request: int, text: str, parameters: Any) -> pb.SessionRequest:
-    execute = pb.Execute(text=text, parameters=to_parameters(parameters))
     return pb.SessionRequest(request=request, execute=execute)
 
 
-def _execute_many(request: int, text: str, items: list[Any]) -> pb.SessionRequest:
-    many = pb.ExecuteMany(text=text, items=[to_parameters(item) or _NONE for item in items])
+def _execute_many(
+    request: int, text: str, items: list[Any], token: int, acknowledged: int
+) -> pb.SessionRequest:
+    many = pb.ExecuteMany(
+        text=text,
+        items=[to_parameters(item) or _NONE for item in items],
+        token=token,
+        acknowledged=acknowledged,
+    )
     return pb.SessionRequest(request=request, execute_many=many)
 
 
@@ -115,6 +107,11 @@ def _begin(request: int, durability: str | None) -> pb.SessionRequest:
     return pb.SessionRequest(request=request, begin=pb.Begin(durability=durability or ""))
 
 
+def _commit(request: int, token: int, acknowledged: int) -> pb.SessionRequest:
+    commit = pb.Commit(token=token, acknowledged=acknowledged)
+    return pb.SessionRequest(request=request, commit=commit)
+
+
 def _set_autocommit(request: int, autocommit: bool) -> pb.SessionRequest:
     change = pb.SetAutocommit(autocommit=autocommit)
     return pb.SessionRequest(request=request, set_autocommit=change)
@@ -126,13 +123,12 @@ def _plain(field: str) -> Callable[[int], pb.SessionRequest]:
 
 
 _REQUESTS: dict[int, tuple[type[Message], int, Any]] = {
-    1: (messages.Hello, 10, _open),
-    2: (messages.Execute, 3, _execute),
-    3: (messages.ExecuteMany, 3, _execute_many),
+    2: (messages.Execute, 5, _execute),
+    3: (messages.ExecuteMany, 5, _execute_many),
     4: (messages.Fetch, 4, _fetch),
     5: (messages.CloseResult, 1, _close_result),
     6: (messages.Begin, 2, _begin),
-    7: (messages.Commit, 1, _plain("commit")),
+    7: (messages.Commit, 3, _commit),
     8: (messages.Rollback, 1, _plain("rollback")),
     9: (messages.SetAutocommit, 2, _set_autocommit),
     10: (messages.Checkpoint, 1, _plain("checkpoint")),
@@ -176,21 +172,28 @@ def execute(request: int, statement: pb.Execute | pb.ExecuteRequest) -> messages
     parameters = None
     if statement.HasField("parameters"):
         parameters = from_parameters(statement.parameters)
-    return messages.Execute(request, statement.text, parameters)
+    if isinstance(statement, pb.ExecuteRequest):
+        return messages.Execute(request, statement.text, parameters)
+    token, acknowledged = statement.token, statement.acknowledged
+    return messages.Execute(request, statement.text, parameters, token, acknowledged)
 
 
 _FROM_REQUEST: dict[str, Callable[[int, Any], Message]] = {
     "open": lambda _, each: hello(each),
     "execute": execute,
     "execute_many": lambda request, each: messages.ExecuteMany(
-        request, each.text, [from_parameters(item) for item in each.items]
+        request,
+        each.text,
+        [from_parameters(item) for item in each.items],
+        each.token,
+        each.acknowledged,
     ),
     "fetch": lambda request, each: messages.Fetch(
         request, each.result, each.rows_max, each.is_arrow
     ),
     "close_result": lambda _, each: messages.CloseResult(each.result),
     "begin": lambda request, each: messages.Begin(request, each.durability or None),
-    "commit": lambda request, _: messages.Commit(request),
+    "commit": lambda request, each: messages.Commit(request, each.token, each.acknowledged),
     "rollback": lambda request, _: messages.Rollback(request),
     "set_autocommit": lambda request, each: messages.SetAutocommit(request, each.autocommit),
     "checkpoint": lambda request, _: messages.Checkpoint(request),
@@ -210,19 +213,28 @@ def error_of(error: Error) -> pb.Error:
 # --- replies: of the server, and to the driver ---------------------------------------------------
 
 
-def to_reply(body: Any) -> pb.SessionReply:
-    """Return the typed form of a server's message, given without its length."""
+def to_reply(body: Any, *, is_whole: bool = False) -> pb.SessionReply:
+    """Return the typed form of a server's message, given without its length.
+
+    is_whole: its frame when the typed form lacks a field, for a client that reads frames.
+    """
     try:
-        make, fields = _fields(body, _REPLIES)
+        make, fields = _fields(body, _REPLIES, is_whole=is_whole)
         return make(*fields)
     except UntypedError:
         length = len(body).to_bytes(messages.LENGTH_BYTES, "big")
         return pb.SessionReply(frames=length + bytes(body))
 
 
-def _welcome(version: int, server: str, session: int, frame_bytes_max: int) -> pb.SessionReply:
+def _welcome(
+    version: int, server: str, session: int, frame_bytes_max: int, token_session: str
+) -> pb.SessionReply:
     welcome = pb.Welcome(
-        version=version, server=server, session=session, frame_bytes_max=frame_bytes_max
+        version=version,
+        server=server,
+        session=session,
+        frame_bytes_max=frame_bytes_max,
+        token_session=token_session,
     )
     return pb.SessionReply(welcome=welcome)
 
@@ -273,7 +285,7 @@ def _failed(
 
 
 _REPLIES: dict[int, tuple[type[Message], int, Any]] = {
-    64: (messages.Welcome, 4, _welcome),
+    64: (messages.Welcome, 5, _welcome),
     65: (messages.Done, 7, _done),
     66: (messages.Rows, 3, _rows),
     67: (messages.Arrow, 3, _arrow),
@@ -299,7 +311,8 @@ def from_reply(typed: pb.SessionReply) -> bytes:
             return _frame(_failed_body(request, typed.failed))
         case "welcome":
             each = typed.welcome
-            return _frame([64, each.version, each.server, each.session, each.frame_bytes_max])
+            sizes = [each.session, each.frame_bytes_max]
+            return _frame([64, each.version, each.server, *sizes, each.token_session])
         case "pong":
             return _frame([69, request])
         case _:

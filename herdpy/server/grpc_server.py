@@ -23,6 +23,8 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", 1000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
+_GRACE_S = 1.0
+"""How long the last answers may take to go."""
 
 
 class GrpcServer:
@@ -53,7 +55,7 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
 
     async def close(self) -> None:
-        """End all calls and the port."""
+        """End the port and all calls, which have been told to end."""
         server, self._server = self._server, None
         if server is not None:
-            await server.stop(None)
+            await server.stop(_GRACE_S)

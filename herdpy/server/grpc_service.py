@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from msgspec import Raw
 
 from herdpy.engine.result import Result
 from herdpy.errors import Error, OperationalError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 SERVICE = "herdpy.v1.Herdpy"
 ERROR_METADATA = "herdpy-error-bin"
 _QUERY_ROWS = 1000
+_EXECUTE_ROWS = 1001
+"""One more than an answer holds: who fetches as many as there are does not learn the end."""
 _ARROW_ROWS = 65_536
 _ARROW_PIECE_BYTES = 1024 * 1024
 _DETAIL_CHARACTERS_MAX = 1000
@@ -67,15 +70,12 @@ class GrpcService:
             async with InnerSession(self._new_connection(), context.peer()) as session:
                 await session.open(_hello(request))
                 done = await session.ask(lambda number: execute(number, request))
+                rows = done.rows
                 if done.result is not None:
-                    raise OperationalError(
-                        "the result has more rows than one answer holds (1,000 rows or 64 KiB)",
-                        sqlstate="54000",
-                        hint="call Query, which streams them",
-                    )
+                    rows = await _whole(session, done.result)
                 return pb.ExecuteReply(
                     columns=to_columns(done.columns),
-                    rows=to_decoded_rows(done.rows),
+                    rows=to_decoded_rows(rows),
                     row_count=done.row_count,
                     last_row_id=done.last_row_id,
                 )
@@ -136,6 +136,18 @@ def _hello(request: pb.ExecuteRequest) -> messages.Hello:
             lock_timeout_s=request.lock_timeout_s,
         )
     )
+
+
+async def _whole(session: InnerSession, result: int) -> bytes | Raw:
+    """Return the rows of a result that is open only because DuckDB made it, or of a little size."""
+    fetch = await session.ask(lambda number: messages.Fetch(number, result, _EXECUTE_ROWS, False))
+    if not fetch.is_last:
+        raise OperationalError(
+            "the result has more rows than one answer holds (1,000 rows, or about 1 MiB)",
+            sqlstate="54000",
+            hint="call Query, which streams them",
+        )
+    return fetch.rows
 
 
 async def _fetched(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 _EOF: Any = cast(Any, grpc.aio).EOF  # what read() gives behind the last request
+_LAST_REQUEST = (1 << 64) - 1
+"""The number of the Rollback behind a client's last request; no client may have it."""
 _FRAMES_BYTES_MAX = 1024 * 1024
 """An answer without a typed form is cut, so that it fits any client's gRPC."""
 
@@ -34,11 +36,15 @@ async def run_session(connection: "ServerConnection", context: Any) -> None:
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
     reading = asyncio.ensure_future(_read(connection, transport, context))
+    # A call that cannot be read any more is over.
+    reading.add_done_callback(
+        lambda done: None if done.cancelled() or done.exception() is None else transport.close()
+    )
     splitter = FrameSplitter(FRAME_BYTES_MAX)
     try:
         while (data := await transport.next()) is not None:
             for body in splitter.feed(data):
-                reply = to_reply(body)
+                reply = to_reply(body, is_whole=transport.reads_frames)
                 if reading.done() and _is_the_end(reply):
                     return
                 for piece in _pieces(reply):
@@ -55,8 +61,10 @@ async def _read(connection: "ServerConnection", transport: StreamTransport, cont
         await transport.may_read.wait()
         request = await context.read()
         if request is _EOF:
-            connection.data_received(encode_frame(Rollback(0)))
+            connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
             return
+        if request.WhichOneof("kind") == "frames":
+            transport.reads_frames = True
         try:
             data = from_request(request)
         except Error as error:
@@ -67,7 +75,7 @@ async def _read(connection: "ServerConnection", transport: StreamTransport, cont
 
 def _is_the_end(reply: pb.SessionReply) -> bool:
     """Tell whether this answers the Rollback behind the last request."""
-    return reply.request == 0 and reply.WhichOneof("kind") == "done"
+    return reply.request == _LAST_REQUEST
 
 
 def _pieces(reply: pb.SessionReply) -> list[pb.SessionReply]:

@@ -22,6 +22,9 @@ class StreamTransport(asyncio.Transport):
         self._is_paused = False
         self._is_closing = False
         self._changed = asyncio.Event()
+        self._task = asyncio.current_task()  # the call's
+        self.reads_frames = False
+        """The client has sent a frame, so it understands answers in frames."""
         self.may_read = asyncio.Event()
         """Set while the connection takes more."""
         self.may_read.set()
@@ -73,7 +76,9 @@ class StreamTransport(asyncio.Transport):
         self._changed.set()
 
     def abort(self) -> None:
-        """End the call at once."""
+        """End the call at once, also when its client takes nothing."""
         self._outgoing.clear()
         self._byte_count = 0
         self.close()
+        if self._task is not None:
+            self._task.cancel()
