@@ -129,6 +129,9 @@ class ServerConfig:
 
     host: str = _text("127.0.0.1", "where to listen: an address of this machine, or its name")
     port: int = _setting(7000, 0, 65_535, "port", "of the frame protocol; 0: any free one")
+    grpc_port: int = _setting(
+        -1, -1, 65_535, "port", "of the gRPC service, on the same host; 0: any free one, -1: none"
+    )
     http_host: str = _text("127.0.0.1", "where /metrics, /livez, /readyz and /status are served")
     http_port: int = _setting(
         -1, -1, 65_535, "port", "of those pages; 0: any free one, -1: they are not served"

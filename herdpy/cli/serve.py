@@ -82,11 +82,16 @@ async def _serve(
             bound_host, bound_port = await server.start(config.host, config.port)
         url = f"herd://{_in_url(bound_host)}:{bound_port}"
         console.print(f"serving {directory} at {url}", highlight=False)
+        if config.grpc_port >= 0:
+            with _listening(config.host, config.grpc_port, "--grpc-port"):
+                grpc_port = await server.start_grpc(config.host, config.grpc_port)
+            url = f"herd+grpc://{_in_url(bound_host)}:{grpc_port}"
+            console.print(f"gRPC for clients of any language at {url}", highlight=False)
         if http_port is not None:
             pages = f"http://{_in_url(config.http_host)}:{http_port}"
             console.print(f"metrics and health at {pages}/metrics, /readyz", highlight=False)
         console.print("stop with Ctrl-C", style="dim", highlight=False)
-        notify("READY=1", f"STATUS=serving {url}")
+        notify("READY=1", f"STATUS=serving {directory}")
         await stop.wait()
         notify("STOPPING=1", "STATUS=open transactions have time to end")
         console.print(

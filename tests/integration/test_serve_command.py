@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 FILE = """
 [server]
 http_port = {http_port}
+grpc_port = {grpc_port}
 log_format = "json"
 slow_statement_s = 1e-9
 drain_timeout_s = 1
@@ -36,8 +37,8 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_a_life(tmp_path: Path, manager: socket.socket) -> None:
-    port, http_port = own_port(), own_port()
-    (tmp_path / "h.toml").write_text(FILE.format(http_port=http_port))
+    port, http_port, grpc_port = own_port(), own_port(), own_port()
+    (tmp_path / "h.toml").write_text(FILE.format(http_port=http_port, grpc_port=grpc_port))
     environment = os.environ | {
         "NOTIFY_SOCKET": str(tmp_path / "n"),
         "HERDPY_CONFIG": str(tmp_path / "h.toml"),
@@ -49,9 +50,10 @@ def test_a_life(tmp_path: Path, manager: socket.socket) -> None:
     )
     try:
         ready = manager.recv(4096).decode().splitlines()
-        assert ready == ["READY=1", f"STATUS=serving herd://127.0.0.1:{port}"]
-        with herdpy.connect(f"herd://127.0.0.1:{port}", autocommit=True) as connection:
-            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+        assert ready == ["READY=1", f"STATUS=serving {tmp_path / 'data'}"]
+        for url in (f"herd://127.0.0.1:{port}", f"herd+grpc://127.0.0.1:{grpc_port}"):
+            with herdpy.connect(url, autocommit=True) as connection:
+                assert connection.execute("SELECT 1").fetchall() == [(1,)]
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/readyz", timeout=60) as answer:
             assert answer.read() == b"OK\n"
         process.send_signal(signal.SIGTERM)
@@ -64,7 +66,7 @@ def test_a_life(tmp_path: Path, manager: socket.socket) -> None:
     assert output.startswith(f"serving {tmp_path / 'data'} at herd://127.0.0.1:{port}\n")
     records = [json.loads(line) for line in errors.splitlines()]
     slow = [record for record in records if record["message"] == "slow statement"]
-    assert [record["statement"] for record in slow] == ["SELECT 1"]
+    assert [record["statement"] for record in slow] == ["SELECT 1", "SELECT 1"]
 
 
 def test_what_cannot_begin_says_why(tmp_path: Path) -> None:
