@@ -128,14 +128,14 @@ def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> Non
     for lsn, data in records:
         try:
             record = decode(data)
+            applier.fill(record, lsn, None)
+            applier.apply(record, lsn, len(data))
+            applier.finish(record)
         except ValueError as error:
             raise CorruptionError(
                 f"log record {lsn} of {len(data)} bytes cannot be read: {error}",
                 hint="The frame's checksum is right, so a newer or a broken herdpy wrote it.",
             ) from error
-        applier.fill(record, lsn, None)
-        applier.apply(record, lsn, len(data))
-        applier.finish(record)
 
 
 def _roll_back_open(tablespace: Tablespace) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 SELECT, INSERT, UPDATE, DELETE, CREATE = 1, 2, 4, 8, 16
 TABLE_RIGHTS = SELECT | INSERT | UPDATE | DELETE
 SPACE_RIGHTS = TABLE_RIGHTS | CREATE
@@ -269,20 +271,31 @@ def changes_from_plain(plain: list[Any]) -> dict[FactKey, Fact | None]:
     try:
         changes: dict[FactKey, Fact | None] = {}
         for key, values in plain:
-            fact = None if values is None else _MAKERS[key[0]](*key[1:], *values)
-            if fact is not None and fact.key != tuple(key):
-                raise ValueError(f"malformed change of access: key {key!r}")
-            changes[tuple(key)] = fact
+            kind, *parts = key
+            make, key_shape, value_shape = _SHAPES[kind]
+            checked = msgspec.convert(parts, key_shape)
+            if values is None:
+                changes[kind, *checked] = None
+            else:
+                fact = make(*checked, *msgspec.convert(values, value_shape))
+                changes[fact.key] = fact
         return changes
-    except (TypeError, KeyError, IndexError) as error:
-        raise ValueError(f"malformed change of access: {type(error).__name__}") from error
+    except (TypeError, ValueError, KeyError, msgspec.ValidationError) as error:
+        # Without the cause: its text may have a verifier.
+        raise ValueError(f"malformed change of access: {type(error).__name__}") from None
 
 
 def facts_to_plain(facts: Iterable[Fact]) -> list[Any]:
     return changes_to_plain({fact.key: fact for fact in facts})
 
 
-_MAKERS: dict[Any, Any] = {_ROLE: Role, _MEMBER: Membership, _GRANT: Grant, _OWNER: Ownership}
+_SHAPES: dict[Any, tuple[Any, Any, Any]] = {
+    _ROLE: (Role, tuple[str], tuple[bool, bool, bool, str | None, int | None]),
+    _MEMBER: (Membership, tuple[str, str], tuple[bool]),
+    _GRANT: (Grant, tuple[int, str], tuple[int, int]),
+    _OWNER: (Ownership, tuple[int], tuple[str]),
+}
+"""By kind: what makes the fact, and the types of key and value in its plain form."""
 
 
 def _fact_to_plain(fact: Fact) -> list[Any]:

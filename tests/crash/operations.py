@@ -195,9 +195,9 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
     name = rng.choice("aaabbhhcd")
     shape = SHAPES[name]
     chance = rng.random()
-    if chance < 0.01:
+    if chance < 0.02:
         return role(rng)
-    if chance < 0.04:
+    if chance < 0.05:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
     if shape.is_heap:
         if with_vector and chance < 0.15:

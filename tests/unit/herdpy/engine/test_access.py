@@ -3,13 +3,33 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.checkpoint import restore_engine
 from herdpy.engine.digest import state_digest
+from herdpy.engine.recovery import replay_log
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
-from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.engine.state import State
+from herdpy.engine.tablespace import Tablespace
+from herdpy.errors import CorruptionError, Error, OperationalError, ProgrammingError
+from herdpy.log.interfaces import Append
+from herdpy.log.memory_log import MemoryLog
+from herdpy.log.record import ChangeAccess, CreateTable, decode, encode
+from herdpy.model.access import (
+    Fact,
+    Grant,
+    Membership,
+    Ownership,
+    Role,
+    changes_from_plain,
+    changes_to_plain,
+)
+from herdpy.model.lsn import START_LSN
+from herdpy.model.schema import table_to_plain
 from herdpy.sql.script import split_statements
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine
@@ -429,3 +449,77 @@ def test_a_superuser_role_is_for_superusers_to_give(engine: Engine) -> None:
     assert refusal(ann, "REVOKE boss FROM ann").sqlstate == "42501"
     assert refusal(ann, "ALTER ROLE boss PASSWORD 'mine'").sqlstate == "42501"
     assert refusal(ann, "DROP ROLE boss").sqlstate == "42501"
+
+
+def test_what_was_written_before_there_was_access_is_read(engine: Engine) -> None:
+    applier = engine.database.tablespace.applier
+    facts = root_facts(engine)
+    restore_engine(applier, msgspec.msgpack.encode([1, 2, {}, []]))
+    assert root_facts(engine) == facts
+    plain = table_to_plain(applier.state.tables[1].table)
+    assert decode(msgspec.msgpack.encode([6, None, 1, plain])) == CreateTable(None, 1, plain)
+
+
+FACTS: list[Fact] = [
+    Role("a", True, True, True, "v", 1),
+    Role("b"),
+    Membership("a", "b", True),
+    Grant(0, "public", 31, 1),
+    Grant(7, "a", 1, 0),
+    Ownership(7, "b"),
+]
+
+
+def test_facts_have_a_plain_form() -> None:
+    changes = {fact.key: fact for fact in FACTS} | {Role("gone").key: None}
+    plain = changes_to_plain(changes)
+    assert changes_from_plain(msgspec.msgpack.decode(msgspec.msgpack.encode(plain))) == changes
+    assert "'v'" not in repr(changes)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        [1],
+        [[]],
+        [[[], None]],
+        [[[9, "x"], None]],
+        [[[[], "x"], None]],
+        [[[1], None]],
+        [[[1, 5], None]],
+        [[[1, "x", "y"], None]],
+        [[[1, "x"], []]],
+        [[[1, "x"], [True, False, False, 5, None]]],
+        [[[1, "x"], [1, False, False, None, None]]],
+        [[[2, "x"], [True]]],
+        [[[3, "x", "y"], [1, 1]]],
+        [[[3, 1, "y"], [1]]],
+        [[[4, 1], [None]]],
+        [[[4, "x"], ["y"]]],
+    ],
+)
+def test_malformed_changes_are_a_value_error(plain: list[Any]) -> None:
+    with pytest.raises(ValueError, match="malformed change of access"):
+        changes_from_plain(plain)
+
+
+def test_a_record_that_cannot_be_read_is_named_at_recovery(engine: Engine) -> None:
+    tablespace = engine.database.tablespace
+    record = ChangeAccess(None, 1, [[[1, "x"], []]])
+    log = MemoryLog(b"")
+    log.append(Append((encode(record),)))
+    log.sync()
+    other = Tablespace("other", log, tablespace.clock, State(1, START_LSN, Catalog(1, ()), {}))
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        replay_log(other, START_LSN)
+
+
+def test_too_many_facts_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = session_of(engine)
+    run(root, "CREATE ROLE a", "CREATE ROLE b")
+    monkeypatch.setattr("herdpy.engine.roles.access_facts_max", 3)
+    assert refusal(root, "CREATE ROLE c").sqlstate == "54000"
+    run(root, "DROP ROLE a", "CREATE ROLE c")
+    monkeypatch.setattr("herdpy.engine.roles.record_bytes_max", 50)
+    assert refusal(root, "DROP ROLE b, c, ann").sqlstate == "54000"
+    run(root, "DROP ROLE c")
