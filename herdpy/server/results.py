@@ -55,11 +55,12 @@ class OpenResult:
 
     def arrow(self, rows_max: int) -> tuple[bytes, bool]:
         """Return the next of the rows left as an Arrow stream, and whether they are the last."""
-        from herdpy.exec.vector.arrow_stream import next_stream
+        from herdpy.exec.vector.arrow_stream import cut_reader, next_stream
 
         if self._arrow is None:
             self._result.put_back(self._rows)
-            self._arrow = self._result.arrow_batches(min(rows_max, _ARROW_ROWS))
+            reader = self._result.arrow_batches(min(rows_max, _ARROW_ROWS))
+            self._arrow = cut_reader(reader, _ARROW_PIECE_BYTES)
         return next_stream(self._arrow, _ARROW_PIECE_BYTES)
 
     def close(self) -> None:

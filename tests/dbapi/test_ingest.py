@@ -17,6 +17,7 @@ from herdpy.errors import (
     InterfaceError,
     OperationalError,
     ProgrammingError,
+    ProtocolError,
 )
 from tests.fixtures.servers import RunningServer
 
@@ -308,6 +309,25 @@ class TestOverTheWire:
             with pytest.raises(ProgrammingError, match="no such open ingest"):
                 session.ask(lambda request: messages.FinishIngest(request, begun.ingest))
             assert stored(conn) == []
+
+    def test_a_connection_can_take_what_it_gives(self, target: str) -> None:
+        """Batches on their way in do not wait for batches on their way out, nor the other way."""
+        with herdpy.connect(target, autocommit=True) as conn:
+            for name in ("big", "copy"):
+                conn.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, s TEXT)")
+            # More than a frame can have, in pieces longer than the buffers of a socket.
+            table = pa.table({"id": range(160), "s": ["x" * 500_000] * 160})
+            conn.ingest("big", table)
+            reader = conn.execute("SELECT * FROM big").fetch_record_batch()
+            assert conn.ingest("copy", reader) == 160
+            assert conn.execute("SELECT count(*) FROM copy").fetchone() == (160,)
+
+    def test_names_that_are_no_text(self) -> None:
+        from herdpy.exec.vector.arrow_input import batch_bytes, batches_of
+
+        data = batch_bytes(pa.record_batch({"name of it": [1]}))
+        with pytest.raises(ProtocolError, match="Arrow stream that is none"):
+            batches_of(data.replace(b"name of it", b"name \xff it"))
 
     def test_few_are_open_at_a_time(self, server: RunningServer) -> None:
         with herdpy.connect(server.url, autocommit=True) as conn:

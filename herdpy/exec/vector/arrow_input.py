@@ -14,6 +14,7 @@ import pyarrow as pa
 from herdpy.errors import DataError, Error, ProgrammingError, ProtocolError
 from herdpy.exec.coerce import compile_row_converter, output_converter
 from herdpy.exec.vector.arrow_rows import arrow_type
+from herdpy.exec.vector.arrow_stream import halved
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
 
@@ -31,7 +32,7 @@ def input_batches(data: Any, table: Table) -> Iterator[pa.RecordBatch]:
     """
     for batch in _batches(data, table):
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield from _halved(batch.slice(start, BATCH_ROWS_MAX))
+            yield from halved(batch.slice(start, BATCH_ROWS_MAX), BATCH_BYTES_MAX)
 
 
 def check_input(data: object) -> None:
@@ -63,15 +64,6 @@ def _batches(data: Any, table: Table) -> Iterator[pa.RecordBatch]:
             yield batch if is_whole else batch.select(names)
     else:
         yield from _of_dicts(iter(data), table)
-
-
-def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.nbytes <= BATCH_BYTES_MAX or batch.num_rows < 2:
-        yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from _halved(batch.slice(0, middle))
-    yield from _halved(batch.slice(middle))
 
 
 def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
@@ -159,6 +151,7 @@ def batches_of(data: bytes) -> list[pa.RecordBatch]:
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             batches = list(reader)
+            reader.schema.names  # noqa: B018 - names that are no UTF-8 are told here
         for batch in batches:
             batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:

@@ -40,18 +40,43 @@ def arrow_type(sql_type: SqlType) -> pa.DataType:
 def rows_reader(
     columns: Columns, rows: Iterator[tuple[Any, ...]], rows_per_batch: int
 ) -> pa.RecordBatchReader:
-    """Return logical rows as Arrow batches of at most so many rows, read as they are asked for."""
+    """Return logical rows as Arrow batches of at most so many rows, read as they are asked for.
+
+    A batch ends, too, when it has about _BATCH_BYTES.
+    """
     schema = arrow_schema(columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        while chunk := list(islice(rows, rows_per_batch)):
-            arrays = [
-                pa.array([row[index] for row in chunk], type=field.type)
-                for index, field in enumerate(schema)
-            ]
-            yield pa.record_batch(arrays, schema=schema)
+        while parts := _parts(rows, schema, rows_per_batch):
+            whole = pa.Table.from_batches(parts).combine_chunks()
+            yield from whole.to_batches(max_chunksize=rows_per_batch)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+_BATCH_BYTES = 4 * 1024 * 1024
+_FIRST_ROWS = 256
+
+
+def _parts(
+    rows: Iterator[tuple[Any, ...]], schema: pa.Schema, rows_max: int
+) -> list[pa.RecordBatch]:
+    """Return the next rows, up to a number of them and, about, of bytes; [] behind the last."""
+    parts: list[pa.RecordBatch] = []
+    count = byte_count = 0
+    wanted = min(_FIRST_ROWS, rows_max)
+    while wanted and (chunk := list(islice(rows, wanted))):
+        arrays = [
+            pa.array([row[index] for row in chunk], type=field.type)
+            for index, field in enumerate(schema)
+        ]
+        parts.append(pa.record_batch(arrays, schema=schema))
+        count += len(chunk)
+        byte_count += parts[-1].nbytes
+        # As many as fit, by the rows so far, but never many more at once than before.
+        room = (_BATCH_BYTES - byte_count) * count // max(byte_count, 1)
+        wanted = max(0, min(4 * wanted, rows_max - count, room))
+    return parts
 
 
 def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

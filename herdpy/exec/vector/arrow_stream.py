@@ -22,6 +22,22 @@ def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[bytes, bo
     return sink.getvalue().to_pybytes(), is_last
 
 
+def cut_reader(reader: pa.RecordBatchReader, bytes_max: int) -> pa.RecordBatchReader:
+    """Return the same rows in batches of at most so many bytes, about, or of one row."""
+    batches = (part for batch in reader for part in halved(batch, bytes_max))
+    return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+
+def halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch, cut in halves until each has at most so many bytes, or one row."""
+    if batch.nbytes <= bytes_max or batch.num_rows < 2:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from halved(batch.slice(0, middle), bytes_max)
+    yield from halved(batch.slice(middle), bytes_max)
+
+
 def stream_reader(next_piece: Callable[[], bytes | None]) -> pa.RecordBatchReader:
     """Return a reader over pieces; the first is asked for at once, None is behind the last."""
     first = next_piece()
