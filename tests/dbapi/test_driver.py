@@ -16,11 +16,11 @@ from tests.fixtures.ports import own_port
 from tests.fixtures.servers import running_server
 
 
-@pytest.fixture(params=["memory", "directory", "tcp"])
+@pytest.fixture(params=["memory", "directory", "tcp", "grpc"])
 def target(request, tmp_path) -> Iterator[str]:
-    if request.param == "tcp":
+    if request.param in ("tcp", "grpc"):
         with running_server() as server:
-            yield server.url
+            yield server.url if request.param == "tcp" else server.grpc_url
     else:
         yield ":memory:" if request.param == "memory" else str(tmp_path / "data")
 
