@@ -52,7 +52,15 @@ def open_history() -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return _KeptHistory(str(path))
+
+
+class _KeptHistory(FileHistory):
+    """A file of what was typed, but for what may hold a password."""
+
+    def store_string(self, string: str) -> None:
+        if "password" not in string.lower():
+            super().store_string(string)
 
 
 def converse(shell: Shell, directory: str, *, is_new: bool) -> None:

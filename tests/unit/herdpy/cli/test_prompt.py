@@ -83,6 +83,17 @@ def test_history_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_history_keeps_no_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    history = open_history()
+    for text in ("SELECT 1;", "CREATE USER a\nPassWord 'geheim';", "SELECT 2;"):
+        history.append_string(text)
+    kept = history_path().read_text()
+    assert "SELECT 1;" in kept
+    assert "SELECT 2;" in kept
+    assert "geheim" not in kept
+
+
 def test_without_a_place_for_history_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
