@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from herdpy.driver.connection import connect as connect
     from herdpy.driver.cursor import Cursor as Cursor
     from herdpy.driver.exports import restore as restore
+    from herdpy.driver.pool import Pool as Pool
     from herdpy.driver.types import BINARY as BINARY
     from herdpy.driver.types import DATETIME as DATETIME
     from herdpy.driver.types import NUMBER as NUMBER
@@ -54,6 +55,7 @@ _TYPES = (
 _HOMES = {
     "Connection": "herdpy.driver.connection",
     "Cursor": "herdpy.driver.cursor",
+    "Pool": "herdpy.driver.pool",
     "connect": "herdpy.driver.connection",
     "restore": "herdpy.driver.exports",
     **dict.fromkeys(_ERRORS.split(), "herdpy.errors"),

@@ -114,6 +114,7 @@ class Connection:
     def __init__(self, lease: Claim, session: DriverSession) -> None:
         self._lease = lease
         self._session = session
+        self._autocommit = session.autocommit
         self._generation = process_generation()
         self._is_closed = False
         self.block: TransactionBlock | None = None
@@ -206,6 +207,22 @@ class Connection:
         return self.live_session().in_transaction
 
     # Life.
+
+    def reset(self) -> None:
+        """Roll back, and take back what SET and `autocommit` changed: as connect() gave it."""
+        session = self.live_session()
+        session.rollback()
+        if session.autocommit != self._autocommit:
+            session.autocommit = self._autocommit
+        session.reset()
+        self.block = None
+
+    def discard(self) -> None:
+        """Close, whatever state it is in; repeatable."""
+        if not self._is_closed:
+            self._lease.close()
+            self._finalizer.detach()
+            self._is_closed = True
 
     def checkpoint(self) -> None:
         """Write what changed to pages now, so that the next open has little log to replay.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
-from bookie.runtime.interfaces import Disk
+from bookie.runtime.interfaces import Clock, Disk, Driver
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_detached import run_detached
@@ -218,6 +218,11 @@ def remove_quietly(disk: Disk, name: str) -> None:
     """Remove a file as far as the disk lets us."""
     with suppress(OSError):
         disk.unlink(name)
+
+
+def new_waiting() -> tuple[Driver, Clock]:
+    """Return what a thread waits with, and the clock of its deadlines."""
+    return ThreadDriver(), OsClock()
 
 
 def _make_directory(path: str) -> OsDisk:

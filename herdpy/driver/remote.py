@@ -186,6 +186,9 @@ class RemoteSession:
         if self._machine.in_transaction:
             self._ask(messages.Rollback)
 
+    def reset(self) -> None:
+        """Do nothing: RetryingSession notes what SET changed."""
+
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
         self._ask(messages.Checkpoint)

@@ -206,6 +206,12 @@ class RetryingSession:
         if self.in_transaction:
             self._run(lambda session: session.rollback(), Kind.ROLLBACK, lambda: None)
 
+    def reset(self) -> None:
+        """Take back what SET changed; outside a transaction."""
+        for name in list(self._options):
+            self.execute(f"RESET {name}")
+        self.rollback()
+
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages."""
         self._run(lambda session: session.checkpoint(), Kind.READ, lambda: None)
@@ -235,8 +241,6 @@ class RetryingSession:
     def _note_option(self, verb: str, name: str, text: str) -> None:
         if verb == "SET":
             self._options[name] = text
-        elif name == "all":
-            self._options.clear()
         else:
             self._options.pop(name, None)
 

@@ -227,6 +227,11 @@ class Session:
     def rollback(self) -> None:
         self._guarded(self._rollback, "ROLLBACK")
 
+    def reset(self) -> None:
+        """Take back what SET changed."""
+        with self._mutex:
+            self._settings = self._defaults
+
     def resolve(self, token_session: str, counter: int) -> Outcome:
         """Return what became of a commit of any session; see resolving.py."""
         return self._database.resolve(token_session, counter)

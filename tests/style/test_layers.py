@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 HERDPY = {
     "cli": 9,
+    "aio": 9,
     "driver": 8,
     "server": 8,
     "engine": 7,
@@ -46,12 +47,15 @@ WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/"
 LOOP_USERS = (
     "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/runtime/http.py",
     "herdpy/server/",
+    "herdpy/aio.py",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
     ("os", "bookie/runtime/paths.py"): "strerror, the text of an errno",
     ("os", "herdpy/driver/dsn.py"): "real paths, so that every spelling names one database",
     ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
+    ("os", "herdpy/driver/pool.py"): "os.PathLike in a signature",
+    ("os", "herdpy/aio.py"): "os.PathLike in a signature",
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
