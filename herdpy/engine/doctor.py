@@ -23,13 +23,13 @@ from herdpy.errors import CorruptionError, Error, InvariantViolation
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
 from herdpy.model.lsn import Lsn
-from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef
 from herdpy.storage.read_only import ReadOnlyDisk
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
-from herdpy.storage.verify import check_rows, check_sums
+from herdpy.storage.verify import check_definition, check_rows, check_sums
 
 _FINDINGS_MAX = 1000
 
@@ -125,7 +125,7 @@ class _Doctor:
         before = len(self.report.damages)
         for table_id, item in listed.tables.items():
             try:
-                table = table_from_plain(item.definition)
+                table = check_definition(table_id, item.definition)
             except ValueError as error:
                 self._damage(CorruptionError(f"{MANIFEST}: table {table_id}: {error}"))
                 continue

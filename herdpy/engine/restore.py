@@ -29,6 +29,7 @@ from herdpy.engine.directory import (
     write_format,
 )
 from herdpy.engine.recovery import open_tables, state_at_checkpoint
+from herdpy.engine.table import Applier
 from herdpy.errors import (
     CorruptionError,
     Error,
@@ -36,10 +37,27 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
 )
-from herdpy.storage.backup_file import PIECE_BYTES, BackupContent, Progress, crc_of, read_backup
+from herdpy.storage.backup_file import (
+    COUNTER_MAX,
+    PIECE_BYTES,
+    BackupContent,
+    Progress,
+    crc_of,
+    read_backup,
+)
 from herdpy.storage.manifest import Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
-from herdpy.storage.verify import check_sums
+from herdpy.storage.verify import check_definition, check_sums
+
+# What readers of checked bytes say when the checksums are right and somebody made it up.
+_MADE_UP = (
+    ArithmeticError,
+    AttributeError,
+    InvariantViolation,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 def verify_backup(view: memoryview, where: str, progress: Progress | None = None) -> BackupContent:
@@ -54,17 +72,27 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
     }
     listed = content.head.state
     try:
+        for table_id, item in listed.tables.items():
+            check_definition(table_id, item.definition)
         tables = open_tables(listed, segments)
-        state_at_checkpoint(listed, tables)
-    except (ValueError, InvariantViolation) as error:
+        _check_counters(state_at_checkpoint(listed, tables))
+        for table in tables.values():
+            for entry in table.pages.entries():
+                check_sums(entry)
+    except _MADE_UP as error:
         raise CorruptionError(
             f"damaged backup {where}: the state in its head is none: {error}",
             hint="the backup does not hold what was written: use another one",
         ) from error
-    for table in tables.values():
-        for entry in table.pages.entries():
-            check_sums(entry)
     return content
+
+
+def _check_counters(applier: Applier) -> None:
+    """Raise ValueError for a number that no database comes to, and none could go on from."""
+    ids = [number for tx in applier.transactions for number in tx]
+    for number in (applier.epoch, applier.counter, *applier.reserved.values(), *ids):
+        if not 0 <= number < COUNTER_MAX:
+            raise ValueError(f"a counter at {number}")
 
 
 def restore(

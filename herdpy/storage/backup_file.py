@@ -26,6 +26,7 @@ import google_crc32c
 import msgspec
 
 from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.model.lsn import FILE_LEDGER_ID
 from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ Progress = Callable[[int, int], object]
 """Called with (bytes done, bytes in all)."""
 
 PIECE_BYTES = 1024 * 1024
+COUNTER_MAX = 2**62
+"""More than any position, id or epoch of a real database comes to."""
 _BLOCK = Struct("<4sIQQI")
 _CRC_BYTES = 4
 _HEAD_BYTES = _BLOCK.size + _CRC_BYTES
@@ -234,12 +237,21 @@ def _checked_state(state: ManifestState, reader: _Reader) -> ManifestState:
     except InvariantViolation as error:
         raise reader.damage(0, f"its state contradicts itself: {error}") from error
     numbers = [*state.segments, state.next_segment - 1]
+    ledger, entry, index = state.checkpoint_lsn
+    counts = (entry, index, state.position, state.next_table_id, state.next_segment)
     if (
         state.log_files
+        or state.log_bytes
+        or state.log_start is not None
+        or state.durable_sequence != entry
+        or ledger != FILE_LEDGER_ID
+        or not all(0 <= count < COUNTER_MAX for count in counts)
+        or max(state.tables, default=0) >= state.next_table_id
+        or min(state.tables, default=1) < 1
         or state.segments != fitting.segments
         or min(numbers) < 0
         or max(numbers) != state.next_segment - 1
         or 0 in state.segments
     ):
-        raise reader.damage(0, "its state contradicts itself: files that it cannot have")
+        raise reader.damage(0, "its state contradicts itself: files or numbers it cannot have")
     return state

@@ -5,9 +5,81 @@ written makes sense. Any thread may call; CorruptionError names file and offset.
 """
 
 from itertools import pairwise
+from typing import Any
+
+import msgspec
 
 from herdpy.errors import CorruptionError
+from herdpy.limits import columns_max, decimal_precision_max, identifier_bytes_max
+from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.types import Kind
 from herdpy.storage.table_pages import PageEntry
+
+_DEFAULTS: dict[Kind, type[Any]] = {
+    Kind.BOOLEAN: bool,
+    Kind.INTEGER: int,
+    Kind.BIGINT: int,
+    Kind.DOUBLE: float,
+    Kind.DECIMAL: str,
+    Kind.TEXT: str,
+    Kind.BYTEA: bytes,
+    Kind.DATE: int,
+    Kind.TIMESTAMP: int,
+}
+"""The class of a column's default as a definition writes it; a kind without one has no column."""
+
+
+class _PlainType(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    kind: Kind
+    precision: int | None
+    scale: int | None
+    length: int | None
+
+
+class _PlainColumn(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    id: int
+    name: str
+    type: _PlainType
+    not_null: bool
+    default: Any
+    default_sql: str | None
+    hidden: bool
+
+
+class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    id: int
+    name: str
+    version: int
+    key: list[int]
+    columns: list[_PlainColumn]
+
+
+def check_definition(table_id: int, plain: list[Any]) -> Table:
+    """Return the table that a manifest says it is; ValueError for what no CREATE TABLE makes."""
+    shape = msgspec.convert(plain, _PlainTable)  # its ValidationError is a ValueError
+    ids = {column.id for column in shape.columns}
+    names = [shape.name, *(column.name for column in shape.columns)]
+    precisions = [column.type.precision or 1 for column in shape.columns]
+    if (
+        shape.id != table_id
+        or shape.version < 1
+        or not 0 < len(shape.columns) <= columns_max + 1
+        or len(ids) != len(shape.columns)
+        or len(set(names[1:])) != len(shape.columns)
+        or not shape.key
+        or len(set(shape.key)) != len(shape.key)
+        or not all(0 <= ordinal < len(shape.columns) for ordinal in shape.key)
+        or not all(0 < len(name.encode()) <= identifier_bytes_max for name in names)
+        or not all(map(_is_possible, shape.columns))
+        or not all(0 < precision <= decimal_precision_max for precision in precisions)
+    ):
+        raise ValueError(f"table {table_id}: no definition that this herdpy makes: {plain!r:.200}")
+    return table_from_plain(plain)
+
+
+def _is_possible(column: _PlainColumn) -> bool:
+    expected = _DEFAULTS.get(column.type.kind)
+    return expected is not None and (column.default is None or type(column.default) is expected)
 
 
 def check_sums(entry: PageEntry) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from herdpy.engine.digest import state_digest
 from herdpy.engine.restore import verify_backup
+from herdpy.engine.settings import Settings
 from herdpy.errors import (
     CorruptionError,
     Error,
@@ -104,6 +105,29 @@ def test_open_transactions_are_rolled_back_and_their_ids_never_used_again() -> N
     target = SimulatedDisk(1)
     restored(data, target)
     assert reopened(target) == {"t": [(1, 1)]}
+
+
+def test_users_and_rights_come_along_and_only_superusers_may_export() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        run(session, "CREATE USER bob PASSWORD 'a password of bob'")
+        run(session, "CREATE USER root SUPERUSER")
+        run(session, "GRANT ALL ON t TO bob")
+        data = backed_up(db.database)
+        digest = state_digest(db.database.tablespace)
+        bob = db.database.session(Settings(), autocommit=True, user="bob")
+        for kind in ("backup", "dump"):
+            with pytest.raises(ProgrammingError) as caught:
+                bob.export(kind)
+            assert caught.value.sqlstate == "42501"
+            db.database.session(Settings(), autocommit=True, user="root").export(kind).close()
+    target = SimulatedDisk(1)
+    restored(data, target)
+    with engine(disk=target) as db:
+        assert state_digest(db.database.tablespace) == digest
+        bob = db.database.session(Settings(), autocommit=True, user="bob")
+        run(bob, "INSERT INTO t VALUES (1)")
 
 
 def test_it_ends_where_it_was_pinned() -> None:
