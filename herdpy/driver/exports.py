@@ -69,24 +69,41 @@ def export_to_file(
             hint="name a file somewhere else, best on another disk",
         )
     try:
-        _check_free(disk, name, shown, overwrite=overwrite)
+        check_free(disk, name, shown, overwrite=overwrite)
         export = begin_export(session, kind)
-        part = f"{name}.part"
         try:
-            length = _write(export, disk, part, progress)
-            if kind == "backup":
-                # Before it has its name: what cannot be read back is no backup.
-                read_backup(disk.map(part, length).view, f"{shown}.part")
-            _check_free(disk, name, shown, overwrite=overwrite)
-            disk.rename(part, name)
-        except BaseException:
-            local.remove_quietly(disk, part)
-            raise
+            return write_export(
+                export, kind, disk, name, shown, overwrite=overwrite, progress=progress
+            )
         finally:
             export.close()
-        disk.sync_directory("")
     except OSError as error:
         raise _file_error(kind, shown, error) from error
+
+
+def write_export(
+    export: Export,
+    kind: str,
+    disk: Disk,
+    name: str,
+    shown: str,
+    *,
+    overwrite: bool,
+    progress: Progress | None,
+) -> int:
+    """Write an export to a file of a disk, all or nothing, durably; OSError or an Error."""
+    part = f"{name}.part"
+    try:
+        length = _write(export, disk, part, progress)
+        if kind == "backup":
+            # Before it has its name: what cannot be read back is no backup.
+            read_backup(disk.map(part, length).view, f"{shown}.part")
+        check_free(disk, name, shown, overwrite=overwrite)
+        disk.rename(part, name)
+    except BaseException:
+        local.remove_quietly(disk, part)
+        raise
+    disk.sync_directory("")
     return length
 
 
@@ -99,7 +116,8 @@ def _file(path: "str | os.PathLike[str]", what: str) -> tuple[Disk, str, str]:
     return disk, name, target.path
 
 
-def _check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
+def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
+    """Raise 58P02 for a file that exists, unless it may be replaced."""
     if disk.exists(name) and not overwrite:
         raise ProgrammingError(
             f"{shown} exists already and is not overwritten",
