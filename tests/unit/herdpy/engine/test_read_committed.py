@@ -329,7 +329,7 @@ def test_ddl_behind_a_checkpoint_is_not_in_it() -> None:
     run(b, "UPDATE t SET v = 11 WHERE id = 1")
     tablespace = db.database.tablespace
     assert b._transaction is not None
-    tablespace.commit(b._transaction, None)  # logged, not yet synced: nothing behind is applied
+    tablespace.commit(b._transaction)  # logged, not yet synced: nothing behind is applied
     run(a, "INSERT INTO made VALUES (1)")
     run(a, "DROP TABLE made")
     run(a, "CREATE TABLE made (id BIGINT PRIMARY KEY, v BIGINT)")
