@@ -106,8 +106,9 @@ def check_needs(rights: Rights, needs: Needs) -> None:
             missing = wanted & ~rights.of(SPACE)
             where = "the tablespace"
         elif table.is_system:
-            missing = SELECT if table.id in _SUPERUSERS_ONLY else 0
-            where = f'table "{table.name}"'
+            if table.id in _SUPERUSERS_ONLY:
+                raise denied(f'read table "{table.name}"', "It takes SUPERUSER.")
+            continue
         else:
             missing = wanted & ~rights.of(table.id)
             where = f'table "{table.name}"'
