@@ -16,7 +16,7 @@ FOLDER = ROOT / "examples" / "server"
 
 def check_command(words: list[str]) -> None:
     """Raise click.UsageError unless the command line takes these words."""
-    context = click.Context(app, info_name="herdpy")
+    context = click.Context(app, info_name="herdpy", **app.context_settings)
     app.commands[words[0]].make_context(words[0], words[1:], parent=context)
 
 
