@@ -6,6 +6,7 @@ awaited cancels the statement and waits for what became of it.
 """
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _FETCH_ROWS = 65_536
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
+_LAST_WORDS_S = 1.0
 CLIENT = "herdpy"
 
 
@@ -53,6 +55,11 @@ class RemoteSession:
         self._counter = 0  # of commit tokens
         self._undecided: int | None = None
         self._running: int | None = None  # what cancel() is about
+        self._cancels: deque[int] = deque()  # requests whose Cancel is not sent yet
+        self._dropped: deque[tuple[int | None, int]] = deque()  # results that were collected
+        self._received: deque[bytes] = deque()  # and not taken
+        self._is_out = False  # what was sent last
+        self._is_taking = False  # what was received may be taken in half
         try:
             self._stream = _open_stream(target)
         except OSError as error:
@@ -216,7 +223,8 @@ class RemoteSession:
         """Stop the running statement, if any; any thread."""
         running = self._running
         if running is not None:
-            self._send(encode_frame(messages.Cancel(running)))
+            self._cancels.append(running)
+            self._send_cancels()
 
     def close(self) -> None:
         """End the connection; the server rolls back. Repeatable."""
@@ -262,7 +270,18 @@ class RemoteSession:
     def _ask(self, make: Callable[[int], Message]) -> Any:
         """Send a request and return its answer; what failed is raised."""
         with self._mutex:
-            return self._wait(self._begin_request(make))
+            last = self._machine.last_request
+            try:
+                return self._wait(self._begin_request(make))
+            except Error:
+                failure = self._machine.failure
+                if failure is not None and failure.retry is Retry.SAFE:
+                    self._undecided = None  # the server has said that it did not begin
+                raise
+            except BaseException:
+                if self._machine.last_request != last:
+                    self._interrupted(last + 1)
+                raise
 
     def ask(self, make: Callable[[int], Message]) -> Any:
         """Send a request and return its answer; what failed is raised."""
@@ -276,7 +295,17 @@ class RemoteSession:
     def finish(self, request: int) -> Any:
         """Return the answer of a request that start() sent; what failed is raised."""
         with self._mutex:
-            return self._wait(request)
+            try:
+                return self._wait(request)
+            except Error:
+                raise
+            except BaseException:
+                self._interrupted(request)
+                raise
+
+    def drop(self, request: int | None, result: int) -> None:
+        """Give up a result with the next request; at any line of any thread."""
+        self._dropped.append((request, result))
 
     def give_up(self, request: int | None, result: int) -> None:
         """Drop an open result, and the answer of a fetch that is under way."""
@@ -288,14 +317,25 @@ class RemoteSession:
     def _begin_request(self, make: Callable[[int], Message]) -> int:
         if self._machine.failure is not None:
             raise self._machine.failure
+        given_up: list[Message] = []
+        while self._dropped:
+            fetch, result = self._dropped.popleft()
+            given_up += [] if fetch is None else self._machine.abandon(fetch)
+            given_up.append(messages.CloseResult(result))
+        self._is_out = False
         request = self._machine.new_request()
         try:
-            data = encode_frame(make(request))
+            data = frames(given_up) + encode_frame(make(request))
         except BaseException:
             self._machine.forget(request)
             self._undecided = None
             raise
-        self._send(data)
+        try:
+            self._send(data, is_answered=True)
+        except BaseException:
+            if not self._is_out:
+                self._machine.forget(request)
+            raise
         return request
 
     def _wait(self, request: int) -> Any:
@@ -305,11 +345,6 @@ class RemoteSession:
             while answer is None:
                 self._receive()
                 answer = self._machine.take(request)
-        except Error:
-            raise
-        except BaseException:
-            self._interrupted(request)
-            raise
         finally:
             self._running = None
         self._undecided = None
@@ -320,6 +355,11 @@ class RemoteSession:
     def _interrupted(self, request: int) -> None:
         """Cancel what runs and learn what became of it, so that the session can go on."""
         try:
+            if self._machine.failure is not None or self._is_taking:
+                self.close()
+                return
+            if not self._machine.is_open(request):
+                return  # it was not sent, or its answer was taken
             self._send(encode_frame(messages.Cancel(request)))
             self._stream.set_timeout(_INTERRUPTED_S)
             while (answer := self._machine.take(request)) is None:
@@ -331,26 +371,65 @@ class RemoteSession:
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
             self.close()
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, *, is_answered: bool = False) -> None:
         with self._sending:
             try:
                 self._stream.send(data)
+                self._is_out = True
+            except OSError as error:
+                if is_answered:
+                    self._hear()
+                raise self._lost(error) from error
+            except BaseException:
+                self.close()  # a part of a frame may be out, and nothing can follow it
+                raise
+        if self._cancels:
+            self._send_cancels()
+
+    def _send_cancels(self) -> None:
+        """Send what cancel() wants to; who holds the lock now does it when it has let go.
+
+        So a signal handler may cancel in the middle of a send of its own thread.
+        """
+        while self._cancels and self._sending.acquire(False):
+            try:
+                self._stream.send(encode_frame(messages.Cancel(self._cancels.popleft())))
+            except IndexError:
+                pass  # another thread was faster
             except OSError as error:
                 raise self._lost(error) from error
+            except BaseException:
+                self.close()
+                raise
+            finally:
+                self._sending.release()
 
     def _receive(self) -> None:
         """Wait for bytes and take them. Raises when nothing more is to come."""
         if self._machine.failure is not None:
             raise self._machine.failure
         try:
-            data = self._stream.receive()
+            if not self._received:  # else an interrupt came between this and the next lines
+                self._received.append(self._stream.receive())
         except OSError as error:
             raise self._lost(error) from error
+        self._is_taking = True
+        data = self._received.popleft()
         if not data:
             raise self._lost(None)
         replies = self._machine.receive(data)
+        self._is_taking = False
         if replies:
             self._send(frames(replies))
+
+    def _hear(self) -> None:
+        """Take what the server said before it closed the connection, if it did."""
+        try:
+            self._stream.set_timeout(_LAST_WORDS_S)
+            while self._machine.failure is None and (data := self._stream.receive()):
+                self._machine.receive(data)
+        except OSError:
+            pass  # nothing
 
     def _lost(self, error: OSError | None) -> Error:
         reason = "the server closed it" if error is None else error.strerror or str(error)
@@ -371,6 +450,8 @@ def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
 
 class _Fetching:
     """An open result of the server: one piece is asked for ahead."""
+
+    _is_open = False  # for __del__ of one that an interrupt left half made
 
     def __init__(
         self,
@@ -412,14 +493,16 @@ class _Fetching:
             return None
 
         def make(request: int) -> messages.Fetch:
+            self._request = request  # here, so that an interrupt behind start() loses nothing
             return messages.Fetch(request, self._number, rows_max, is_arrow)
 
         session = self._session
-        if self._request is None:
-            self._request = session.start(make)
+        request = self._request
+        if request is None:
+            request = session.start(make)
         try:
-            answer = session.finish(self._request)
-        except BaseException as error:
+            answer = session.finish(request)
+        except Error as error:
             self._is_open = False
             self._request = None
             if isinstance(error, ConnectionLostError) and error.retry is Retry.UNKNOWN:
@@ -429,7 +512,7 @@ class _Fetching:
         if answer.is_last:
             self._is_open = False
         else:
-            self._request = session.start(make)
+            session.start(make)
         return answer
 
     def close(self) -> None:
@@ -440,6 +523,10 @@ class _Fetching:
                 self._session.give_up(self._request, self._number)
             except Error:
                 pass  # the connection is gone, and with it the result
+
+    def __del__(self) -> None:
+        if self._is_open:  # a cursor that nobody closed
+            self._session.drop(self._request, self._number)
 
 
 class RemoteExport:

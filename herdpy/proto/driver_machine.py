@@ -33,7 +33,7 @@ class DriverMachine:
         """Without a login a server that asks for one is a failure; with one, one that does not."""
         self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
-        self._last_request = 0
+        self.last_request = 0
         self._expected: set[int] = set()
         self._abandoned: set[int] = set()
         self._answers: dict[int, Any] = {}
@@ -45,9 +45,13 @@ class DriverMachine:
 
     def new_request(self) -> int:
         """Return a number for a request whose answer will be expected."""
-        self._last_request += 1
-        self._expected.add(self._last_request)
-        return self._last_request
+        self.last_request += 1
+        self._expected.add(self.last_request)
+        return self.last_request
+
+    def is_open(self, request: int) -> bool:
+        """Return whether an answer is expected, or was not taken."""
+        return request in self._expected or request in self._answers
 
     def forget(self, request: int) -> None:
         """Take back a number: its request is not sent."""
