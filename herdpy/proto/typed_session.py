@@ -65,7 +65,7 @@ def to_request(body: Any) -> pb.SessionRequest:
     try:
         make, fields = _fields(body, _REQUESTS, is_whole=True)
         return make(*fields)
-    except UntypedError:
+    except (UntypedError, ValueError):  # the latter: a number that its field cannot hold
         length = len(body).to_bytes(messages.LENGTH_BYTES, "big")
         return pb.SessionRequest(frames=length + bytes(body))
 
@@ -151,8 +151,8 @@ def from_request(typed: pb.SessionRequest) -> bytes:
     return encode_frame(make(typed.request, getattr(typed, kind or "")))
 
 
-def hello(opened: pb.Open) -> messages.Hello:
-    """Return the Hello that an Open stands for."""
+def hello(opened: pb.Open, user: str = "") -> messages.Hello:
+    """Return the Hello that an Open stands for, of a user who wants to log in."""
     return messages.Hello(
         messages.MAGIC,
         messages.VERSION,
@@ -164,6 +164,7 @@ def hello(opened: pb.Open) -> messages.Hello:
         opened.lock_timeout_s,
         opened.statement_timeout_s,
         opened.idle_in_transaction_timeout_s,
+        user,
     )
 
 
@@ -221,7 +222,7 @@ def to_reply(body: Any, *, is_whole: bool = False) -> pb.SessionReply:
     try:
         make, fields = _fields(body, _REPLIES, is_whole=is_whole)
         return make(*fields)
-    except UntypedError:
+    except (UntypedError, ValueError):  # the latter: a number that its field cannot hold
         length = len(body).to_bytes(messages.LENGTH_BYTES, "big")
         return pb.SessionReply(frames=length + bytes(body))
 

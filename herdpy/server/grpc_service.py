@@ -19,7 +19,7 @@ from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.grpc_codes import status_name
 from herdpy.proto.messages import FRAME_BYTES_MAX
-from herdpy.proto.typed_session import error_of, execute, hello
+from herdpy.proto.typed_session import error_of, execute
 from herdpy.proto.typed_values import to_columns, to_decoded_rows
 from herdpy.proto.values import rows_decoder
 from herdpy.server.grpc_session import InnerSession, run_session
@@ -63,12 +63,18 @@ class GrpcService:
 
     async def session(self, requests: object, context: Any) -> None:
         """Session: see run_session()."""
-        await run_session(self._new_connection(), context)
+        try:
+            await run_session(self._new_connection(), self._hub, context)
+        except Error as error:
+            await _abort(context, error)
+
+    def _inner(self, context: Any) -> InnerSession:
+        return InnerSession(self._new_connection(), self._hub, context)
 
     async def execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteReply:
         try:
-            async with InnerSession(self._new_connection(), context.peer()) as session:
-                await session.open(_hello(request))
+            async with self._inner(context) as session:
+                await session.open(_opened(request))
                 done = await session.ask(lambda number: execute(number, request))
                 rows = done.rows
                 if done.result is not None:
@@ -85,8 +91,8 @@ class GrpcService:
 
     async def query(self, request: pb.QueryRequest, context: Any) -> AsyncIterator[pb.QueryReply]:
         try:
-            async with InnerSession(self._new_connection(), context.peer()) as session:
-                await session.open(_hello(request.statement))
+            async with self._inner(context) as session:
+                await session.open(_opened(request.statement))
                 done = await session.ask(lambda number: execute(number, request.statement))
                 first = pb.QueryReply(columns=to_columns(done.columns or ()))
                 if done.result is None and not request.is_arrow:
@@ -104,8 +110,8 @@ class GrpcService:
 
     async def list_tables(self, request: pb.ListTablesRequest, context: Any) -> pb.ListTablesReply:
         try:
-            async with InnerSession(self._new_connection(), context.peer()) as session:
-                await session.open(hello(pb.Open(tablespace=request.tablespace, autocommit=True)))
+            async with self._inner(context) as session:
+                await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
                 answer = await session.ask(messages.ListTables)
             return pb.ListTablesReply(tables=map(_table, answer.tables))
         except Error as error:
@@ -126,15 +132,13 @@ def _handler(kind: Any, method: Any, request: Any) -> Any:
     )
 
 
-def _hello(request: pb.ExecuteRequest) -> messages.Hello:
-    return hello(
-        pb.Open(
-            tablespace=request.tablespace,
-            autocommit=True,
-            durability=request.durability,
-            statement_timeout_s=request.statement_timeout_s,
-            lock_timeout_s=request.lock_timeout_s,
-        )
+def _opened(request: pb.ExecuteRequest) -> pb.Open:
+    return pb.Open(
+        tablespace=request.tablespace,
+        autocommit=True,
+        durability=request.durability,
+        statement_timeout_s=request.statement_timeout_s,
+        lock_timeout_s=request.lock_timeout_s,
     )
 
 

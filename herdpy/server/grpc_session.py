@@ -5,23 +5,33 @@ have a session, and to carry out a request. On the server's loop.
 """
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import grpc
 
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.proto.driver_machine import DriverMachine
-from herdpy.proto.errors import from_failed
-from herdpy.proto.messages import FRAME_BYTES_MAX, Failed, Hello, Message, Rollback, encode_frame
-from herdpy.proto.typed_session import from_request, to_reply
+from herdpy.proto.driver_machine import DriverMachine, frames
+from herdpy.proto.errors import from_failed, to_failed
+from herdpy.proto.messages import (
+    FRAME_BYTES_MAX,
+    LENGTH_BYTES,
+    Failed,
+    Message,
+    Rollback,
+    encode_frame,
+)
+from herdpy.proto.scram import ScramDriver
+from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc_transport import StreamTransport
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
+    from herdpy.server.hub import Hub
 
 _EOF: Any = cast(Any, grpc.aio).EOF  # what read() gives behind the last request
 _LAST_REQUEST = (1 << 64) - 1
@@ -30,12 +40,62 @@ _FRAMES_BYTES_MAX = 1024 * 1024
 """An answer without a typed form is cut, so that it fits any client's gRPC."""
 
 
-async def run_session(connection: "ServerConnection", context: Any) -> None:
-    """Serve a session stream until either side ends it."""
+class Credentials(NamedTuple):
+    """What a call brings to log in: `authorization: Basic …` in its metadata."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.user!r})"
+
+
+def credentials_of(context: Any) -> Credentials | None:
+    """Return a call's credentials, None when it has none; OperationalError 28000."""
+    found = [value for key, value in context.invocation_metadata() if key == "authorization"]
+    if not found:
+        return None
+    scheme, _, encoded = str(found[0]).partition(" ")
+    try:
+        user, colon, password = b64decode(encoded, validate=True).decode().partition(":")
+    except ValueError:
+        user = colon = password = ""
+    if scheme.lower() != "basic" or len(found) > 1 or not colon or not user:
+        raise OperationalError(
+            "authorization: expected one 'Basic' and user:password in base64", sqlstate="28000"
+        )
+    return Credentials(user, password)
+
+
+class _Login:
+    """A driver's part of a login, played for a call. The password's proof takes a worker."""
+
+    def __init__(self, hub: "Hub", credentials: Credentials | None) -> None:
+        self._hub = hub
+        self._is_needed = credentials is not None
+        self.user = "" if credentials is None else credentials.user
+        login = None if credentials is None else ScramDriver(*credentials, binding=None)
+        self.machine = DriverMachine(login)
+
+    async def receive(self, data: bytes) -> bytes:
+        """Take what the server says; return what to answer."""
+        if self._is_needed and self.machine.welcome is None:
+            return await self._hub.submit(lambda: self._answer(data), is_urgent=False)
+        return self._answer(data)
+
+    def _answer(self, data: bytes) -> bytes:
+        return frames(self.machine.receive(data))
+
+
+async def run_session(connection: "ServerConnection", hub: "Hub", context: Any) -> None:
+    """Serve a session stream until either side ends it. Error: of its credentials."""
+    credentials = credentials_of(context)
+    login = _Login(hub, credentials)
     transport = StreamTransport(connection, context.peer())
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
-    reading = asyncio.ensure_future(_read(connection, transport, context))
+    reading = asyncio.ensure_future(_read(connection, transport, context, login.user))
+    is_in = credentials is None
     # A call that cannot be read any more is over.
     reading.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() is None else transport.close()
@@ -43,10 +103,20 @@ async def run_session(connection: "ServerConnection", context: Any) -> None:
     splitter = FrameSplitter(FRAME_BYTES_MAX)
     try:
         while (data := await transport.next()) is not None:
+            if not is_in:
+                answer = await login.receive(data)
+                if login.machine.failure is not None:
+                    failed = to_failed(0, login.machine.failure, in_transaction=False)
+                    await context.write(to_reply(encode_frame(failed)[LENGTH_BYTES:]))
+                    return
+                connection.data_received(answer)
+                is_in = login.machine.welcome is not None
             for body in splitter.feed(data):
                 reply = to_reply(body, is_whole=transport.reads_frames)
                 if reading.done() and _is_the_end(reply):
                     return
+                if reply.frames and not transport.reads_frames:
+                    continue  # of the login
                 for piece in _pieces(reply):
                     await context.write(piece)
     finally:
@@ -55,7 +125,9 @@ async def run_session(connection: "ServerConnection", context: Any) -> None:
         await asyncio.wait([reading])
 
 
-async def _read(connection: "ServerConnection", transport: StreamTransport, context: Any) -> None:
+async def _read(
+    connection: "ServerConnection", transport: StreamTransport, context: Any, user: str
+) -> None:
     """Hand on what comes; behind the last request the transaction is rolled back."""
     while not transport.is_closing():
         await transport.may_read.wait()
@@ -66,7 +138,10 @@ async def _read(connection: "ServerConnection", transport: StreamTransport, cont
         if request.WhichOneof("kind") == "frames":
             transport.reads_frames = True
         try:
-            data = from_request(request)
+            if request.WhichOneof("kind") == "open":
+                data = encode_frame(hello(request.open, user))
+            else:
+                data = from_request(request)
         except Error as error:
             connection.refuse(error)
             return
@@ -91,15 +166,17 @@ def _pieces(reply: pb.SessionReply) -> list[pb.SessionReply]:
 class InnerSession:
     """A session for one call: `async with` opens and ends it. Errors are raised."""
 
-    def __init__(self, connection: "ServerConnection", peer: str) -> None:
+    def __init__(self, connection: "ServerConnection", hub: "Hub", context: Any) -> None:
+        """OperationalError 28000: what the call brings to log in is not understood."""
         self._connection = connection
-        self._transport = StreamTransport(connection, peer)
-        self._machine = DriverMachine()
+        self._transport = StreamTransport(connection, context.peer())
+        self._login = _Login(hub, credentials_of(context))
+        self._machine = self._login.machine
 
-    async def open(self, hello: Hello) -> None:
+    async def open(self, opened: pb.Open) -> None:
         """Begin; the errors are those of a connection that is refused."""
         self._connection.connection_made(self._transport)
-        self._connection.data_received(encode_frame(hello))
+        self._connection.data_received(encode_frame(hello(opened, self._login.user)))
         while self._machine.welcome is None:
             await self._receive()
 
@@ -119,8 +196,7 @@ class InnerSession:
         data = await self._transport.next()
         if data is None:
             raise OperationalError("the session ended", sqlstate="57P01", retry=Retry.UNKNOWN)
-        for reply in self._machine.receive(data):
-            self._connection.data_received(encode_frame(reply))
+        self._connection.data_received(await self._login.receive(data))
 
     async def __aenter__(self) -> "InnerSession":
         return self

