@@ -18,6 +18,7 @@ from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.interfaces import PointRows
 from herdpy.driver.local import open_grpc_stream
 from herdpy.driver.retrying import RetryingSession
+from herdpy.driver.statements import KeptTexts
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import Settings
 from herdpy.errors import ConnectionLostError, Error, OperationalError, ProtocolError, Retry
@@ -54,6 +55,7 @@ class RemoteSession:
         self._autocommit = autocommit
         self._counter = 0  # of commit tokens
         self._undecided: int | None = None
+        self._kept = KeptTexts()
         self._running: int | None = None  # what cancel() is about
         self._cancels: deque[int] = deque()  # requests whose Cancel is not sent yet
         self._dropped: deque[tuple[int | None, int]] = deque()  # results that were collected
@@ -133,7 +135,10 @@ class RemoteSession:
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         text, wire = check_statement(text), to_wire(parameters)
-        done = self._ask(lambda request: messages.Execute(request, text, wire, *self._next_token()))
+        kept = self._kept
+        done = self._ask(lambda request: kept.message(request, text, wire, *self._next_token()))
+        with self._mutex:
+            kept.has_run(text)
         return self._result(done)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:

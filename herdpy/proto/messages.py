@@ -19,6 +19,10 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of either side, with its length. A statement with its parameters has to fit."""
 HELLO_BYTES_MAX: Final = 16 * 1024
 """Of every frame before the server has said Welcome."""
+KEPT_MAX: Final = 256
+"""Statements that a server keeps for a connection, by the numbers from 1."""
+KEPT_CHARACTERS_MAX: Final = 4096
+"""Of the text of one."""
 TEXT_BYTES_MAX: Final = 64 * 1024
 
 
@@ -58,6 +62,8 @@ class Execute(Message, tag=2):
     """The counter of the commit token, if this commits; larger than any before. 0: none."""
     acknowledged: int = 0
     """The driver needs no outcome of its tokens up to here."""
+    keep: int = 0
+    """Keep the text under this number for ExecuteKept, instead of another. 0: do not."""
 
 
 class ExecuteMany(Message, tag=3):
@@ -213,6 +219,16 @@ class CloseExport(Message, tag=42):
     """Give up what Export began; no answer."""
 
 
+class ExecuteKept(Message, tag=24):
+    """Run the statement that an Execute before said to keep. Done or Failed."""
+
+    request: int
+    statement: int
+    parameters: list[Any] | dict[str, Any] | None
+    token: int = 0
+    acknowledged: int = 0
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -341,6 +357,7 @@ ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
+    | ExecuteKept
     | ScramStart | ScramProof | Resolve
     | Export | NextPiece | CloseExport
 )  # fmt: skip

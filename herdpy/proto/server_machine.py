@@ -17,9 +17,13 @@ from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
+    KEPT_CHARACTERS_MAX,
+    KEPT_MAX,
     MAGIC,
     VERSION,
     Cancel,
+    Execute,
+    ExecuteKept,
     Hello,
     Message,
     Ping,
@@ -90,6 +94,7 @@ class ServerMachine:
         self._running: int | None = None  # the number of the request; 0: it has none
         self._waiting: deque[tuple[Any, int]] = deque()
         self._waiting_bytes = 0
+        self._kept: dict[int, str] = {}  # statements by number
         self._waiting_numbers: set[int] = set()
         self._cancelled: set[int] = set()  # of those that wait
 
@@ -148,12 +153,33 @@ class ServerMachine:
             self._cancel(message.request, actions)
         elif isinstance(message, Hello):
             self._fail(ProtocolError("a second Hello"), actions)
-        elif self._running is None:
+        else:
+            self._take_request(self._with_text(message), len(frame), actions)
+
+    def _take_request(self, message: Any, byte_count: int, actions: list[Action]) -> None:
+        if self._running is None:
             self._run(message, actions)
         else:
-            self._waiting.append((message, len(frame)))
-            self._waiting_bytes += len(frame)
+            self._waiting.append((message, byte_count))
+            self._waiting_bytes += byte_count
             self._waiting_numbers.add(getattr(message, "request", 0))
+
+    def _with_text(self, message: Any) -> Any:
+        """Keep the text of an Execute, if it says so; put it into an ExecuteKept."""
+        if isinstance(message, Execute):
+            if message.keep:
+                if not 1 <= message.keep <= KEPT_MAX or len(message.text) > KEPT_CHARACTERS_MAX:
+                    raise ProtocolError(
+                        f"a statement of {len(message.text)} characters to keep as {message.keep}"
+                    )
+                self._kept[message.keep] = message.text
+        elif isinstance(message, ExecuteKept):
+            text = self._kept.get(message.statement)
+            if text is None:
+                raise ProtocolError(f"no statement is kept as {message.statement}")
+            parameters, token = message.parameters, message.token
+            return Execute(message.request, text, parameters, token, message.acknowledged)
+        return message
 
     def _begin(self, message: Message, actions: list[Action]) -> None:
         if not isinstance(message, Hello) or self._is_starting:

@@ -14,6 +14,8 @@ from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
+    KEPT_CHARACTERS_MAX,
+    KEPT_MAX,
     MAGIC,
     VERSION,
     Cancel,
@@ -21,6 +23,7 @@ from herdpy.proto.messages import (
     Commit,
     Done,
     Execute,
+    ExecuteKept,
     Failed,
     Hello,
     Ping,
@@ -146,6 +149,29 @@ class TestServer:
         failed = decode_to_driver(machine.refuse(gone)[0].data[4:])  # type: ignore[union-attr]
         assert isinstance(failed, Failed)
         assert (failed.sqlstate, failed.retry) == ("57P01", Retry.UNKNOWN.value)
+
+    def test_a_kept_statement_runs_by_its_number(self) -> None:
+        machine = ready()
+        first = Execute(1, "a", None, keep=3)
+        assert machine.receive(encode_frame(first)) == [Run(first)]
+        machine.receive(encode_frame(ExecuteKept(2, 3, [5], 8, 7)))
+        machine.receive(encode_frame(Execute(3, "b", None, keep=3)))
+        machine.receive(encode_frame(ExecuteKept(4, 3, None)))
+        assert machine.answered(b"") == [Run(Execute(2, "a", [5], 8, 7))]
+        assert machine.answered(b"") == [Run(Execute(3, "b", None, keep=3))]
+        assert machine.answered(b"") == [Run(Execute(4, "b", None))]
+        assert failure(machine.receive(encode_frame(ExecuteKept(5, 4, None)))).sqlstate == "08P01"
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            Execute(1, "a", None, keep=-1),
+            Execute(1, "a", None, keep=KEPT_MAX + 1),
+            Execute(1, "a" * (KEPT_CHARACTERS_MAX + 1), None, keep=1),
+        ],
+    )
+    def test_what_cannot_be_kept(self, message: Execute) -> None:
+        assert failure(ready().receive(encode_frame(message))).sqlstate == "08P01"
 
     def test_random_bytes(self, seed: int) -> None:
         random = Random(seed)
