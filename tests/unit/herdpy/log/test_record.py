@@ -13,6 +13,7 @@ from herdpy.errors import InvariantViolation
 from herdpy.log import record as codec
 from herdpy.log.record import (
     Begin,
+    ChangeAccess,
     Commit,
     CreateTable,
     DropTable,
@@ -51,9 +52,11 @@ GOLDEN: list[tuple[Record, str]] = [
     (Commit((1, 2)), "9403920102c000"),
     (Commit((1, 2), ("s", 9), 8), "940392010292a1730908"),
     (Rollback((1, 2)), "9204920102"),
-    (CreateTable(None, 1, [1, "t"]), "9406c0019201a174"),
+    (CreateTable(None, 1, [1, "t"]), "9506c0019201a174c0"),
+    (CreateTable(None, 1, [1, "t"], "a"), "9506c0019201a174a161"),
     (DropTable((1, 2), 1, 5), "94079201020105"),
     (Reserve(5, 64), "93080540"),
+    (ChangeAccess((1, 2), 1, [[[2, "a", "b"], [True]]]), "940a9201020191929302a161a16291c3"),
     (Refuse(("s", 9)), "921492a17309"),
     (Expire(["s"]), "921591a173"),
 ]
@@ -63,6 +66,11 @@ GOLDEN: list[tuple[Record, str]] = [
 def test_golden_bytes(record: Record, data: str) -> None:
     assert encode(record).hex() == data
     assert decode(bytes.fromhex(data)) == record
+
+
+def test_records_without_later_fields_are_read() -> None:
+    assert decode(bytes.fromhex("9406c0019201a174")) == CreateTable(None, 1, [1, "t"])
+    assert "a161" not in repr(ChangeAccess(None, 1, [[[1, "a161"], None]]))
 
 
 def test_reserved_and_unknown_kinds_are_refused() -> None:
