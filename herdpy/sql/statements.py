@@ -18,6 +18,7 @@ _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
     "KILL",
 )  # fmt: skip
+_OTHERS = ("UPSERT", "GRANT", "REVOKE", "ALTER")  # read before, or else
 _REFUSED = (
     "SAVEPOINT", "RELEASE", "ALTER", "TRUNCATE", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
@@ -64,7 +65,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         raise NotSupportedError(f"{first} is not supported", position=rest.position(0))
     if first in _OWN and not explain.is_explain:
         return _Reader(scanned).read()
-    close = difflib.get_close_matches(first, (*_PARSED, *_OWN, "UPSERT"), n=1)
+    close = difflib.get_close_matches(first, (*_PARSED, *_OWN, *_OTHERS), n=1)
     raise ProgrammingError(
         f'syntax error at or near "{first.lower()}"' if first else "syntax error",
         sqlstate="42601",

@@ -171,3 +171,9 @@ def test_a_time_that_is_none() -> None:
     with pytest.raises(Error) as caught:
         compile_sql("ALTER USER ann VALID UNTIL 'soon'", NO_TABLES, None)
     assert caught.value.sqlstate == "22007"
+
+
+def test_a_word_nearly_written_is_suggested() -> None:
+    with pytest.raises(Error) as caught:
+        compile_sql("GRNAT SELECT ON t TO ann", NO_TABLES, None)
+    assert caught.value.hint == "Did you mean GRANT?"
