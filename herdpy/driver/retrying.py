@@ -328,6 +328,7 @@ class RetryingSession:
 
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:
         """Return a new connection, as the old one was set."""
+        self._session.close()  # the server ended it, which closes no socket of ours
         while True:
             try:
                 session = self._connect(self._autocommit)

@@ -1,0 +1,118 @@
+"""A server that is killed, or restarted, under clients of a pool: everything happens once."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+from tests.fixtures.engines import Background
+from tests.fixtures.ports import own_port
+
+CLIENTS = 4
+LIVES = 2
+STEPS = 12
+"""Of each client in each life of the server, at least."""
+
+
+class Served:
+    """`herdpy serve` on one directory and one port, life after life."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = own_port()
+        self.url = f"herd://127.0.0.1:{self._port}?retry_timeout_s=60"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [
+            *(sys.executable, "-m", "herdpy.cli", "serve", str(self._directory)),
+            *("--port", str(self._port)),
+        ]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        lines = iter(self._process.stdout.readline, "")
+        assert any("herd://" in line for line in lines), "the server did not begin to serve"
+
+    def stop(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.communicate()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    made = Served(tmp_path / "data")
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "drained"])
+def test_everything_happens_once(served: Served, number: signal.Signals) -> None:
+    """Rows go into a table without a key: one that came twice, or not at all, would show."""
+    with herdpy.connect(served.url, autocommit=True) as conn:
+        conn.execute("CREATE TABLE done (client BIGINT, step BIGINT)")
+        conn.execute("CREATE TABLE accounts (id BIGINT PRIMARY KEY, cents BIGINT)")
+        conn.executemany("INSERT INTO accounts VALUES (?, 100)", [(n,) for n in range(CLIENTS)])
+    steps = [0] * CLIENTS
+    has_moved = threading.Condition()
+    is_over = threading.Event()
+
+    def client(me: int, pool: herdpy.Pool) -> None:
+        def transfer(conn: Connection) -> None:
+            conn.execute("INSERT INTO done VALUES (?, ?)", (me, steps[me]))
+            conn.execute("UPDATE accounts SET cents = cents - 1 WHERE id = ?", (me,))
+            other = (me + 1) % CLIENTS
+            conn.execute("UPDATE accounts SET cents = cents + 1 WHERE id = ?", (other,))
+
+        while not is_over.is_set():
+            if steps[me] % 2:
+                pool.run(transfer, retry_timeout_s=120)
+            else:
+                with pool.connection() as conn:
+                    conn.autocommit = True
+                    # Outside transactions no statement fails.
+                    conn.execute("INSERT INTO done VALUES (?, ?)", (me, steps[me]))
+            with has_moved:
+                steps[me] += 1
+                has_moved.notify_all()
+
+    def wait_for_steps() -> None:
+        goal = [count + STEPS for count in steps]
+        with has_moved:
+            assert has_moved.wait_for(
+                lambda: all(now >= then for now, then in zip(steps, goal, strict=True)), 120
+            )
+
+    with herdpy.Pool(served.url, connections_max=CLIENTS, timeout_s=120) as pool:
+        with Background() as background:
+            for me in range(CLIENTS):
+                background.start(lambda me=me: client(me, pool))
+            try:
+                for life in range(LIVES):
+                    wait_for_steps()
+                    if life == 1:
+                        with herdpy.connect(served.url) as conn:
+                            conn.checkpoint()
+                    served.stop(number)
+                    served.start()
+                wait_for_steps()
+            finally:
+                is_over.set()
+        with pool.connection() as conn:
+            found = conn.execute("SELECT client, step FROM done ORDER BY client, step").fetchall()
+            total = conn.execute("SELECT sum(cents) FROM accounts").fetchone()
+    assert found == [(me, step) for me in range(CLIENTS) for step in range(steps[me])]
+    assert total is not None
+    assert total[0] == 100 * CLIENTS
