@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from herdpy.errors import OperationalError, ProgrammingError
@@ -232,3 +233,15 @@ def test_a_superuser_role_is_for_superusers_to_give(engine: Engine) -> None:
     assert refusal(ann, "REVOKE boss FROM ann").sqlstate == "42501"
     assert refusal(ann, "ALTER ROLE boss PASSWORD 'mine'").sqlstate == "42501"
     assert refusal(ann, "DROP ROLE boss").sqlstate == "42501"
+
+
+def test_an_ingest_looks_at_rights_again_when_it_writes(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT INSERT ON t TO ann")
+    ingest = ann.begin_ingest("t", "append")
+    schema = pa.schema([("id", pa.int32()), ("v", pa.string())])
+    ingest.add(pa.RecordBatch.from_pylist([{"id": 5, "v": "x"}], schema=schema))
+    run(root, "REVOKE INSERT ON t FROM ann")
+    with pytest.raises(ProgrammingError, match="lacks INSERT"):
+        ingest.finish()
+    assert run(root, "SELECT id FROM t") == [(1,)]
