@@ -15,7 +15,7 @@ from bookie.runtime.os_process import process_generation
 from herdpy import errors
 from herdpy.driver import local
 from herdpy.driver.cursor import Cursor, Parameters
-from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
+from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.interfaces import Claim, DriverSession
 from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, ProgrammingError
@@ -36,6 +36,7 @@ def connect(
     lock_timeout_s: float | None = None,
     statement_timeout_s: float | None = None,
     idle_in_transaction_timeout_s: float | None = None,
+    password: str | None = None,
 ) -> "Connection":
     """Open a directory (made if missing) as a database, a private one in memory, or a server's.
 
@@ -44,7 +45,7 @@ def connect(
     `durability` is what a commit waits for: "sync" the disk, "os" the operating system, "none"
     nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
     connecting with other values is a ProgrammingError. Time-outs are in seconds and belong to the
-    connection; None and 0 mean no limit.
+    connection; None and 0 mean no limit. `password` is that of the URL's user.
     """
     if durability not in [choice.value for choice in Durability]:
         raise ProgrammingError(
@@ -61,7 +62,7 @@ def connect(
         statement_timeout_s=_or_zero(statement_timeout_s),
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
     )
-    parsed = parse_target(target)
+    parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
         return _connect_remote(parsed, settings, memory_bytes_max, autocommit=autocommit)
     options = local.Options(

@@ -1,9 +1,10 @@
 """What connect()'s target names: memory, a directory, or a server: docs/reference/url.md."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -35,6 +36,24 @@ class RemoteTarget:
     is_grpc: bool = False
     retry_timeout_s: float = 10.0
     """How long a lost connection is tried to be made anew; 0: it stays lost."""
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    tls: bool | None = None
+    """None: unless the host is this machine."""
+    tls_authority: str = ""
+    """Path of PEM; empty: the system's authorities."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_server_name: str = ""
+    """What the server's certificate has to name; empty: the host."""
+
+    @property
+    def has_tls(self) -> bool:
+        return not _is_this_machine(self.host) if self.tls is None else self.tls
+
+    @property
+    def tls_name(self) -> str:
+        return self.tls_server_name or self.host
 
     @property
     def where(self) -> str:
@@ -68,9 +87,25 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
     if scheme[1].lower() in ("herd", "herd+grpc"):
         return _parse_url(text, is_grpc=scheme[1].lower() != "herd")
     raise NotSupportedError(
-        f"connect: {scheme[1]}:// targets are not supported, found {text!r}",
+        f"connect: {scheme[1]}:// targets are not supported, found {_shown(text)!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
     )
+
+
+def with_password(target: Target | RemoteTarget, password: str | None) -> Target | RemoteTarget:
+    """Return the target with a password that is not in its URL; InterfaceError: it has no user."""
+    if password is None:
+        return target
+    if not isinstance(password, str):
+        raise InterfaceError(f"connect: password: expected text, found {type(password).__name__}")
+    if not isinstance(target, RemoteTarget) or not target.user:
+        raise InterfaceError(
+            "connect: a password needs a server and a user in the URL",
+            hint='connect("herd://user@host", password=…)',
+        )
+    if target.password is not None:
+        raise InterfaceError("connect: the password is given twice, in the URL and beside it")
+    return replace(target, password=password)
 
 
 def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
@@ -79,21 +114,28 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         host, port = url.hostname, url.port
         pairs = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
     except ValueError as error:
-        raise InterfaceError(f"connect: {text!r} is no URL: {error}") from None
+        reason = "" if "@" in text else f": {error}"  # which may have a part of a password
+        raise InterfaceError(f"connect: {_shown(text)!r} is no URL{reason}") from None
     if not host or url.fragment or url.path.count("/") > 1:
         raise InterfaceError(
-            f"connect: expected herd://host:port/tablespace?option=value, found {text!r}"
+            f"connect: expected herd://host:port/tablespace?option=value, found {_shown(text)!r}"
         )
-    if url.username is not None or url.password is not None:
-        raise NotSupportedError(
-            "connect: users and passwords are not supported yet", hint="leave them out of the URL"
-        )
+    if url.password is not None and not url.username:
+        raise InterfaceError("connect: a password without a user in the URL")
     options: dict[str, object] = {}
     for name, value in pairs:
         if name in options:
             raise InterfaceError(f"connect: the option {name!r} is given twice")
         options[name] = _option(name, value)
+    if (options.get("tls") is False and any(name.startswith("tls_") for name in options)) or (
+        "tls_key" in options and "tls_certificate" not in options
+    ):
+        raise InterfaceError(
+            "connect: tls_… options need TLS (tls=on), and tls_key needs tls_certificate"
+        )
     return RemoteTarget(
+        user=unquote(url.username or ""),
+        password=None if url.password is None else unquote(url.password),
         host=host,
         port=(DEFAULT_GRPC_PORT if is_grpc else DEFAULT_PORT) if port is None else port,
         tablespace=unquote(url.path[1:]) or DEFAULT_TABLESPACE,
@@ -129,6 +171,32 @@ def _seconds_or_zero(value: str) -> float:
     return 0.0 if float(value) == 0 else _seconds(value)
 
 
+def _shown(text: str) -> str:
+    """Return a URL without what may be its user and password."""
+    return re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _on_or_off(value: str) -> bool:
+    if value not in ("on", "off"):
+        raise ValueError(value)
+    return value == "on"
+
+
+def _file(value: str) -> str:
+    if not value or "\0" in value:
+        raise ValueError(value)
+    return value
+
+
 def _short_text(value: str) -> str:
     if len(value.encode()) > 256:
         raise ValueError(value)
@@ -139,8 +207,18 @@ _OPTIONS: dict[str, Callable[[str], object]] = {
     "connect_timeout_s": _seconds,
     "application_name": _short_text,
     "retry_timeout_s": _seconds_or_zero,
+    "tls": _on_or_off,
+    "tls_authority": _file,
+    "tls_certificate": _file,
+    "tls_key": _file,
+    "tls_server_name": _short_text,
 }
 _EXPECTED = {
+    "tls": "on or off",
+    "tls_server_name": "at most 256 bytes",
+    "tls_authority": "a file's path",
+    "tls_certificate": "a file's path",
+    "tls_key": "a file's path",
     "connect_timeout_s": "seconds up to 86400",
     "application_name": "at most 256 bytes",
     "retry_timeout_s": "seconds up to 86400, or 0",

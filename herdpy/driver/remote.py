@@ -28,6 +28,7 @@ from herdpy.proto import messages
 from herdpy.proto.driver_machine import DriverMachine, frames
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import Message, encode_frame
+from herdpy.proto.scram import ScramDriver
 from herdpy.proto.values import check_statement, rows_decoder, to_wire
 from herdpy.sql.plan import Parameters
 
@@ -72,6 +73,7 @@ class RemoteSession:
                 hint="is the server running there (herdpy serve)?",
             ) from error
         try:
+            self._machine = DriverMachine(_login(target, self._stream))
             self._greet(target, settings)
             self._stream.set_timeout(None)
         except BaseException:
@@ -90,10 +92,16 @@ class RemoteSession:
             settings.lock_timeout_s,
             settings.statement_timeout_s,
             settings.idle_in_transaction_timeout_s,
+            user=target.user,
         )
-        self._send(encode_frame(hello))
-        while self._machine.welcome is None:
-            self._receive()
+        try:
+            self._send(encode_frame(hello))
+            while self._machine.welcome is None:
+                self._receive()
+        except ConnectionLostError as error:
+            from herdpy.driver.tls import not_welcome
+
+            raise not_welcome(target, error.message) from error
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -450,7 +458,19 @@ class RemoteSession:
 def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
     if target.is_grpc:
         return open_grpc_stream(target.host, target.port, target.connect_timeout_s)
+    if target.has_tls:
+        from herdpy.driver.tls import open_tls_stream
+
+        return open_tls_stream(target)
     return BlockingStream(target.host, target.port, target.connect_timeout_s)
+
+
+def _login(target: RemoteTarget, stream: "BlockingStream | GrpcStream") -> ScramDriver | None:
+    if target.password is None:
+        return None
+    from herdpy.driver.tls import login_binding
+
+    return ScramDriver(target.user, target.password, binding=login_binding(stream))
 
 
 class _Fetching:

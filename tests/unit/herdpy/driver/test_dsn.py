@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from herdpy.driver.dsn import RemoteTarget, parse_target
-from herdpy.errors import InterfaceError, NotSupportedError
+from herdpy.driver.dsn import RemoteTarget, parse_target, with_password
+from herdpy.errors import Error, InterfaceError, NotSupportedError
 
 
 def test_memory() -> None:
@@ -82,10 +82,63 @@ def test_urls_that_are_wrong(url: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(NotSupportedError) as caught:
-        parse_target("herd://user:secret@host")
+def test_a_user_and_a_password() -> None:
+    found = parse_target("herd://ad%40a:se%3Acret@host")
+    assert isinstance(found, RemoteTarget)
+    assert (found.user, found.password) == ("ad@a", "se:cret")
+    assert "cret" not in repr(found) + found.where
+    assert with_password(parse_target("herd://ada@host"), "x") == parse_target("herd://ada:x@host")
+
+
+@pytest.mark.parametrize("target", [":memory:", "./data", "herd://h", "herd://a:b@h"])
+def test_a_password_that_has_no_place(target: str) -> None:
+    with pytest.raises(InterfaceError, match="password"):
+        with_password(parse_target(target), "secret")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "herd://ada:secret@h:99999",
+        "herd://ada:se/cret@h/a/b/secret@",
+        "herd://ada:secret@h/a#b",
+        "herd://:secret@h",
+        "herd+zk://ada:secret@h",
+        "herd://ada:secret@[::1",
+        "herd://ada:secret\uff03@h",
+    ],
+)
+def test_no_error_shows_a_password(url: str) -> None:
+    with pytest.raises(Error) as caught:
+        parse_target(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "has_tls"),
+    [
+        ("herd://h", True),
+        ("herd://10.0.0.1", True),
+        ("herd://h/?tls=off", False),
+        ("herd://localhost", False),
+        ("herd://127.0.0.2", False),
+        ("herd://[::1]", False),
+        ("herd://localhost/?tls=on", True),
+    ],
+)
+def test_tls_is_for_all_that_leaves_the_machine(url: str, has_tls: bool) -> None:
+    found = parse_target(url)
+    assert isinstance(found, RemoteTarget)
+    assert found.has_tls is has_tls
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["tls=maybe", "tls_authority=", "tls_key=k.pem", "tls=off&tls_authority=ca.pem", "tls_ca=x"],
+)
+def test_options_of_tls_that_make_no_sense(query: str) -> None:
+    with pytest.raises(InterfaceError, match="tls"):
+        parse_target(f"herd://h/?{query}")
 
 
 def test_windows_drive_and_colons_are_paths() -> None:

@@ -1,0 +1,75 @@
+"""The driver's side of TLS: whom it trusts, what it shows, and what to tell when that fails."""
+
+import ssl
+
+from bookie.runtime.os_tls import TlsStream
+from herdpy.driver.dsn import RemoteTarget
+from herdpy.errors import OperationalError, Retry
+
+
+def open_tls_stream(target: RemoteTarget) -> TlsStream:
+    """Connect by TLS 1.2 or newer; OSError: not reached; OperationalError 08001: no TLS with it."""
+    context = client_context(target)
+    try:
+        return TlsStream(
+            target.host, target.port, target.connect_timeout_s, context, target.tls_name
+        )
+    except ssl.SSLCertVerificationError as error:
+        raise _failed(
+            target,
+            f"its certificate is not trusted: {error.verify_message}",
+            "name the authority that signed it (?tls_authority=ca.pem), and the server as its "
+            "certificate does",
+        ) from None
+    except ssl.SSLError as error:
+        raise _failed(
+            target, str(error), "a server on loopback may have no TLS: ?tls=off"
+        ) from None
+
+
+def client_context(target: RemoteTarget) -> ssl.SSLContext:
+    """Return what trusts the target's authority, the system's when it names none."""
+    try:
+        context = ssl.create_default_context(cafile=target.tls_authority or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if target.tls_certificate:
+            key = target.tls_key or None
+            # An empty password: a library does not ask on the terminal.
+            context.load_cert_chain(target.tls_certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        files = (target.tls_authority, target.tls_certificate, target.tls_key)
+        raise _failed(
+            target,
+            f"cannot use {', '.join(filter(None, files))}: {error}",
+            "expected files in PEM format, the key without a password",
+        ) from None
+    return context
+
+
+def login_binding(stream: object) -> bytes | None:
+    """Return what binds a login to the connection, None without TLS."""
+    if not isinstance(stream, TlsStream):
+        return None
+    from herdpy.proto.scram import certificate_binding
+
+    return certificate_binding(stream.peer_certificate)
+
+
+def not_welcome(target: RemoteTarget, reason: str) -> OperationalError:
+    """Return the error of a server that ended the connection before Welcome, and said nothing."""
+    if target.has_tls:
+        hint = "it may ask for a certificate that it trusts: ?tls_certificate=…&tls_key=…"
+    else:
+        hint = "a server with a certificate speaks TLS only: ?tls=on"
+    return OperationalError(
+        f"connect: {target.where} ended the connection before the login was over: {reason}",
+        sqlstate="08001",
+        retry=Retry.SAFE,  # nothing has run
+        hint=hint,
+    )
+
+
+def _failed(target: RemoteTarget, reason: str, hint: str) -> OperationalError:
+    return OperationalError(
+        f"connect: no TLS with {target.where}: {reason}", sqlstate="08001", hint=hint
+    )
