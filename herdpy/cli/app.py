@@ -106,8 +106,8 @@ def serve(
     """Serve DIRECTORY, made if missing: connect("herd://localhost:7000") opens it.
 
     Settings come from options, the environment (HERDPY_SERVER_PORT), a file (--config) and
-    defaults, in this order; `herdpy config show` tells which. Until there are users and passwords
-    only this machine can reach it: the host has to be a loopback address.
+    defaults, in this order; `herdpy config show` tells which. Where others reach it, it needs TLS
+    and a user with a password. SIGHUP: certificates are read again, the audit log opened again.
     """
     from herdpy.cli.serve import run_server
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import ipaddress
+import logging
 import signal
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bookie.client.blocking import new_loop
+from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.notify import notify
 from herdpy.cli.settings import Loaded
@@ -18,13 +19,14 @@ from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
 from herdpy.driver.local import open_database
 from herdpy.engine.database import Database
-from herdpy.errors import OperationalError
+from herdpy.errors import Error, OperationalError
 from herdpy.server.server import Server
+
+_log = logging.getLogger(__name__)
 
 
 def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
-    check_loopback(loaded.server.host)
     set_up_logs(loaded.server.log_level, loaded.server.log_format)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
@@ -32,21 +34,6 @@ def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
             runner.run(_serve(database, directory, loaded.server, console))
     finally:
         database.close()
-
-
-def check_loopback(host: str) -> None:
-    """Refuse addresses that others reach: nobody is asked for a password yet."""
-    if host == "localhost":
-        return
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return
-    raise OperationalError(
-        f"serve: expected a loopback address to listen on, found {host!r}: this server knows no "
-        "users yet, and whoever reached it could read and write everything",
-        sqlstate="0A000",
-        hint="listen on 127.0.0.1, and let others in by an SSH tunnel",
-    )
 
 
 @contextlib.contextmanager
@@ -68,8 +55,12 @@ def _in_url(host: str) -> str:
 async def _serve(
     database: Database, directory: Path, config: ServerConfig, console: Console
 ) -> None:
-    server = Server(database, name=f"herdpy {version('herdpy-db')}", config=config)
+    audit = _audit_file(config.audit_log) if config.audit_log else None
+    write_audit = None if audit is None else audit.write
+    name = f"herdpy {version('herdpy-db')}"
+    server = Server(database, name=name, config=config, write_audit=write_audit)
     loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, audit)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -102,3 +93,24 @@ async def _serve(
         await server.drain(config.drain_timeout_s)
     finally:
         await server.close()
+        if audit is not None:
+            audit.close()
+
+
+def _audit_file(path: str) -> AuditFile:
+    try:
+        return AuditFile(path)
+    except OSError as error:
+        raise OperationalError(
+            f"serve: the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
+        ) from error
+
+
+def _reload(server: Server, audit: AuditFile | None) -> None:
+    """Take up new certificates, and a new audit log when the old one was renamed."""
+    try:
+        if audit is not None:
+            audit.reopen()
+        server.gate.reload()
+    except (OSError, Error) as error:
+        _log.error("reload: everything stays as it was: %s", error)
