@@ -29,7 +29,9 @@ def ok(*arguments: object) -> str:
     return found.stdout
 
 
-def check(source: str, tmp_path: Path) -> None:
+def test_a_directory(tmp_path: Path) -> None:
+    source = str(tmp_path / "data")
+    fill(source)
     file, script = tmp_path / "a.backup", tmp_path / "a.sql"
     assert "verified" in ok("backup", source, file)
     ok("restore", file, tmp_path / "copy")
@@ -51,15 +53,15 @@ def check(source: str, tmp_path: Path) -> None:
     ok("restore", file, tmp_path / "copy", "--replace")
 
 
-def test_a_directory(tmp_path: Path) -> None:
-    fill(tmp_path / "data")
-    check(str(tmp_path / "data"), tmp_path)
-
-
 def test_a_server(tmp_path: Path) -> None:
     with running_server() as server:
         fill(server.url)
-        check(server.url, tmp_path)
+        ok("backup", server.url, tmp_path / "a")
+        found = run("backup", server.url, str(tmp_path / "a"))
+        assert (found.returncode, found.stdout) == (1, "")
+        assert ok("dump", server.url).count("\n  (") == 500
+    ok("restore", tmp_path / "a", tmp_path / "copy")
+    assert len(rows(tmp_path / "copy")) == 500
 
 
 def test_damage_ends_with_one_and_the_directory_stays_as_it_is(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_made_up_head_is_refused_or_a_database() -> None:
     verify_backup(memoryview(data), "b")
     rng = random.Random(1)
     refused = fine = 0
-    for turn in range(1000):
+    for turn in range(400):
         fake = rebuilt(data, mutate(rng, plain))
         try:
             verify_backup(memoryview(fake), "b")
@@ -104,8 +104,8 @@ def test_a_made_up_head_is_refused_or_a_database() -> None:
                 escaped = name.replace('"', '""')
                 rows(session, f'SELECT * FROM "{escaped}"')
         fine += 1
-    assert refused > 500
-    assert fine > 50
+    assert refused > 200
+    assert fine > 30
 
 
 @pytest.mark.parametrize(
