@@ -99,6 +99,7 @@ class ServerConnection(asyncio.Protocol):
         self._do(self._machine.receive(data))
         self._count_received()
         self._pause_or_resume()
+        self.drain()
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -113,6 +114,7 @@ class ServerConnection(asyncio.Protocol):
             self._is_held = False
             self._do(self._machine.answered(b""))
         self._pause_or_resume()
+        self.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._is_lost:
@@ -348,6 +350,7 @@ class ServerConnection(asyncio.Protocol):
         self._answer(frame)
         self._count_received()
         self._pause_or_resume()
+        self.drain()
 
     def _note(self, message: messages.ToServer, requests: Requests, begun_s: float) -> None:
         """Count what was carried out, and log what took long."""
@@ -373,7 +376,8 @@ class ServerConnection(asyncio.Protocol):
         _log.warning("slow statement", extra={"fields": fields})
 
     def _answer(self, frame: bytes) -> None:
-        self._send(frame)
+        if self._machine.state is not State.CLOSED:  # else the peer was told the end already
+            self._send(frame)
         if self._is_writing_paused:
             self._is_held = True
         else:
@@ -384,6 +388,11 @@ class ServerConnection(asyncio.Protocol):
     def refuse(self, error: Error) -> None:
         """Say why and close; what runs is cancelled."""
         self._do(self._machine.refuse(error))
+
+    def drain(self) -> None:
+        """End when the server shuts down and nothing runs, waits or is open."""
+        if self._hub.is_draining and self.is_idle:
+            self.refuse(self._hub.shutting_down())
 
     def cut_off(self, reason: str) -> None:
         """End the connection of a peer that would not hear why."""

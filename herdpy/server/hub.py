@@ -66,14 +66,16 @@ class Hub:
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count a connection, as a stranger; or say why it has to go."""
         if self.is_draining:
-            return OperationalError(
-                "the server is shutting down", sqlstate="57P01", retry=Retry.SAFE
-            )
+            return self.shutting_down()
         if len(self._strangers) >= self.config.logins_max:
             return too_many_strangers(self.config.logins_max)
         self.connections[connection] = None
         self._strangers[connection] = None
         return None
+
+    def shutting_down(self) -> Error:
+        """Return what a connection is told that ends because the server does."""
+        return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
 
     def enter(self, connection: "ServerConnection") -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""

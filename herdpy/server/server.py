@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.os_executors import new_executor
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
-from herdpy.errors import OperationalError, Retry
 from herdpy.server.audit import Audit
 from herdpy.server.connection import ServerConnection
 from herdpy.server.gate import Gate
@@ -108,8 +107,7 @@ class Server:
         end = loop.time() + timeout_s
         while self._hub.connections and loop.time() < end:
             for connection in list(self._hub.connections):
-                if connection.is_idle:
-                    connection.refuse(_shutting_down())
+                connection.drain()
             await asyncio.sleep(_DRAIN_STEP_S)
 
     async def close(self) -> None:
@@ -118,7 +116,7 @@ class Server:
         if self._server is not None:
             self._server.close()
         for connection in list(self._hub.connections):
-            connection.refuse(_shutting_down())
+            connection.refuse(self._hub.shutting_down())
         if self._grpc is not None:
             await self._grpc.close()
         await self._hub.wait_idle()
@@ -126,7 +124,3 @@ class Server:
             await self._health.close()
         self._workers.shutdown()
         self._urgent_workers.shutdown()
-
-
-def _shutting_down() -> OperationalError:
-    return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)

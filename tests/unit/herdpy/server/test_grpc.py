@@ -13,7 +13,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 import herdpy
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.messages import Ping, encode_frame
-from herdpy.server.server import _shutting_down
 from tests.fixtures.grpc_clients import WAIT_S, Client, Stream, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
 
@@ -344,7 +343,7 @@ def test_a_lost_connection_is_made_anew(server: RunningServer) -> None:
 
 async def end_all(server: RunningServer) -> None:
     for connection in list(server.server._hub.connections):
-        connection.refuse(_shutting_down())
+        connection.refuse(connection._hub.shutting_down())
 
 
 # --- logins --------------------------------------------------------------------------------------
