@@ -317,13 +317,13 @@ class RetryingSession:
             if kind is not Kind.COMMIT:
                 self._lost = _lost_transaction(cause)
                 raise self._lost from cause
-        if cause.retry is Retry.NEVER:
-            raise cause  # somebody wanted it to end
         if was_inside or (self._autocommit and kind is not Kind.READ):
             if self._resolve(session, cause, pauses) == COMMITTED:
                 return True
             if was_inside:
                 raise _lost_transaction(cause) from cause
+        if cause.retry is Retry.NEVER:
+            raise cause  # somebody wanted it to end: KILL
         return False
 
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:

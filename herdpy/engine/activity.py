@@ -103,7 +103,7 @@ def killed_error() -> OperationalError:
     return OperationalError(
         "the connection was ended: KILL CONNECTION",
         sqlstate="57P01",
-        retry=Retry.SAFE,
+        retry=Retry.NEVER,  # by itself: somebody wanted it to end
         hint="Its transaction was rolled back; connect again.",
     )
 

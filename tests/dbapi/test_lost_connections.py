@@ -11,6 +11,7 @@ import herdpy
 from herdpy.driver.connection import Connection
 from herdpy.errors import ConnectionLostError, InternalError, OperationalError, Retry
 from herdpy.proto.messages import Commit, Execute, ExecuteMany, Failed, FinishIngest
+from tests.fixtures.engines import Background
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 
@@ -296,3 +297,26 @@ def test_a_fetch_that_is_lost_can_be_repeated(server: RunningServer, proxy: Fram
             cursor.fetchall()
         assert caught.value.retry is Retry.SAFE
         assert len(conn.execute("SELECT s FROM w").fetchall()) == 6000
+
+
+def test_what_was_killed_does_not_run_again(server: RunningServer, proxy: FrameProxy) -> None:
+    endless = "SELECT count(*) FROM n a, n b, n c WHERE a.id + b.id + c.id = -1"
+    with connect(proxy, autocommit=True) as victim, herdpy.connect(server.url) as killer:
+        victim.execute("CREATE TABLE n (id BIGINT PRIMARY KEY)")
+        victim.executemany("INSERT INTO n VALUES (?)", [(n,) for n in range(3000)])
+
+        def kill() -> None:
+            found: list[tuple[int]] = []
+            while not found:  # until it runs
+                found = killer.execute(
+                    "SELECT client_id FROM sysstatements WHERE text = ?", (endless,)
+                ).fetchall()
+            killer.execute(f"KILL CONNECTION {found[0][0]}")
+
+        with Background() as background:
+            background.start(kill)
+            with pytest.raises(OperationalError) as caught:
+                victim.execute(endless).fetchall()
+            background.join()
+        assert (caught.value.sqlstate, caught.value.retry) == ("57P01", Retry.NEVER)
+        assert victim.execute("SELECT 1").fetchall() == [(1,)]
