@@ -65,7 +65,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._tls = tls
         self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
-        self._early = bytearray()  # what came with its end
+        self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
         self._user: str | None = None
@@ -158,8 +158,8 @@ class ServerConnection(asyncio.Protocol):
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
         hub = self._hub
-        try:
-            secured = await hub.loop.start_tls(
+        handshake = hub.loop.create_task(
+            hub.loop.start_tls(
                 transport,
                 self,
                 tls.context,
@@ -167,6 +167,13 @@ class ServerConnection(asyncio.Protocol):
                 ssl_handshake_timeout=hub.config.login_timeout_s,
                 ssl_shutdown_timeout=_LINGER_S,
             )
+        )
+        await asyncio.sleep(0)  # from here on the handshake gets what arrives
+        if self._early:  # uvloop reads before it can be told not to
+            early, self._early = bytes(self._early), bytearray()
+            hub.loop.call_soon(_feed, transport.get_protocol(), early)
+        try:
+            secured = await handshake
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             self._audit("tls_failed", reason=str(error))
             secured = None
@@ -425,6 +432,16 @@ def _address(peer: Any) -> str:
         return str(peer)
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _feed(protocol: Any, data: bytes) -> None:
+    """Give a protocol with buffers of its own what arrived before it was there."""
+    while data:
+        buffer = protocol.get_buffer(len(data))
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        protocol.buffer_updated(count)
+        data = data[count:]
 
 
 def _settings(hello: messages.Hello) -> Settings:
