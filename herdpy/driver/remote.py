@@ -21,7 +21,14 @@ from herdpy.driver.retrying import RetryingSession
 from herdpy.driver.statements import KeptTexts
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.settings import Settings
-from herdpy.errors import ConnectionLostError, Error, OperationalError, ProtocolError, Retry
+from herdpy.errors import (
+    ConnectionLostError,
+    Error,
+    NotSupportedError,
+    OperationalError,
+    ProtocolError,
+    Retry,
+)
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Kind, SqlType
 from herdpy.proto import messages
@@ -457,6 +464,11 @@ class RemoteSession:
 
 def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
     if target.is_grpc:
+        if target.has_tls:
+            raise NotSupportedError(
+                f"connect: {target.where}: gRPC has no TLS yet, and is not used without it",
+                hint="connect by herd://, or through a tunnel to this machine",
+            )
         return open_grpc_stream(target.host, target.port, target.connect_timeout_s)
     if target.has_tls:
         from herdpy.driver.tls import open_tls_stream
