@@ -126,6 +126,7 @@ class Requests:
             case messages.Export():
                 self._close_export()
                 self._export = OpenExport(session.export(message.kind))
+                self._audit("exported", kind=message.kind)
                 return self._next_piece(message.request)
             case messages.NextPiece():
                 return self._next_piece(message.request)

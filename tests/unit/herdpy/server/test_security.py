@@ -59,6 +59,25 @@ def events(server: RunningServer, *names: str) -> list[dict[str, Any]]:
     return [each for each in found if each["event"] in names]
 
 
+class TestExports:
+    def test_only_superusers_read_the_whole_database(
+        self, server: RunningServer, tmp_path: Path
+    ) -> None:
+        with herdpy.connect(url(server, "ada"), password=PASSWORD) as connection:
+            for export in (connection.backup, connection.dump):
+                with pytest.raises(herdpy.Error) as caught:
+                    export(tmp_path / "a")
+                assert caught.value.sqlstate == "42501"
+        assert len(events(server, "denied")) == 2
+        assert list(tmp_path.iterdir()) == events(server, "exported") == []
+        session = server.engine.session(autocommit=True)
+        session.execute(f"CREATE USER boss SUPERUSER PASSWORD '{PASSWORD}'").close()
+        session.close()
+        with herdpy.connect(url(server, "boss"), password=PASSWORD) as connection:
+            connection.backup(tmp_path / "a")
+        assert [each["kind"] for each in events(server, "exported")] == ["backup"]
+
+
 class TestLogins:
     def test_a_user_logs_in_and_has_her_rights(self, server: RunningServer) -> None:
         with herdpy.connect(url(server, "ada"), password=PASSWORD, autocommit=True) as connection:
