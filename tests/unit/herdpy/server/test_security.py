@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 import herdpy
+from bookie.client.blocking import new_loop
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError
 from herdpy.proto.messages import (
@@ -242,6 +243,17 @@ class TestTls:
         with pytest.raises(OperationalError) as caught:
             herdpy.connect(named, password="wrong")
         assert caught.value.sqlstate == "28P01"
+
+    def test_no_handshake_waits_for_what_has_come(
+        self, identity: Identity, authority: Authority
+    ) -> None:
+        """uvloop may read the client's first bytes before TLS is there to take them."""
+        with running_server(
+            new_loop=new_loop, tls_certificate=identity.certificate, tls_key=identity.key
+        ) as server:
+            for _ in range(50):
+                herdpy.connect(url(server, tls="on", tls_authority=authority.path)).close()
+            assert events(server, "tls_failed", "refused") == []
 
     def test_a_foreign_authority_is_not_trusted(
         self, secured: RunningServer, foreign: Authority
