@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int, option: str) -> Iterator[None]:
+def _listening(host: str, port: int, option: str) -> Generator[None]:
     """Tell people which address cannot be had."""
     try:
         yield
