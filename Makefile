@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill kill-server sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo interop soak bench-wire bench-server bench-embedded \
         bench-ledger big clean
 
@@ -93,6 +93,9 @@ sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000
 
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
+
+kill-server: setup ## a server under SIGKILL and eight clients: make kill-server N=100
+	$(PY) -m tests.crash.kill_server $(kill_flags)
 
 fuzz-wire: setup ## broken messages to bookie and client: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)
