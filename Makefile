@@ -97,8 +97,9 @@ kill: setup ## real processes under SIGKILL: make kill N=10
 kill-server: setup ## a server under SIGKILL and eight clients: make kill-server N=100
 	$(PY) -m tests.crash.kill_server $(kill_flags)
 
-fuzz-wire: setup ## broken messages to bookie and client: make fuzz-wire N=1000000 SEED=7
+fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)
+	$(PY) -m tests.fuzz.frames $(runner_flags)
 
 fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=2000
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis

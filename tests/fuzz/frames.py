@@ -1,0 +1,167 @@
+"""`python -m tests.fuzz.frames --runs 1000000 --seed 7`: broken frames to server and driver.
+
+Half go to connections of a real server over an empty database, before and after Welcome, half to
+the driver's machine. Nothing may raise, nothing is executed before Welcome, and resident memory
+may grow by 64 MB at most. The same seed sends the same bytes in the same pieces. Exit code 1 and
+the seed when something is found.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+from typing import Any
+
+import msgspec
+
+from herdpy.config import ServerConfig
+from herdpy.errors import Error
+from herdpy.proto import messages
+from herdpy.proto.driver_machine import DriverMachine
+from herdpy.proto.messages import encode_frame
+from herdpy.proto.server_machine import State
+from herdpy.server.server import Server
+from tests.fixtures.engines import Engine
+from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, Wire, resident_bytes
+
+_TURN = 32
+_MESSAGES_PER_PEER = 100
+_HELLO = encode_frame(messages.Hello("herdpy", 1, 1, "fuzz", "default", autocommit=True))
+_TEXTS = (
+    "SELECT 1", "SELECT ?", "INSERT INTO t VALUES (?, 'x')", "SELECT * FROM t WHERE id = ?",
+    "DELETE FROM t", "BEGIN", "COMMIT", "ROLLBACK", "SELECT", "é\0",
+)  # fmt: skip
+_VALUES = (
+    None, True, 0, -1, 2**63 - 1, 2**64 - 1, 1.5, float("nan"), "text", b"bytes", [], {}, [[1]],
+    *(msgspec.msgpack.Ext(code, b"2020-01-31") for code in (1, 2, 3, 4, 5, 6, -1)),
+)  # fmt: skip
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def random_frame(rng: random.Random, first: int, last: int) -> bytes:
+    """Return a frame that is nearly a message of these numbers, or changed bytes of one."""
+    fields: list[Any] = [rng.randrange(first, last + 2), rng.randrange(4)]
+    for _ in range(rng.randrange(7)):
+        kind = rng.random()
+        if kind < 0.35:
+            fields.append(rng.choice(_TEXTS))
+        elif kind < 0.6:
+            fields.append([rng.choice(_VALUES) for _ in range(rng.randrange(3))])
+        else:
+            fields.append(rng.choice(_VALUES))
+    body = msgspec.msgpack.encode(fields)
+    if rng.random() < 0.3:
+        changed = bytearray(body)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        body = bytes(changed)
+    if rng.random() < 0.02:
+        return rng.randbytes(rng.randrange(1, 40))
+    return frame(body)
+
+
+class _ServerSide:
+    """One connection after the other; every fourth never says Hello."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._connection: Any = None
+        self._left = 0
+        self.count = 0
+
+    def feed(self, rng: random.Random) -> None:
+        connection = self._connection
+        self._left -= 1
+        if connection is None or self._left <= 0 or connection._machine.state is State.CLOSED:
+            self.end()
+            connection = self._connection = self._server._connection()
+            connection.connection_made(Wire(self._loop, connection))
+            self._left = _MESSAGES_PER_PEER
+            self.count += 1
+            if self.count % 4:
+                connection.data_received(_HELLO)
+        data = random_frame(rng, 1, 35)
+        cut = rng.randrange(len(data)) if rng.random() < 0.2 else 0
+        if cut:
+            connection.data_received(data[:cut])
+        connection.data_received(data[cut:])
+        if connection._machine.state is State.NEW and connection._running is not None:
+            raise FindingError("something runs before Welcome")
+
+    def end(self) -> None:
+        if self._connection is not None and not self._connection._is_lost:
+            self._connection._transport.abort()
+
+
+def feed_driver(machine: DriverMachine, rng: random.Random) -> DriverMachine:
+    """Give a driver an answer; return the machine for the next one."""
+    if machine.failure is not None or rng.random() < 0.02:
+        machine = DriverMachine()
+        machine.receive(encode_frame(messages.Welcome(1, "fuzz", 1, 1 << 20)))
+    request = machine.new_request()
+    for _ in machine.receive(random_frame(rng, 64, 85)):
+        pass
+    try:
+        if machine.failure is None:
+            machine.abandon(request)
+    except Error:
+        pass
+    return machine
+
+
+async def run(seed: int, count: int) -> str:
+    """Send so many; FindingError, or whatever was raised. Return what was seen."""
+    loop = asyncio.get_running_loop()
+    unhandled: list[str] = []
+    loop.set_exception_handler(lambda _, context: unhandled.append(str(context)))
+    engine = Engine(is_threaded=True)
+    server = Server(engine.database, name="fuzz", config=ServerConfig())
+    rng = random.Random(seed)
+    side, machine = _ServerSide(server, loop), DriverMachine()
+    settled_bytes = 0
+    try:
+        for number in range(count):
+            if number % 2:
+                side.feed(rng)
+            else:
+                machine = feed_driver(machine, rng)
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
+                while len(server._hub._jobs) > 200:  # noqa: ASYNC110 - lets the workers keep up
+                    await asyncio.sleep(0.001)
+                if unhandled:
+                    raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+            if number == count // 5:
+                settled_bytes = resident_bytes()
+        growth = resident_bytes() - settled_bytes
+        if growth > GROWTH_BYTES_MAX:
+            raise FindingError(f"resident memory grew by {growth} bytes")
+    finally:
+        side.end()
+        await asyncio.sleep(0)
+        await server.close()
+        engine.database.close()
+    return f"{count} frames, {side.count} connections, memory grew by {growth / 2**20:.1f} MB"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200_000, help="frames")
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
+    print(f"fuzz-wire: frames, seed {seed}, {arguments.runs} frames", flush=True)
+    try:
+        print(asyncio.run(run(seed, arguments.runs)))
+    except Exception as error:
+        print(f"FOUND with --seed {seed}: {type(error).__name__}: {error}")
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
