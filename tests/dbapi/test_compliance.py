@@ -1,4 +1,4 @@
-"""The public DB-API suite (package dbapi-compliance), over memory and over a directory.
+"""The public DB-API suite (package dbapi-compliance): memory, a directory, TCP and gRPC.
 
 Only the two tests that the suite itself leaves to the driver are overridden.
 """
@@ -6,11 +6,13 @@ Only the two tests that the suite itself leaves to the driver are overridden.
 import shutil
 import tempfile
 import warnings
+from contextlib import ExitStack
 
 import dbapi20
 import pytest
 
 import herdpy
+from tests.fixtures.targets import open_target
 
 
 class Compliance(dbapi20.DatabaseAPI20Test):
@@ -46,6 +48,32 @@ class TestOnDirectory(Compliance):
     def tearDown(self) -> None:
         super().tearDown()
         shutil.rmtree(self.folder)
+
+
+class OverNetwork(Compliance):
+    transport = ""
+
+    def setUp(self) -> None:
+        self.opened = ExitStack()
+        self.connect_args = (self.opened.enter_context(open_target(self.transport)),)
+
+    def tearDown(self) -> None:
+        try:
+            super().tearDown()
+        finally:
+            self.opened.close()
+
+
+class TestOverTcp(OverNetwork):
+    __test__ = True
+
+    transport = "tcp"
+
+
+class TestOverGrpc(OverNetwork):
+    __test__ = True
+
+    transport = "grpc"
 
 
 def test_the_suite_is_whole() -> None:
