@@ -50,6 +50,8 @@ final class Peer {
         settings.setUseV2WireProtocol(is("v2"));
         settings.setExplictLacInterval((int) number("explicit_lac_ms", 0));
         settings.setDelayEnsembleChange(is("delay_change"));
+        // On a busy machine five seconds are no sign of a dead bookie, and there is no spare one.
+        settings.setAddEntryTimeout(30);
         // Two racks are not to be had on one machine, and nothing is placed by them.
         settings.setEnforceMinNumRacksPerWriteQuorum(false);
         return new BookKeeper(settings);
