@@ -7,7 +7,7 @@ threads and the one that reads end with end().
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -37,6 +37,27 @@ _OPTIONS = (
 _inherited: list["GrpcStream"] = []  # in a forked child: grpc must not free its parent's channels
 
 
+class GrpcTls(NamedTuple):
+    """What a channel needs of TLS; the bytes are PEM."""
+
+    server_name: str
+    authority: bytes | None
+    """None: those that grpc brings along."""
+    key: bytes | None
+    chain: bytes | None
+
+    def __repr__(self) -> str:
+        return f"GrpcTls({self.server_name!r})"
+
+
+def _channel(address: str, tls: GrpcTls | None) -> Any:
+    if tls is None:
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.chain)
+    name = ("grpc.ssl_target_name_override", tls.server_name)  # what the certificate must have
+    return grpc.secure_channel(address, credentials, options=(*_OPTIONS, name))
+
+
 class GrpcStream:
     """See the module."""
 
@@ -47,8 +68,9 @@ class GrpcStream:
         timeout_s: float,
         driver: Driver,
         run_detached: Callable[[Callable[[], object]], object],
+        tls: "GrpcTls | None" = None,
     ) -> None:
-        """Connect; OSError (TimeoutError after timeout_s)."""
+        """Connect, by TLS if there is any; OSError (TimeoutError after timeout_s)."""
         self._run_detached = run_detached
         self._timeout_s: float | None = timeout_s
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
@@ -61,7 +83,7 @@ class GrpcStream:
         self._grpc_thread: ThisThread | None = None
         self._is_done = driver.new_bell()
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._channel: Any = grpc.insecure_channel(address, options=_OPTIONS)
+        self._channel: Any = _channel(address, tls)
         method = self._channel.stream_stream(
             SESSION_METHOD,
             request_serializer=pb.SessionRequest.SerializeToString,

@@ -28,7 +28,7 @@ from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, ProgrammingError
 
 if TYPE_CHECKING:
-    from herdpy.driver.grpc_stream import GrpcStream
+    from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
 
 T = TypeVar("T")
 
@@ -184,11 +184,13 @@ def open_database(target: Target, config: Config) -> Database:
     )
 
 
-def open_grpc_stream(host: str, port: int, timeout_s: float) -> "GrpcStream":
+def open_grpc_stream(
+    host: str, port: int, timeout_s: float, tls: "GrpcTls | None" = None
+) -> "GrpcStream":
     """Connect to a server's gRPC port; OSError."""
     from herdpy.driver.grpc_stream import GrpcStream
 
-    return GrpcStream(host, port, timeout_s, ThreadDriver(), run_detached)
+    return GrpcStream(host, port, timeout_s, ThreadDriver(), run_detached, tls)
 
 
 def disk_of_file(path: str) -> tuple[OsDisk, str]:

@@ -16,7 +16,6 @@ from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.interfaces import PointRows
-from herdpy.driver.local import open_grpc_stream
 from herdpy.driver.retrying import RetryingSession
 from herdpy.driver.statements import KeptTexts
 from herdpy.engine.result import Columns, LogicalRow, Result
@@ -24,7 +23,6 @@ from herdpy.engine.settings import Settings
 from herdpy.errors import (
     ConnectionLostError,
     Error,
-    NotSupportedError,
     OperationalError,
     ProtocolError,
     Retry,
@@ -464,12 +462,9 @@ class RemoteSession:
 
 def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
     if target.is_grpc:
-        if target.has_tls:
-            raise NotSupportedError(
-                f"connect: {target.where}: gRPC has no TLS yet, and is not used without it",
-                hint="connect by herd://, or through a tunnel to this machine",
-            )
-        return open_grpc_stream(target.host, target.port, target.connect_timeout_s)
+        from herdpy.driver.grpc_target import open_grpc_target
+
+        return open_grpc_target(target)
     if target.has_tls:
         from herdpy.driver.tls import open_tls_stream
 

@@ -15,12 +15,7 @@ def open_tls_stream(target: RemoteTarget) -> TlsStream:
             target.host, target.port, target.connect_timeout_s, context, target.tls_name
         )
     except ssl.SSLCertVerificationError as error:
-        raise _failed(
-            target,
-            f"its certificate is not trusted: {error.verify_message}",
-            "name the authority that signed it (?tls_authority=ca.pem), and the server as its "
-            "certificate does",
-        ) from None
+        raise not_trusted(target, error.verify_message) from None
     except ssl.SSLError as error:
         raise _failed(
             target, str(error), "a server on loopback may have no TLS: ?tls=off"
@@ -67,6 +62,21 @@ def not_welcome(target: RemoteTarget, reason: str) -> OperationalError:
         retry=Retry.SAFE,  # nothing has run
         hint=hint,
     )
+
+
+def not_trusted(target: RemoteTarget, reason: str) -> OperationalError:
+    """Return the error of a server whose certificate does not show that it is the one."""
+    return _failed(
+        target,
+        f"its certificate is not trusted: {reason}",
+        "name the authority that signed it (?tls_authority=ca.pem), and the server as its "
+        "certificate does",
+    )
+
+
+def check_files(target: RemoteTarget) -> None:
+    """Raise OperationalError 08001 when a file of the target's TLS cannot be used."""
+    client_context(target)
 
 
 def _failed(target: RemoteTarget, reason: str, hint: str) -> OperationalError:

@@ -1,6 +1,7 @@
 """GrpcServer: the port for clients of any language: the service, health and reflection.
 
-Health says SERVING until the server drains. On the server's loop.
+Health says SERVING until the server drains. TLS is that of the frame protocol's port; certificates
+that are read again count from the next handshake on. On the server's loop.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from herdpy.server.grpc_service import SERVICE, GrpcService
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
+    from herdpy.server.tls import ServerTls
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is an error
@@ -32,6 +34,7 @@ class GrpcServer:
 
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         service = GrpcService(hub, new_connection)
+        self._gate = hub.gate
         self._health: Any = cast(Any, health).aio.HealthServicer()
         self._server: Any = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((service.handlers(),))
@@ -43,12 +46,29 @@ class GrpcServer:
         """Listen; return the port. OSError when it is taken."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound: int = self._server.add_insecure_port(address)
+            bound: int = self._add_port(address)
         except RuntimeError as error:
             raise OSError(str(error)) from error
         await self._server.start()
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         return bound
+
+    def _add_port(self, address: str) -> int:
+        first = self._gate.tls
+        if first is None:
+            return self._server.add_insecure_port(address)
+        credentials = cast(Any, grpc).dynamic_ssl_server_credentials(
+            _certificates(first),
+            self._certificates,
+            require_client_authentication=first.client_authority is not None,
+        )
+        return self._server.add_secure_port(address, credentials)
+
+    def _certificates(self) -> Any:
+        """Return what counts now, at the begin of each handshake; in a thread of grpc's."""
+        tls = self._gate.tls
+        assert tls is not None
+        return _certificates(tls)
 
     async def drain(self) -> None:
         """Tell those who ask for health; calls go on."""
@@ -59,3 +79,9 @@ class GrpcServer:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(_GRACE_S)
+
+
+def _certificates(tls: "ServerTls") -> Any:
+    return cast(Any, grpc).ssl_server_certificate_configuration(
+        [tls.key_and_chain], root_certificates=tls.client_authority
+    )

@@ -67,10 +67,11 @@ class Server:
     async def start_grpc(self, host: str, port: int) -> int:
         """Listen for gRPC, too; return the port. OSError when it is taken.
 
-        OperationalError: others reach it, and gRPC has no TLS here.
+        OperationalError: as of start().
         """
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
-        self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=False)
+        has_tls = self.gate.tls is not None
+        self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)
         from herdpy.server.grpc_server import GrpcServer
 
         self._grpc = GrpcServer(self._hub, self._connection)

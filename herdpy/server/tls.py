@@ -34,14 +34,19 @@ class ServerTls:
             # An empty password: a question on the terminal would stop the server.
             context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
             pem = Path(files.certificate).read_text("ascii")
+            self.key_and_chain = (Path(files.key).read_bytes(), pem.encode())
+            """PEM, for those who take no context."""
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise _unusable(
                 f"certificate {files.certificate} with key {files.key}", error
             ) from None
         self.binding = certificate_binding(_first_certificate(pem))
         """Of logins to the certificate."""
+        self.client_authority: bytes | None = None
+        """PEM."""
         if files.client_authority is not None:
             try:
+                self.client_authority = Path(files.client_authority).read_bytes()
                 context.load_verify_locations(files.client_authority)
             except OSError as error:
                 raise _unusable(f"client authority {files.client_authority}", error) from None

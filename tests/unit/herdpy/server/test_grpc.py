@@ -326,12 +326,6 @@ def test_the_driver_says_what_it_did_not_reach(server: RunningServer) -> None:
     assert caught.value.sqlstate in ("08001", "08006")
 
 
-def test_the_driver_leaves_the_machine_by_tls_only() -> None:
-    for url in ("herd+grpc://db.example", "herd+grpc://127.0.0.1:1?tls=on"):
-        with pytest.raises(herdpy.NotSupportedError, match="no TLS yet"):
-            herdpy.connect(url)
-
-
 def test_the_driver_logs_in(server: RunningServer, users: Client) -> None:
     url = server.grpc_url.replace("://", "://ada@")
     with herdpy.connect(url, password=PASSWORD, autocommit=True) as connection:
