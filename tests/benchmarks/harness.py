@@ -112,6 +112,27 @@ class Bench:
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path
 
+    def write_markdown(self) -> Path:
+        """Write the figures as a table for docs/BENCHMARKS.md; return its path."""
+        lines = ["| Figure | ours | peer | Ratio | Bar |", "|---|---:|---:|---:|---:|"]
+        for figure in self.figures:
+            peer = "" if figure.peer is None else f"{_short(figure.peer)} {figure.unit}"
+            ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+            sign = "≥" if figure.better == "higher" else "≤"
+            bar = "" if figure.bar is None else f"{sign} {figure.bar:g}"
+            missed = ", missed" if figure.ok is False else ""
+            lines.append(
+                f"| {figure.name} | {_short(figure.ours)} {figure.unit} | {peer} | {ratio} "
+                f"| {bar}{missed} |"
+            )
+        path = OUTPUT / f"{self.name}.md"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
 
 @contextmanager
 def busy_machine() -> Iterator[None]:

@@ -1,0 +1,303 @@
+"""herdpy over TCP against PostgreSQL 15 through psycopg 3: `make bench-network`.
+
+`herdpy serve` on a durable directory and a PostgreSQL with its default settings stand side by side
+on loopback, and every case goes back and forth between them; figures are medians of the rounds.
+Clients are processes of one thread and one connection each, the same program for both sides
+(network_client.py), so that no client waits for another's interpreter. The added latency is that
+against a client whose database is in its own process. --quick: a few rows, without PostgreSQL.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us
+from tests.benchmarks.ledger_plots import draw
+from tests.fixtures.line_process import LineProcess
+from tests.fixtures.ports import own_port
+from tests.fixtures.postgres import NoPostgresError, running_postgres, version
+
+PEER = "psycopg"
+MANY = 8
+_ANSWER_LIMIT_S = 600.0
+_START_DELAY_S = 0.1
+PEER_IDLE = 50
+"""PostgreSQL allows 100 connections."""
+
+Found = dict[str, tuple[list[Any], list[Any]]]
+
+
+class Client(LineProcess):
+    """A client process."""
+
+    def __init__(self, kind: str, target: str, number: int) -> None:
+        module = "tests.benchmarks.network_client"
+        super().__init__([sys.executable, "-m", module, kind, target, str(number)])
+
+    def begin(self, name: str, **arguments: Any) -> None:
+        self.tell(json.dumps({"do": name, **arguments}))
+
+    def end(self) -> Any:
+        return self.until("answer", _ANSWER_LIMIT_S)
+
+    def do(self, name: str, **arguments: Any) -> Any:
+        self.begin(name, **arguments)
+        return self.end()
+
+
+class Side:
+    """One contender: its clients, and the process whose children and itself are its server."""
+
+    def __init__(self, clients: list[Client], server: int) -> None:
+        self.clients = clients
+        self.server = server
+
+    def together(self, name: str, number: int, **arguments: Any) -> dict[str, Any]:
+        """Let some of the clients do the same at the same time; rates are added up."""
+        start = perf_counter() + _START_DELAY_S
+        for client in self.clients[:number]:
+            client.begin(name, start=start, **arguments)
+        found = [client.end() for client in self.clients[:number]]
+        return {
+            "rate": sum(each["rate"] for each in found),
+            "p50_us": statistics.median(each["p50_us"] for each in found),
+        }
+
+    def memory_bytes(self) -> int:
+        """What the server's processes have for themselves."""
+        return sum(map(_own_bytes, [self.server, *_children(self.server)]))
+
+
+def _own_bytes(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0  # it ended
+    return sum(
+        int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("RssAnon:")
+    )
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Cases:
+    """The cases, each run once a round on either side."""
+
+    def __init__(self, ours: Side, peer: Side | None, rows: int, *, quick: bool) -> None:
+        self.found: Found = {}
+        self._ours = ours
+        self._peer = peer
+        self._rows = rows
+        self.seconds = 0.2 if quick else 2.0
+        self.many = 500 if quick else 10_000
+
+    def round(self, number: int) -> None:
+        """Do everything once; round 0 warms up, and does not count."""
+        rows, seconds = self._rows, self.seconds
+        for clients in (1, MANY):
+            self._both(f"points {clients}", number, "points", clients, rows=rows, seconds=seconds)
+        for clients in (1, MANY):
+            self._both(f"commits {clients}", number, "inserts", clients, seconds=seconds)
+        self._both(
+            f"commits {MANY} without", number, "inserts", MANY, seconds=seconds, durable=False
+        )
+        self._both("executemany", number, "execute_many", rows=self.many)
+        self._both("pipelined", number, "pipelined_points", rows=rows, statements=self.many)
+        for form in ("rows", "arrow", "pandas"):
+            self._both(f"fetch {form}", number, "fetch", rows=rows, form=form)
+        self._both("ingest", number, "ingest")
+        self._peer_only("fetch csv", number, "fetch", rows=rows, form="csv_arrow")
+        self._peer_only("ingest rows", number, "ingest", form="copy_rows")
+
+    def _both(
+        self, title: str, number: int, name: str, clients: int | None = None, **arguments: Any
+    ) -> None:
+        both = [(0, self._ours)] + ([] if self._peer is None else [(1, self._peer)])
+        for index, side in both if number % 2 else reversed(both):
+            self._run(title, number, index, side, name, clients, arguments)
+
+    def _peer_only(self, title: str, number: int, name: str, **arguments: Any) -> None:
+        if self._peer is not None:
+            self._run(title, number, 1, self._peer, name, None, arguments)
+
+    def _run(
+        self,
+        title: str,
+        number: int,
+        index: int,
+        side: Side,
+        name: str,
+        clients: int | None,
+        arguments: dict[str, Any],
+    ) -> None:
+        if clients is None:
+            answer = side.clients[0].do(name, **arguments)
+            shown = f"{answer:8.3f} s"
+        else:
+            answer = side.together(name, clients, **arguments)
+            shown = f"{answer['rate']:10,.0f} 1/s"
+        print(f"  {'psycopg' if index else 'herdpy':8} {title:20} {shown}", flush=True)
+        if number:
+            self.found.setdefault(title, ([], []))[index].append(answer)
+
+
+def latency(ours: Side, local: Client, rows: int, rounds: int, seconds: float) -> Any:
+    """Return the medians of a point select over TCP and in process, in µs."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        here = {"rows": rows, "seconds": seconds}
+        taken[0].append(ours.together("points", 1, **here)["p50_us"])
+        taken[1].append(local.do("points", start=perf_counter(), **here)["p50_us"])
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def idle_bytes(side: Side, number: int) -> float:
+    """Return what the server's memory grows by for each of so many more connections."""
+    opener = side.clients[0]
+    opener.do("open_idle", number=10)  # what the first ones need is not theirs
+    before = side.memory_bytes()
+    opener.do("open_idle", number=number)
+    found = (side.memory_bytes() - before) / number
+    opener.do("close_idle")
+    return found
+
+
+def report(bench: Bench, found: Found, rows: int, many: int) -> None:
+    def add(
+        name: str, title: str, bar: float | None = None, *, count: int = 1, peer: str = ""
+    ) -> None:
+        mine, theirs = found[title][0], found.get(peer or title, ([], []))[1]
+        rate = _rate(theirs) * count if theirs else None
+        bench.add(
+            name, "1/s", _rate(mine) * count, rate, PEER, bar if theirs else None, better="higher"
+        )
+
+    add("point selects, 1 connection", "points 1", 2.0)
+    add(f"point selects, {MANY} connections", f"points {MANY}", 1.2)
+    add("durable commits, 1 connection", "commits 1")
+    add(f"durable commits, {MANY} connections", f"commits {MANY}", 0.8)
+    add(f"commits that do not wait, {MANY} connections", f"commits {MANY} without")
+    add(f"rows by executemany, {many:,} each", "executemany", 1.5, count=many)
+    add(f"point selects, {many:,} pipelined", "pipelined", count=many)
+    add("rows to Arrow : rows fetched", "fetch arrow", 10, count=rows, peer="fetch rows")
+    add("rows to Arrow", "fetch arrow", count=rows)
+    add("rows to Arrow : COPY of CSV", "fetch arrow", count=rows, peer="fetch csv")
+    add("rows to pandas", "fetch pandas", count=rows)
+    add("rows fetched", "fetch rows", count=rows)
+    add("rows ingested : COPY of CSV", "ingest", 1.0, count=rows)
+    add("rows ingested : COPY of rows", "ingest", count=rows, peer="ingest rows")
+
+
+def _rate(answers: list[Any]) -> float:
+    return statistics.median(
+        each["rate"] if isinstance(each, dict) else 1 / each for each in answers
+    )
+
+
+@contextmanager
+def herdpy_server(directory: Path) -> Iterator[tuple[str, int]]:
+    """Give the URL and the process of a server."""
+    port = own_port()
+    command = [sys.executable, "-m", "herdpy.cli", "serve", str(directory), "--port", str(port)]
+    with (directory.parent / "herdpy.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--connections-max", "10000"], stdout=subprocess.PIPE, stderr=log
+        )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if not said:
+            raise RuntimeError((directory.parent / "herdpy.log").read_text())
+        yield f"herd://127.0.0.1:{port}", process.pid
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def measure(directory: Path, options: argparse.Namespace) -> Bench:
+    rounds, rows, quick = options.rounds, options.rows, options.quick
+    bench = Bench("network", rounds)
+    calibrations = [fdatasync_us(directory)]
+    with ExitStack() as stack:
+        url, server = stack.enter_context(herdpy_server(directory / "herdpy"))
+        ours = Side([stack.enter_context(Client("herdpy", url, n)) for n in range(MANY)], server)
+        peer = None
+        if not quick:
+            conninfo, postmaster = stack.enter_context(running_postgres(directory / "postgres"))
+            clients = [stack.enter_context(Client(PEER, conninfo, n)) for n in range(MANY)]
+            peer = Side(clients, postmaster)
+        local = stack.enter_context(Client("herdpy", str(directory / "local"), 0))
+        for client in [ours.clients[0], *([peer.clients[0]] if peer else []), local]:
+            client.do("load", rows=rows)
+        cases = Cases(ours, peer, rows, quick=quick)
+        for number in range(rounds + 1):
+            print(f"round {number} of {rounds}{'' if number else ' (warm-up)'}", flush=True)
+            cases.round(number)
+        calibrations.append(fdatasync_us(directory))
+        far_us, near_us = latency(ours, local, rows, rounds, cases.seconds)
+        idle = idle_bytes(ours, options.idle)
+        peer_idle = None if peer is None else idle_bytes(peer, PEER_IDLE)
+        calibrations.append(fdatasync_us(directory))
+    bench.fdatasync_us = round(statistics.median(calibrations), 1)
+    report(bench, cases.found, rows, cases.many)
+    bench.add("a point select's way to the server and back", "µs", far_us - near_us, None, None, 80)
+    bench.add(
+        f"memory of an idle connection, of {options.idle:,}",
+        "KB",
+        idle / 1000,
+        None if peer_idle is None else peer_idle / 1000,
+        None if peer is None else "PostgreSQL",
+    )
+    bench.add("the same, in KB", "KB", idle / 1000, None, None, 200)
+    return bench
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the big table")
+    parser.add_argument("--idle", type=int, default=2_000, help="connections")
+    parser.add_argument("--quick", action="store_true", help="a few rows, without PostgreSQL")
+    parser.add_argument("--plot", type=Path, help="write the plot there, too")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.rows, options.idle = 1, 2_000, 20
+    else:
+        try:
+            import psycopg
+
+            print(
+                f"peer: {version()} through psycopg {psycopg.__version__}; {os.cpu_count()} cores"
+            )
+        except (ImportError, NoPostgresError) as error:
+            print(f"*** SKIPPED: {error}")
+            return
+    with tempfile.TemporaryDirectory(prefix="bench-network-") as folder, busy_machine():
+        bench = measure(Path(folder), options)
+    document = bench.write()
+    print(f"\nwrote {document}, {bench.write_markdown()}", end="")
+    for picture in draw(document):
+        print(f", {picture}", end="")
+        if options.plot is not None:
+            shutil.copyfile(picture, options.plot)
+            print(f", {options.plot}", end="")
+    print()
+    missed = [figure.name for figure in bench.figures if figure.ok is False]
+    if missed:
+        print(f"*** bars missed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
