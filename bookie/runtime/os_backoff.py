@@ -18,9 +18,17 @@ class Backoff:
 
     def wait(self) -> bool:
         """Pause before the next attempt; False, at once, when the budget is used up."""
+        pause_s = self.next_pause_s()
+        if pause_s is None:
+            return False
+        time.sleep(pause_s)
+        return True
+
+    def next_pause_s(self) -> float | None:
+        """Return how long the caller is to pause; None when the budget is used up."""
         left_s = self._end_s - time.monotonic()
         if left_s <= 0:
-            return False
-        time.sleep(min(left_s, self._pause_s * (0.5 + random.random() / 2)))  # noqa: S311 - spread
+            return None
+        pause_s = min(left_s, self._pause_s * (0.5 + random.random() / 2))  # noqa: S311 - spread
         self._pause_s = min(2 * self._pause_s, _MAX_S)
-        return True
+        return pause_s

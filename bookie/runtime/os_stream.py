@@ -37,3 +37,7 @@ class BlockingStream:
         except OSError:
             pass  # the peer was faster
         self._socket.close()
+
+    def abandon(self) -> None:
+        """End the connection, at any line of any thread."""
+        self.end()

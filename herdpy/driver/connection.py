@@ -16,7 +16,7 @@ from herdpy import errors
 from herdpy.driver import local
 from herdpy.driver.cursor import Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
-from herdpy.driver.interfaces import Claim, DriverSession
+from herdpy.driver.interfaces import Claim, DriverSession, Waits
 from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, ProgrammingError
 from herdpy.log.interfaces import Durability
@@ -37,6 +37,7 @@ def connect(
     statement_timeout_s: float | None = None,
     idle_in_transaction_timeout_s: float | None = None,
     password: str | None = None,
+    waits: Waits | None = None,
 ) -> "Connection":
     """Open a directory (made if missing) as a database, a private one in memory, or a server's.
 
@@ -46,6 +47,7 @@ def connect(
     nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
     connecting with other values is a ProgrammingError. Time-outs are in seconds and belong to the
     connection; None and 0 mean no limit. `password` is that of the URL's user.
+    `waits` is herdpy.aio's own.
     """
     if durability not in [choice.value for choice in Durability]:
         raise ProgrammingError(
@@ -64,7 +66,7 @@ def connect(
     )
     parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
-        return _connect_remote(parsed, settings, memory_bytes_max, autocommit=autocommit)
+        return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
     )
@@ -77,7 +79,12 @@ def connect(
 
 
 def _connect_remote(
-    target: RemoteTarget, settings: Settings, memory_bytes_max: int | None, *, autocommit: bool
+    target: RemoteTarget,
+    settings: Settings,
+    memory_bytes_max: int | None,
+    waits: Waits | None,
+    *,
+    autocommit: bool,
 ) -> "Connection":
     from herdpy.driver.remote import RemoteClaim
 
@@ -86,7 +93,7 @@ def _connect_remote(
             "connect: memory_bytes_max belongs to the server, which was started with its own",
             sqlstate="22023",
         )
-    claim = RemoteClaim(target)
+    claim = RemoteClaim(target, waits)
     try:
         return Connection(claim, claim.open(settings, autocommit=autocommit))
     except BaseException:

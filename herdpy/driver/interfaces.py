@@ -10,6 +10,8 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.driver.dsn import RemoteTarget
+
 PointRows = tuple[Columns, list[LogicalRow]]
 
 
@@ -65,6 +67,52 @@ class IngestTarget(Protocol):
     def finish(self) -> int: ...
 
     def abort(self) -> None: ...
+
+
+class Stream(Protocol):
+    """Bytes to and from a server. One thread receives at a time, and one sends."""
+
+    def set_timeout(self, timeout_s: float | None) -> None:
+        """Let receive() raise TimeoutError after so long; None: never."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send all of it; OSError."""
+        ...
+
+    def receive(self) -> bytes:
+        """Wait for bytes and return them; b"" at the end; OSError."""
+        ...
+
+    def close(self) -> None:
+        """Leave the connection to the parent of a forked process; repeatable."""
+        ...
+
+    def end(self) -> None:
+        """End the connection, also for who waits in receive(); repeatable."""
+        ...
+
+    def abandon(self) -> None:
+        """End the connection, at any line of any thread."""
+        ...
+
+
+class Pauses(Protocol):
+    """Pauses between attempts, within a budget."""
+
+    def wait(self) -> bool:
+        """Pause; False, at once: the budget is used up."""
+        ...
+
+
+class Waits(Protocol):
+    """How whoever uses a connection waits: as a thread, or as a task of a loop."""
+
+    def open_stream(self, target: "RemoteTarget") -> Stream:
+        """Connect; OSError, or an Error that says more."""
+        ...
+
+    def new_pauses(self, budget_s: float) -> Pauses: ...
 
 
 class Claim(Protocol):

@@ -15,7 +15,7 @@ from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream
 from herdpy.driver.dsn import RemoteTarget
-from herdpy.driver.interfaces import PointRows
+from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
 from herdpy.driver.retrying import RetryingSession
 from herdpy.driver.statements import KeptTexts
 from herdpy.engine.result import Columns, LogicalRow, Result
@@ -40,7 +40,6 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.driver.grpc_stream import GrpcStream
     from herdpy.driver.remote_ingest import RemoteIngest
 
 _FETCH_ROWS = 65_536
@@ -53,7 +52,9 @@ CLIENT = "herdpy"
 class RemoteSession:
     """See the module."""
 
-    def __init__(self, target: RemoteTarget, settings: Settings, *, autocommit: bool) -> None:
+    def __init__(
+        self, target: RemoteTarget, settings: Settings, waits: Waits, *, autocommit: bool
+    ) -> None:
         self._where = target.where
         self._mutex = new_mutex()
         self._sending = new_mutex()
@@ -69,7 +70,7 @@ class RemoteSession:
         self._is_out = False  # what was sent last
         self._is_taking = False  # what was received may be taken in half
         try:
-            self._stream = _open_stream(target)
+            self._stream = waits.open_stream(target)
         except OSError as error:
             raise OperationalError(
                 f"connect: {target.where} cannot be reached: {error.strerror or error}",
@@ -246,17 +247,13 @@ class RemoteSession:
 
     def close(self) -> None:
         """End the connection; the server rolls back. Repeatable."""
-        self._machine.failure = self._machine.failure or ConnectionLostError(
-            "the connection was closed", retry=Retry.NEVER
-        )
+        self._machine.failure = self._machine.failure or _was_closed()
         self._stream.end()
 
     def abandon(self) -> None:
         """End the connection at any line of any thread."""
-        if isinstance(self._stream, BlockingStream):
-            self.close()
-        else:
-            self._stream.abandon()
+        self._machine.failure = self._machine.failure or _was_closed()
+        self._stream.abandon()
 
     def close_descriptor(self) -> None:
         """Close what a forked child inherited, and leave the connection to its parent."""
@@ -460,19 +457,29 @@ class RemoteSession:
         return lost
 
 
-def _open_stream(target: RemoteTarget) -> "BlockingStream | GrpcStream":
-    if target.is_grpc:
-        from herdpy.driver.grpc_target import open_grpc_target
+class ThreadWaits:
+    """What a connection waits with in the thread that calls."""
 
-        return open_grpc_target(target)
-    if target.has_tls:
-        from herdpy.driver.tls import open_tls_stream
+    def open_stream(self, target: RemoteTarget) -> Stream:
+        if target.is_grpc:
+            from herdpy.driver.grpc_target import open_grpc_target
 
-        return open_tls_stream(target)
-    return BlockingStream(target.host, target.port, target.connect_timeout_s)
+            return open_grpc_target(target)
+        if target.has_tls:
+            from herdpy.driver.tls import open_tls_stream
+
+            return open_tls_stream(target)
+        return BlockingStream(target.host, target.port, target.connect_timeout_s)
+
+    def new_pauses(self, budget_s: float) -> Backoff:
+        return Backoff(budget_s)
 
 
-def _login(target: RemoteTarget, stream: "BlockingStream | GrpcStream") -> ScramDriver | None:
+def _was_closed() -> ConnectionLostError:
+    return ConnectionLostError("the connection was closed", retry=Retry.NEVER)
+
+
+def _login(target: RemoteTarget, stream: Stream) -> ScramDriver | None:
     if target.password is None:
         return None
     from herdpy.driver.tls import login_binding
@@ -618,21 +625,23 @@ def _sql_type(fields: Any) -> SqlType:
 class RemoteClaim:
     """One connection's hold on a server: its session's stream."""
 
-    def __init__(self, target: RemoteTarget) -> None:
+    def __init__(self, target: RemoteTarget, waits: Waits | None = None) -> None:
+        """Without `waits` the thread waits that calls."""
         self.where = target.where
         self._target = target
+        self._waits = waits or ThreadWaits()
         self._generation = process_generation()
         self._session: RetryingSession | None = None
 
     def open(self, settings: Settings, *, autocommit: bool) -> RetryingSession:
         """Connect; only what is lost later is made anew."""
-        target = self._target
+        target, waits = self._target, self._waits
 
         def connect(autocommit: bool) -> RemoteSession:
-            return RemoteSession(target, settings, autocommit=autocommit)
+            return RemoteSession(target, settings, waits, autocommit=autocommit)
 
-        def new_pauses() -> Backoff:
-            return Backoff(target.retry_timeout_s)
+        def new_pauses() -> Pauses:
+            return waits.new_pauses(target.retry_timeout_s)
 
         self._session = RetryingSession(
             connect, new_pauses if target.retry_timeout_s else None, autocommit=autocommit

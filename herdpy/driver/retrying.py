@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import DriverSession, IngestTarget, PointRows
+from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
 from herdpy.engine.result import Result
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
 from herdpy.model.schema import Table
@@ -59,12 +59,6 @@ class RemoteConnection(DriverSession, Protocol):
     def abandon(self) -> None: ...
 
     def close_descriptor(self) -> None: ...
-
-
-class Pauses(Protocol):
-    """Pauses between attempts, within a budget."""
-
-    def wait(self) -> bool: ...
 
 
 class Kind(Enum):

@@ -1,6 +1,8 @@
 """The driver's side of TLS: whom it trusts, what it shows, and what to tell when that fails."""
 
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from bookie.runtime.os_tls import TlsStream
 from herdpy.driver.dsn import RemoteTarget
@@ -10,10 +12,17 @@ from herdpy.errors import OperationalError, Retry
 def open_tls_stream(target: RemoteTarget) -> TlsStream:
     """Connect by TLS 1.2 or newer; OSError: not reached; OperationalError 08001: no TLS with it."""
     context = client_context(target)
-    try:
+    with tls_errors(target):
         return TlsStream(
             target.host, target.port, target.connect_timeout_s, context, target.tls_name
         )
+
+
+@contextmanager
+def tls_errors(target: RemoteTarget) -> Generator[None]:
+    """Say what a handshake failed of."""
+    try:
+        yield
     except ssl.SSLCertVerificationError as error:
         raise not_trusted(target, error.verify_message) from None
     except ssl.SSLError as error:
@@ -43,11 +52,12 @@ def client_context(target: RemoteTarget) -> ssl.SSLContext:
 
 def login_binding(stream: object) -> bytes | None:
     """Return what binds a login to the connection, None without TLS."""
-    if not isinstance(stream, TlsStream):
+    certificate: bytes | None = getattr(stream, "peer_certificate", None)
+    if certificate is None:
         return None
     from herdpy.proto.scram import certificate_binding
 
-    return certificate_binding(stream.peer_certificate)
+    return certificate_binding(certificate)
 
 
 def not_welcome(target: RemoteTarget, reason: str) -> OperationalError:

@@ -47,7 +47,7 @@ WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/"
 LOOP_USERS = (
     "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/runtime/http.py",
     "herdpy/server/",
-    "herdpy/aio.py",
+    "herdpy/aio/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
@@ -55,7 +55,8 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/dsn.py"): "real paths, so that every spelling names one database",
     ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
     ("os", "herdpy/driver/pool.py"): "os.PathLike in a signature",
-    ("os", "herdpy/aio.py"): "os.PathLike in a signature",
+    ("os", "herdpy/aio/connection.py"): "os.PathLike in a signature",
+    ("socket", "herdpy/aio/stream.py"): "the names of options that a loop does not set",
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
@@ -87,6 +88,7 @@ HEAVY = {
     "grpc_health": ("herdpy/server/grpc_",),
     "grpc_reflection": ("herdpy/server/grpc_",),
     "google": ("bookie/proto/", "bookie/ledger/", "bookie/metadata/"),
+    "greenlet": ("herdpy/aio/switching.py",),
     "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }
 

@@ -1,0 +1,241 @@
+"""AsyncConnection: a Connection whose calls are awaited. One task at a time."""
+
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from herdpy import errors
+from herdpy.aio.cursor import AsyncCursor
+from herdpy.aio.runners import Runner, ThreadRunner, new_runner
+from herdpy.driver import connection as blocking
+from herdpy.driver.cursor import Parameters
+from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
+
+if TYPE_CHECKING:
+    import os
+
+    from herdpy.driver.exports import Progress as ExportProgress
+    from herdpy.driver.ingest import Progress
+
+T = TypeVar("T")
+
+
+class Connecting:
+    """What connect() returns: `await` it, or use it in `async with`."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, "AsyncConnection"]]) -> None:
+        self._make = make
+        self._made: AsyncConnection | None = None
+
+    def __await__(self) -> Generator[Any, None, "AsyncConnection"]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> "AsyncConnection":
+        self._made = await self._make()
+        return self._made
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._made is not None:
+            await self._made.__aexit__(kind, error, trace)
+
+
+def connect(target: "str | os.PathLike[str]" = MEMORY, **options: Any) -> Connecting:
+    """Open what herdpy.connect() opens, with its options.
+
+    conn = await aio.connect(…), or: async with aio.connect(…) as conn.
+    """
+
+    async def make() -> AsyncConnection:
+        parsed = parse_target(target)
+        is_on_loop = isinstance(parsed, RemoteTarget) and not parsed.is_grpc
+        return await _make(new_runner(is_on_loop=is_on_loop), target, options)
+
+    return Connecting(make)
+
+
+async def _make(
+    runner: Runner, target: "str | os.PathLike[str]", options: dict[str, Any]
+) -> "AsyncConnection":
+    try:
+        made = await runner.connect(partial(blocking.connect, target, **options))
+    except BaseException:
+        runner.end()
+        raise
+    return AsyncConnection(runner, made, partial(_make, target=target, options=options))
+
+
+class AsyncConnection:
+    """Connection, awaited. `blocking` is the connection that its runner uses."""
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    def __init__(
+        self,
+        runner: Runner,
+        made: blocking.Connection,
+        make_another: "Callable[[Runner], Coroutine[Any, Any, AsyncConnection]]",
+    ) -> None:
+        """`make_another` opens the same target again."""
+        self._runner = runner
+        self.blocking = made
+        self._make_another = make_another
+
+    async def cursor(self) -> "AsyncCursor":
+        return AsyncCursor(self, await self.run(self.blocking.cursor))
+
+    async def execute(self, text: str, parameters: Parameters | None = None) -> "AsyncCursor":
+        """Run one statement on a new cursor and return it."""
+        return AsyncCursor(self, await self.run(lambda: self.blocking.execute(text, parameters)))
+
+    async def executemany(self, text: str, rows: Iterable[Parameters]) -> "AsyncCursor":
+        """Run one statement for each row of parameters on a new cursor and return it."""
+        return AsyncCursor(self, await self.run(lambda: self.blocking.executemany(text, rows)))
+
+    async def ingest(
+        self, table: str, data: Any, *, mode: str = "append", progress: "Progress | None" = None
+    ) -> int:
+        """Write many rows into a table, as one statement; return how many."""
+        return await self.run(
+            lambda: self.blocking.ingest(table, data, mode=mode, progress=progress)
+        )
+
+    async def commit(self) -> None:
+        """Commit; nothing to do without a transaction."""
+        await self.run(self.blocking.commit)
+
+    async def rollback(self) -> None:
+        """Roll back; nothing to do without a transaction."""
+        await self.run(self.blocking.rollback)
+
+    def transaction(self, durability: str | None = None) -> "AsyncTransaction":
+        """Return an async context manager: begin, then commit, or roll back if it raises."""
+        return AsyncTransaction(self, self.blocking.transaction(durability))
+
+    @property
+    def autocommit(self) -> bool:
+        """True: each statement commits by itself. False: the first one begins a transaction."""
+        return self.blocking.autocommit
+
+    async def set_autocommit(self, value: bool) -> None:
+        """Change `autocommit`; outside a transaction."""
+
+        def change() -> None:
+            self.blocking.autocommit = value
+
+        await self.run(change)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.blocking.in_transaction
+
+    async def checkpoint(self) -> None:
+        """Write what changed to pages now."""
+        await self.run(self.blocking.checkpoint)
+
+    async def backup(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write a backup of the whole database to a file here; return its length in bytes."""
+        return await self._aside(
+            lambda conn: conn.backup(path, overwrite=overwrite, progress=progress)
+        )
+
+    async def dump(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write all tables as SQL to a file here; return its length in bytes."""
+        return await self._aside(
+            lambda conn: conn.dump(path, overwrite=overwrite, progress=progress)
+        )
+
+    async def _aside(self, body: Callable[[blocking.Connection], T]) -> T:
+        """Run what writes files, which would hold up the loop: in a thread, if need be another."""
+        if isinstance(self._runner, ThreadRunner):
+            return await self.run(lambda: body(self.blocking))
+        self.blocking.live_session()
+        # It has nothing to do with this connection's transaction, so another does as well.
+        async with await self._make_another(ThreadRunner()) as other:
+            return await other.run(lambda: body(other.blocking))
+
+    async def reset(self) -> None:
+        """Roll back, and take back what SET and `autocommit` changed: as connect() gave it."""
+        await self.run(self.blocking.reset)
+
+    async def discard(self) -> None:
+        """Close, whatever state it is in; repeatable."""
+        try:
+            await self.run(self.blocking.discard)
+        finally:
+            self._runner.end()
+
+    def cancel(self) -> None:
+        """Stop the statement that runs now: it fails with 57014, harmlessly."""
+        self.blocking.cancel()
+
+    async def close(self) -> None:
+        """Roll back what is open and close; a second call raises InterfaceError."""
+        try:
+            await self.run(self.blocking.close)
+        finally:
+            self._runner.end()
+
+    async def run(self, body: Callable[[], T]) -> T:
+        """Run a function of the blocking connection where it may wait."""
+        return await self._runner.run(body)
+
+    async def __aenter__(self) -> "AsyncConnection":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.run(lambda: self.blocking.__exit__(kind, error, trace))
+        finally:
+            self._runner.end()
+
+
+class AsyncTransaction:
+    """`async with conn.transaction():`; blocks do not nest."""
+
+    def __init__(self, owner: AsyncConnection, block: blocking.TransactionBlock) -> None:
+        self._owner = owner
+        self._block = block
+
+    async def __aenter__(self) -> AsyncConnection:
+        await self._owner.run(self._block.__enter__)
+        return self._owner
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._owner.run(lambda: self._block.__exit__(kind, error, trace))

@@ -1,0 +1,99 @@
+"""Runners: where the blocking driver runs for a connection of herdpy.aio.
+
+Over herd:// in tasks of the loop itself, if greenlet is installed; everything else (a database in
+process, gRPC) waits in ways that only a thread can, and has a thread of its own, because a
+statement may wait for what another connection does. The calls of one connection run one after
+the other; a call whose task is cancelled has ended when CancelledError is raised. One loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from bookie.runtime.os_executors import Executor, new_executor
+
+if TYPE_CHECKING:
+    from herdpy.driver.connection import Connection
+
+T = TypeVar("T")
+_CANCEL_AGAIN_S = 0.01
+
+
+class Runner(Protocol):
+    """Runs the calls of one connection."""
+
+    async def connect(self, connect: "Callable[..., Connection]") -> "Connection":
+        """Return the connection, made by a call that is told how to wait."""
+        ...
+
+    async def run(self, body: Callable[[], T]) -> T:
+        """Run a call when those before it have ended."""
+        ...
+
+    def end(self) -> None:
+        """Let go what it has; calls that come later fail by themselves. Repeatable."""
+        ...
+
+
+def new_runner(*, is_on_loop: bool) -> Runner:
+    """Return a runner, on the loop where that is asked for and can be."""
+    if is_on_loop and find_spec("greenlet") is not None:
+        return LoopRunner()
+    return ThreadRunner()
+
+
+class LoopRunner:
+    """Runs calls on the loop."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def connect(self, connect: "Callable[..., Connection]") -> "Connection":
+        from herdpy.aio.stream import LoopWaits
+
+        return await self.run(partial(connect, waits=LoopWaits()))
+
+    async def run(self, body: Callable[[], T]) -> T:
+        from herdpy.aio.switching import switched
+
+        async with self._turn:
+            return await switched(body)
+
+    def end(self) -> None:
+        pass
+
+
+class ThreadRunner:
+    """Runs calls in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._executor: Executor = new_executor("herdpy-aio")
+        self._connection: Connection | None = None
+        self._is_over = False
+
+    async def connect(self, connect: "Callable[..., Connection]") -> "Connection":
+        self._connection = await self.run(connect)
+        return self._connection
+
+    async def run(self, body: Callable[[], T]) -> T:
+        if self._is_over:
+            return body()  # the connection is closed: nothing waits any more
+        job = self._executor.submit(body)
+        future = asyncio.wrap_future(job)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not job.done():
+                if not job.cancel() and self._connection is not None:
+                    self._connection.cancel()
+                # Again, if the statement had not begun when it was cancelled.
+                await asyncio.wait([future], timeout=_CANCEL_AGAIN_S)
+            if not job.cancelled():
+                job.exception()  # nobody asks for it any more
+            raise
+
+    def end(self) -> None:
+        self._is_over = True
+        self._executor.shutdown(wait=False)

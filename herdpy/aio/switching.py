@@ -1,0 +1,52 @@
+"""Switching: the blocking driver as a coroutine of a loop, without a thread.
+
+A function of the driver runs in a greenlet of its own; where it would wait, it hands an awaitable
+to the coroutine that runs it, and goes on with what came of it. So the rules about lost
+connections, cancelled statements and commit tokens are the blocking driver's (docs/adr/0030). What
+the coroutine is cancelled with is raised where the function waits. One loop's thread.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+T = TypeVar("T")
+
+
+class _Switched(greenlet):
+    """Runs one function."""
+
+    is_given_up = False
+    """Its coroutine was closed, and awaits nothing any more."""
+
+
+async def switched(body: Callable[[], T]) -> T:
+    """Run a function that waits by wait_for()."""
+    own = getcurrent()
+    running = _Switched(body, own)
+    running.gr_context = own.gr_context
+    result: Any = running.switch()
+    while not running.dead:
+        try:
+            value = await result
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the function gets it
+            running.is_given_up = isinstance(error, GeneratorExit)
+            result = running.throw(type(error), error, error.__traceback__)
+        else:
+            result = running.switch(value)
+    return result
+
+
+def wait_for(awaitable: Awaitable[T]) -> T:
+    """Wait inside a function that switched() runs; OSError elsewhere: nobody could wait."""
+    running = getcurrent()
+    if not isinstance(running, _Switched) or running.is_given_up or running.parent is None:
+        raise ConnectionError("the task that used the connection has ended")
+    return running.parent.switch(awaitable)
+
+
+def can_wait() -> bool:
+    """Return whether the caller runs in switched()."""
+    running = getcurrent()
+    return isinstance(running, _Switched) and not running.is_given_up
