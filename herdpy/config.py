@@ -155,6 +155,9 @@ class ServerConfig:
     tls_client_authority: str = _text(
         "", "file (PEM): clients must show a certificate that one of these has signed"
     )
+    token_lifetime_s: float = _setting(
+        3_600.0, 1, 2_592_000, "seconds", "that a token counts which Login of the gRPC service gave"
+    )
     audit_log: str = _text(
         "", "file that says who logged in, failed to, and changed tables, users and rights"
     )

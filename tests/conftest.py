@@ -97,6 +97,9 @@ def nothing_is_left(
     if live_threads() - threads_before or open_files(folder) - files_before:
         gc.collect()
         threads = live_threads() - threads_before
+        for thread in threads:
+            if "_poll_wrapper" in thread.name:
+                thread.join(5)  # grpc has told it to end, and does not wait for its last line
         left = [f"thread {thread.name}" for thread in threads if thread.is_alive()]
         left += [f"file {path}" for _, path in sorted(open_files(folder) - files_before)]
         if left:

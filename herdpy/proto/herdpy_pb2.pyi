@@ -19,6 +19,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BYTEA: _ClassVar[Kind]
     DATE: _ClassVar[Kind]
     TIMESTAMP: _ClassVar[Kind]
+    TIMESTAMPTZ: _ClassVar[Kind]
     INTERVAL: _ClassVar[Kind]
     UNKNOWN: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
@@ -31,6 +32,7 @@ TEXT: Kind
 BYTEA: Kind
 DATE: Kind
 TIMESTAMP: Kind
+TIMESTAMPTZ: Kind
 INTERVAL: Kind
 UNKNOWN: Kind
 
@@ -213,8 +215,191 @@ class ServerInfo(_message.Message):
     tablespaces: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, server: _Optional[str] = ..., protocol_version: _Optional[int] = ..., tablespaces: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class GetTablespaceRequest(_message.Message):
+    __slots__ = ("tablespace",)
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    tablespace: str
+    def __init__(self, tablespace: _Optional[str] = ...) -> None: ...
+
+class TablespaceInfo(_message.Message):
+    __slots__ = ("name", "source", "leader", "epoch", "written", "durable", "checkpoint", "table_count", "failure")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    source: str
+    leader: str
+    epoch: int
+    written: Position
+    durable: Position
+    checkpoint: Position
+    table_count: int
+    failure: str
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., written: _Optional[_Union[Position, _Mapping]] = ..., durable: _Optional[_Union[Position, _Mapping]] = ..., checkpoint: _Optional[_Union[Position, _Mapping]] = ..., table_count: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("ledger", "entry", "index")
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ledger: int
+    entry: int
+    index: int
+    def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class SnapshotRequest(_message.Message):
+    __slots__ = ("tablespace", "snapshot", "offset")
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    tablespace: str
+    snapshot: str
+    offset: int
+    def __init__(self, tablespace: _Optional[str] = ..., snapshot: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class SnapshotReply(_message.Message):
+    __slots__ = ("info", "data")
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    info: SnapshotInfo
+    data: bytes
+    def __init__(self, info: _Optional[_Union[SnapshotInfo, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SnapshotInfo(_message.Message):
+    __slots__ = ("snapshot", "source", "position", "byte_count")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BYTE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    source: str
+    position: Position
+    byte_count: int
+    def __init__(self, snapshot: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[_Union[Position, _Mapping]] = ..., byte_count: _Optional[int] = ...) -> None: ...
+
+class IngestRequest(_message.Message):
+    __slots__ = ("start", "rows", "arrow", "finish")
+    START_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    start: IngestStart
+    rows: IngestRows
+    arrow: bytes
+    finish: IngestFinish
+    def __init__(self, start: _Optional[_Union[IngestStart, _Mapping]] = ..., rows: _Optional[_Union[IngestRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., finish: _Optional[_Union[IngestFinish, _Mapping]] = ...) -> None: ...
+
+class IngestStart(_message.Message):
+    __slots__ = ("table", "mode", "columns", "tablespace", "durability", "lock_timeout_s", "statement_timeout_s")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    TABLESPACE_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    LOCK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    mode: str
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    tablespace: str
+    durability: str
+    lock_timeout_s: float
+    statement_timeout_s: float
+    def __init__(self, table: _Optional[str] = ..., mode: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., tablespace: _Optional[str] = ..., durability: _Optional[str] = ..., lock_timeout_s: _Optional[float] = ..., statement_timeout_s: _Optional[float] = ...) -> None: ...
+
+class IngestRows(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class IngestFinish(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IngestReply(_message.Message):
+    __slots__ = ("row_count",)
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    row_count: int
+    def __init__(self, row_count: _Optional[int] = ...) -> None: ...
+
+class LoginRequest(_message.Message):
+    __slots__ = ("start", "proof")
+    START_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    start: LoginStart
+    proof: str
+    def __init__(self, start: _Optional[_Union[LoginStart, _Mapping]] = ..., proof: _Optional[str] = ...) -> None: ...
+
+class LoginStart(_message.Message):
+    __slots__ = ("user", "client_first")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIRST_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    client_first: str
+    def __init__(self, user: _Optional[str] = ..., client_first: _Optional[str] = ...) -> None: ...
+
+class LoginReply(_message.Message):
+    __slots__ = ("challenge", "logged_in")
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_IN_FIELD_NUMBER: _ClassVar[int]
+    challenge: str
+    logged_in: LoggedIn
+    def __init__(self, challenge: _Optional[str] = ..., logged_in: _Optional[_Union[LoggedIn, _Mapping]] = ...) -> None: ...
+
+class LoggedIn(_message.Message):
+    __slots__ = ("verified", "token", "valid_s")
+    VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    VALID_S_FIELD_NUMBER: _ClassVar[int]
+    verified: str
+    token: str
+    valid_s: int
+    def __init__(self, verified: _Optional[str] = ..., token: _Optional[str] = ..., valid_s: _Optional[int] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("code", "message", "details")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    details: _containers.RepeatedCompositeFieldContainer[Detail]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[Detail, _Mapping]]] = ...) -> None: ...
+
+class Detail(_message.Message):
+    __slots__ = ("type_url", "value")
+    TYPE_URL_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    type_url: str
+    value: bytes
+    def __init__(self, type_url: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class ErrorInfo(_message.Message):
+    __slots__ = ("reason", "domain", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    domain: str
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, reason: _Optional[str] = ..., domain: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class SessionRequest(_message.Message):
-    __slots__ = ("request", "open", "execute", "execute_many", "fetch", "close_result", "begin", "commit", "rollback", "set_autocommit", "checkpoint", "cancel", "ping", "frames")
+    __slots__ = ("request", "open", "execute", "execute_many", "fetch", "close_result", "begin", "commit", "rollback", "set_autocommit", "checkpoint", "cancel", "ping", "begin_ingest", "add_to_ingest", "finish_ingest", "drop_ingest", "resolve", "frames")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +413,11 @@ class SessionRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_INGEST_FIELD_NUMBER: _ClassVar[int]
+    ADD_TO_INGEST_FIELD_NUMBER: _ClassVar[int]
+    FINISH_INGEST_FIELD_NUMBER: _ClassVar[int]
+    DROP_INGEST_FIELD_NUMBER: _ClassVar[int]
+    RESOLVE_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     request: int
     open: Open
@@ -242,11 +432,16 @@ class SessionRequest(_message.Message):
     checkpoint: Empty
     cancel: Empty
     ping: Empty
+    begin_ingest: BeginIngest
+    add_to_ingest: AddToIngest
+    finish_ingest: FinishIngest
+    drop_ingest: DropIngest
+    resolve: Resolve
     frames: bytes
-    def __init__(self, request: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., execute_many: _Optional[_Union[ExecuteMany, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_result: _Optional[_Union[CloseResult, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., rollback: _Optional[_Union[Empty, _Mapping]] = ..., set_autocommit: _Optional[_Union[SetAutocommit, _Mapping]] = ..., checkpoint: _Optional[_Union[Empty, _Mapping]] = ..., cancel: _Optional[_Union[Empty, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., execute: _Optional[_Union[Execute, _Mapping]] = ..., execute_many: _Optional[_Union[ExecuteMany, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., close_result: _Optional[_Union[CloseResult, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., rollback: _Optional[_Union[Empty, _Mapping]] = ..., set_autocommit: _Optional[_Union[SetAutocommit, _Mapping]] = ..., checkpoint: _Optional[_Union[Empty, _Mapping]] = ..., cancel: _Optional[_Union[Empty, _Mapping]] = ..., ping: _Optional[_Union[Empty, _Mapping]] = ..., begin_ingest: _Optional[_Union[BeginIngest, _Mapping]] = ..., add_to_ingest: _Optional[_Union[AddToIngest, _Mapping]] = ..., finish_ingest: _Optional[_Union[FinishIngest, _Mapping]] = ..., drop_ingest: _Optional[_Union[DropIngest, _Mapping]] = ..., resolve: _Optional[_Union[Resolve, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class SessionReply(_message.Message):
-    __slots__ = ("request", "welcome", "done", "rows", "arrow", "failed", "pong", "frames")
+    __slots__ = ("request", "welcome", "done", "rows", "arrow", "failed", "pong", "ingest_begun", "resolved", "frames")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +449,8 @@ class SessionReply(_message.Message):
     ARROW_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
+    INGEST_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     request: int
     welcome: Welcome
@@ -262,8 +459,10 @@ class SessionReply(_message.Message):
     arrow: Arrow
     failed: Failed
     pong: Empty
+    ingest_begun: IngestBegun
+    resolved: Resolved
     frames: bytes
-    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[_Union[Arrow, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., pong: _Optional[_Union[Empty, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., arrow: _Optional[_Union[Arrow, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., pong: _Optional[_Union[Empty, _Mapping]] = ..., ingest_begun: _Optional[_Union[IngestBegun, _Mapping]] = ..., resolved: _Optional[_Union[Resolved, _Mapping]] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
@@ -400,3 +599,57 @@ class Failed(_message.Message):
     in_transaction: bool
     error: Error
     def __init__(self, in_transaction: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class BeginIngest(_message.Message):
+    __slots__ = ("table", "mode")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    mode: str
+    def __init__(self, table: _Optional[str] = ..., mode: _Optional[str] = ...) -> None: ...
+
+class IngestBegun(_message.Message):
+    __slots__ = ("ingest", "table")
+    INGEST_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ingest: int
+    table: Table
+    def __init__(self, ingest: _Optional[int] = ..., table: _Optional[_Union[Table, _Mapping]] = ...) -> None: ...
+
+class AddToIngest(_message.Message):
+    __slots__ = ("ingest", "arrow")
+    INGEST_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    ingest: int
+    arrow: bytes
+    def __init__(self, ingest: _Optional[int] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+
+class FinishIngest(_message.Message):
+    __slots__ = ("ingest", "token", "acknowledged")
+    INGEST_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    ingest: int
+    token: int
+    acknowledged: int
+    def __init__(self, ingest: _Optional[int] = ..., token: _Optional[int] = ..., acknowledged: _Optional[int] = ...) -> None: ...
+
+class DropIngest(_message.Message):
+    __slots__ = ("ingest",)
+    INGEST_FIELD_NUMBER: _ClassVar[int]
+    ingest: int
+    def __init__(self, ingest: _Optional[int] = ...) -> None: ...
+
+class Resolve(_message.Message):
+    __slots__ = ("token_session", "counter")
+    TOKEN_SESSION_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    token_session: str
+    counter: int
+    def __init__(self, token_session: _Optional[str] = ..., counter: _Optional[int] = ...) -> None: ...
+
+class Resolved(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    def __init__(self, outcome: _Optional[str] = ...) -> None: ...

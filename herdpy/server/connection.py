@@ -69,6 +69,7 @@ class ServerConnection(asyncio.Protocol):
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
         self._user: str | None = None
+        self._believed: str | None = None  # who the peer has proved to be, before it began
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._received_bytes = 0  # as the hub has counted them
@@ -155,6 +156,10 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
+    def believe(self, user: str) -> None:
+        """Ask the peer for no login: it has proved to be this user. Before connection_made()."""
+        self._believed = user
+
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
         hub = self._hub
@@ -192,6 +197,10 @@ class ServerConnection(asyncio.Protocol):
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
         self.client = hello.client
+        if self._believed is not None and self._believed == hello.user:
+            self._user = hello.user
+            self._enter()
+            return
         try:
             binding = None if self._tls is None else self._tls.binding
             self._login = self._hub.gate.begin(hello.user, binding)

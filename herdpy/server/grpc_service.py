@@ -22,8 +22,10 @@ from herdpy.proto.messages import FRAME_BYTES_MAX
 from herdpy.proto.typed_session import error_of, execute
 from herdpy.proto.typed_values import to_columns, to_decoded_rows
 from herdpy.proto.values import rows_decoder
+from herdpy.server.grpc_callers import LoginStream, caller_of, logged_in, verifier_of
 from herdpy.server.grpc_session import InnerSession, run_session
 from herdpy.server.hub import TABLESPACE
+from herdpy.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -46,6 +48,9 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
+        self._tokens = Tokens(
+            hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
+        )
 
     def handlers(self) -> Any:
         """Return what a grpc.aio server is given."""
@@ -58,18 +63,41 @@ class GrpcService:
             ),
             "ListTables": _handler(unary, self.list_tables, pb.ListTablesRequest),
             "GetServer": _handler(unary, self.get_server, pb.GetServerRequest),
+            "Login": _handler(grpc.stream_stream_rpc_method_handler, self.login, pb.LoginRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def session(self, requests: object, context: Any) -> None:
         """Session: see run_session()."""
         try:
-            await run_session(self._new_connection(), self._hub, context)
+            caller = caller_of(context, self._tokens)
+            await run_session(self._new_connection(), self._hub, context, caller)
         except Error as error:
             await _abort(context, error)
 
     def _inner(self, context: Any) -> InnerSession:
-        return InnerSession(self._new_connection(), self._hub, context)
+        """Return a session of who calls; OperationalError 28000."""
+        caller = caller_of(context, self._tokens)
+        return InnerSession(self._new_connection(), self._hub, context, caller)
+
+    async def login(self, requests: object, context: Any) -> None:
+        """Login: by a stream, or by the password in the call's metadata."""
+        try:
+            caller = caller_of(context, self._tokens)
+            if caller.is_proven:
+                raise OperationalError("login: a token gives no token", sqlstate="28000")
+            if caller.user:
+                verifier = verifier_of(self._hub, caller.user)
+                async with self._inner(context) as session:
+                    await session.open(pb.Open(client="grpc login"))
+                reply = logged_in(self._tokens, caller.user, verifier, context, "")
+            else:
+                reply = await LoginStream(self._new_connection(), self._hub, context).run(
+                    self._tokens
+                )
+            await context.write(pb.LoginReply(logged_in=reply))
+        except Error as error:
+            await _abort(context, error)
 
     async def execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteReply:
         try:
@@ -119,6 +147,11 @@ class GrpcService:
             raise
 
     async def get_server(self, request: pb.GetServerRequest, context: Any) -> pb.ServerInfo:
+        try:
+            async with self._inner(context) as session:
+                await session.open(pb.Open())
+        except Error as error:
+            await _abort(context, error)
         return pb.ServerInfo(
             server=self._hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
         )

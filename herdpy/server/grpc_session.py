@@ -5,17 +5,13 @@ have a session, and to carry out a request. On the server's loop.
 """
 
 import asyncio
-from base64 import b64decode
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.proto.driver_machine import DriverMachine, frames
 from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
@@ -25,77 +21,32 @@ from herdpy.proto.messages import (
     Rollback,
     encode_frame,
 )
-from herdpy.proto.scram import ScramDriver
 from herdpy.proto.typed_session import from_request, hello, to_reply
+from herdpy.server.grpc_callers import EOF, Caller, CallLogin
 from herdpy.server.grpc_transport import StreamTransport
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
-_EOF: Any = cast(Any, grpc.aio).EOF  # what read() gives behind the last request
 _LAST_REQUEST = (1 << 64) - 1
 """The number of the Rollback behind a client's last request; no client may have it."""
 _FRAMES_BYTES_MAX = 1024 * 1024
 """An answer without a typed form is cut, so that it fits any client's gRPC."""
 
 
-class Credentials(NamedTuple):
-    """What a call brings to log in: `authorization: Basic …` in its metadata."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Credentials({self.user!r})"
-
-
-def credentials_of(context: Any) -> Credentials | None:
-    """Return a call's credentials, None when it has none; OperationalError 28000."""
-    found = [value for key, value in context.invocation_metadata() if key == "authorization"]
-    if not found:
-        return None
-    scheme, _, encoded = str(found[0]).partition(" ")
-    try:
-        user, colon, password = b64decode(encoded, validate=True).decode().partition(":")
-    except ValueError:
-        user = colon = password = ""
-    if scheme.lower() != "basic" or len(found) > 1 or not colon or not user:
-        raise OperationalError(
-            "authorization: expected one 'Basic' and user:password in base64", sqlstate="28000"
-        )
-    return Credentials(user, password)
-
-
-class _Login:
-    """A driver's part of a login, played for a call. The password's proof takes a worker."""
-
-    def __init__(self, hub: "Hub", credentials: Credentials | None) -> None:
-        self._hub = hub
-        self._is_needed = credentials is not None
-        self.user = "" if credentials is None else credentials.user
-        login = None if credentials is None else ScramDriver(*credentials, binding=None)
-        self.machine = DriverMachine(login)
-
-    async def receive(self, data: bytes) -> bytes:
-        """Take what the server says; return what to answer."""
-        if self._is_needed and self.machine.welcome is None:
-            return await self._hub.submit(lambda: self._answer(data), is_urgent=False)
-        return self._answer(data)
-
-    def _answer(self, data: bytes) -> bytes:
-        return frames(self.machine.receive(data))
-
-
-async def run_session(connection: "ServerConnection", hub: "Hub", context: Any) -> None:
-    """Serve a session stream until either side ends it. Error: of its credentials."""
-    credentials = credentials_of(context)
-    login = _Login(hub, credentials)
+async def run_session(
+    connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
+) -> None:
+    """Serve a session stream until either side ends it."""
+    login = CallLogin(hub, caller)
+    if caller.is_proven:
+        connection.believe(caller.user)
     transport = StreamTransport(connection, context.peer())
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
     reading = asyncio.ensure_future(_read(connection, transport, context, login.user))
-    is_in = credentials is None
+    is_in = not login.is_needed
     # A call that cannot be read any more is over.
     reading.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() is None else transport.close()
@@ -132,7 +83,7 @@ async def _read(
     while not transport.is_closing():
         await transport.may_read.wait()
         request = await context.read()
-        if request is _EOF:
+        if request is EOF:
             connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
             return
         if request.WhichOneof("kind") == "frames":
@@ -166,11 +117,14 @@ def _pieces(reply: pb.SessionReply) -> list[pb.SessionReply]:
 class InnerSession:
     """A session for one call: `async with` opens and ends it. Errors are raised."""
 
-    def __init__(self, connection: "ServerConnection", hub: "Hub", context: Any) -> None:
-        """OperationalError 28000: what the call brings to log in is not understood."""
+    def __init__(
+        self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
+    ) -> None:
         self._connection = connection
+        if caller.is_proven:
+            connection.believe(caller.user)
         self._transport = StreamTransport(connection, context.peer())
-        self._login = _Login(hub, credentials_of(context))
+        self._login = CallLogin(hub, caller)
         self._machine = self._login.machine
 
     async def open(self, opened: pb.Open) -> None:

@@ -61,6 +61,7 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
     ("pathlib", "herdpy/server/tls.py"): "ssl reads certificates from files only",
+    ("pathlib", "herdpy/driver/grpc_target.py"): "certificates, beside ssl, which reads files",
 }
 RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")
 WORLD_BUILDER = "herdpy/driver/local.py"

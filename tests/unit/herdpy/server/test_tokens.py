@@ -1,0 +1,107 @@
+"""Tokens: who may call by one, and until when."""
+
+import pytest
+
+from bookie.runtime.os_rng import OsRng
+from herdpy.errors import OperationalError
+from herdpy.server import tokens
+from herdpy.server.tokens import Tokens
+from tests.fixtures.engines import Engine
+from tests.sim.clock import SimulatedClock
+
+LIFETIME_S = 60.0
+
+
+class World:
+    """A database with the users ada and bob, and tokens of theirs."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.run("CREATE USER ada PASSWORD 'first'", "CREATE USER bob PASSWORD 'other'")
+        self.clock = SimulatedClock()
+        self.tokens = Tokens(self.engine.database, self.clock, OsRng(), LIFETIME_S)
+
+    def run(self, *texts: str) -> None:
+        session = self.engine.session(autocommit=True)
+        for text in texts:
+            session.execute(text).close()
+        session.close()
+
+    def give(self, user: str = "ada", certificate: bytes = b"") -> str:
+        login = self.engine.database.login(user)
+        assert login is not None
+        assert login.verifier is not None
+        return self.tokens.give(user, login.verifier, certificate)
+
+    def is_good(self, token: str, certificate: bytes = b"") -> bool:
+        try:
+            return self.tokens.user_of(token, certificate) == "ada"
+        except OperationalError as error:
+            return error.sqlstate != "28000"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_token_counts_for_its_time(world: World) -> None:
+    token = world.give()
+    world.clock.advance(LIFETIME_S - 0.001)
+    assert world.is_good(token)
+    world.clock.advance(0.001)
+    assert not world.is_good(token)
+    assert len(world.tokens) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER USER ada PASSWORD 'second'",
+        "ALTER USER ada PASSWORD 'first'",  # it is a new one all the same
+        "ALTER USER ada PASSWORD NULL",
+        "ALTER USER ada NOLOGIN",
+        "DROP USER ada",
+    ],
+)
+def test_it_ends_with_the_password(world: World, text: str) -> None:
+    token, other = world.give(), world.give("bob")
+    world.run(text)
+    assert not world.is_good(token)
+    assert world.tokens.user_of(other, b"") == "bob"
+    if text.startswith("DROP"):
+        world.run("CREATE USER ada PASSWORD 'first'")
+    assert not world.is_good(token)
+
+
+def test_it_is_of_one_certificate(world: World) -> None:
+    with_one, without = world.give(certificate=b"c"), world.give()
+    assert world.is_good(with_one, b"c")
+    assert not world.is_good(with_one)
+    assert not world.is_good(with_one, b"d")
+    assert not world.is_good(without, b"c")
+    assert world.is_good(with_one, b"c")  # a thief's try takes nothing away
+
+
+def test_others_are_none(world: World) -> None:
+    token = world.give()
+    for other in ("", token[:-1], f"{token}=", token.swapcase(), "\udcff", "x" * 100_000):
+        assert not world.is_good(other)
+    assert world.is_good(token)
+
+
+def test_the_oldest_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "TOKENS_OF_USER_MAX", 2)
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 3)
+    first, second, third = world.give(), world.give(), world.give()
+    assert [world.is_good(each) for each in (first, second, third)] == [False, True, True]
+    world.give("bob")
+    world.give("bob")
+    assert len(world.tokens) == 3
+    assert [world.is_good(each) for each in (second, third)] == [False, True]
+
+
+def test_no_token_is_kept(world: World) -> None:
+    token = world.give()
+    assert token not in repr(vars(world.tokens))
+    assert len(token) == 43
