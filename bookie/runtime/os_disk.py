@@ -1,7 +1,8 @@
 """OsDisk: a directory of the operating system as a Disk.
 
 Real write() and no buffer of our own, so that a trace of system calls shows the order that the
-log relies on. Durable means fdatasync on Linux (it flushes the length too, when that changed) and
+log relies on. What it makes is its owner's only, whatever the umask: files 0600, directories 0700.
+Durable means fdatasync on Linux (it flushes the length too, when that changed) and
 F_FULLFSYNC on macOS, where fsync stops at the drive's cache. Windows is refused: it has no fsync
 of directories. Handles are closed by their owners; a forgotten one gives a ResourceWarning.
 """
@@ -10,9 +11,11 @@ import errno
 import io
 import mmap
 import os
+import stat
 import sys
 import warnings
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from bookie.runtime.interfaces import BytesLike, DiskLockedError
@@ -23,6 +26,10 @@ if sys.platform != "win32":
     import fcntl
 
 _OWNER_BYTES_MAX = 4096
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ZEROS = memoryview(bytes(1024 * 1024))
 # Python 3.13 can map without keeping a descriptor open per mapping; older ones keep one.
 _MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -178,7 +185,7 @@ class OsDisk:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return OsFile(os.open(self._at(path), flags, 0o644), path)
+        return OsFile(os.open(self._at(path), flags, _FILE_MODE), path)
 
     def map(self, path: str, byte_count: int) -> ViewMapping:
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -211,7 +218,7 @@ class OsDisk:
         return sorted(entry.name for entry in self._at(path).iterdir())
 
     def make_directory(self, path: str) -> None:
-        self._at(path).mkdir()
+        self._at(path).mkdir(mode=_DIRECTORY_MODE)
         if path == "":  # no path of this Disk names the root's parent, so nobody else can sync it
             self._sync_directory(self._root.parent)
 
@@ -240,8 +247,24 @@ class OsDisk:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def lock(self, path: str, owner: str) -> OsDirectoryLock:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        file = io.FileIO(os.open(self._at(path), flags, 0o644), "r+")
+        lock, descriptor = self._lock(path, os.O_CREAT)
+        try:
+            # Only now is the file ours to change: a loser must read who holds it.
+            data = owner.encode()[:_OWNER_BYTES_MAX]
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, data, 0)
+        except BaseException:
+            lock.close()
+            raise
+        return lock
+
+    def hold(self, path: str) -> OsDirectoryLock:
+        """Lock a file that is there, as lock() does, and leave what is in it as it is."""
+        return self._lock(path, 0)[0]
+
+    def _lock(self, path: str, flags: int) -> tuple[OsDirectoryLock, int]:
+        flags |= os.O_RDWR | os.O_CLOEXEC
+        file = io.FileIO(os.open(self._at(path), flags, _FILE_MODE), "r+")
         descriptor = file.fileno()
         try:
             try:
@@ -249,11 +272,23 @@ class OsDisk:
             except BlockingIOError:
                 text = os.pread(descriptor, _OWNER_BYTES_MAX, 0).decode(errors="replace")
                 raise DiskLockedError(path, text) from None
-            # Only now is the file ours to change: a loser must read who holds it.
-            data = owner.encode()[:_OWNER_BYTES_MAX]
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, data, 0)
-            return OsDirectoryLock(file)
+            return OsDirectoryLock(file), descriptor
         except BaseException:
             file.close()
             raise
+
+    def open_to_others(self, path: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the files below a directory that others than the owner reach, and their modes.
+
+        Directories only when others may change them; nothing below one that they cannot enter.
+        """
+        for name in self.list(path):
+            below = f"{path}/{name}" if path else name
+            found = self._at(below).lstat().st_mode
+            is_directory, mode = stat.S_ISDIR(found), stat.S_IMODE(found)
+            if stat.S_ISLNK(found) or not mode & _OF_OTHERS:
+                continue
+            if not is_directory or mode & _WRITTEN_BY_OTHERS:
+                yield below, mode
+            if is_directory:
+                yield from self.open_to_others(below)

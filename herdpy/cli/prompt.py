@@ -50,6 +50,7 @@ def open_history() -> History:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # of an older one, too
     except OSError:
         return InMemoryHistory()
     return _KeptHistory(str(path))

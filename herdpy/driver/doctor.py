@@ -3,8 +3,7 @@
 import errno
 from typing import TYPE_CHECKING
 
-from bookie.runtime.interfaces import DirectoryLock, Disk, DiskLockedError
-from bookie.runtime.os_process import describe_process
+from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from herdpy.driver import local
 from herdpy.driver.dsn import Target, parse_target
 from herdpy.driver.exports import Progress
@@ -15,6 +14,8 @@ from herdpy.errors import ProgrammingError
 
 if TYPE_CHECKING:
     import os
+
+    from bookie.runtime.os_disk import OsDisk
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -32,7 +33,9 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
         disk = local.disk_of_existing(where)
         lock = _lock(disk, where)
         try:
-            return examine_disk(disk, where, progress)
+            report = examine_disk(disk, where, progress)
+            report.notes += local.exposed(disk, where)
+            return report
         finally:
             if lock is not None:
                 lock.close()
@@ -40,11 +43,11 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
         raise cannot_open_error(where, error) from error
 
 
-def _lock(disk: Disk, where: str) -> DirectoryLock | None:
+def _lock(disk: "OsDisk", where: str) -> DirectoryLock | None:
     """Keep others from opening it; where nothing can be written nobody else can either."""
     if disk.exists(LOCK):
         try:
-            return disk.lock(LOCK, describe_process())
+            return disk.hold(LOCK)
         except DiskLockedError as error:
             raise locked_error(where, error.owner) from error
         except OSError as error:

@@ -127,9 +127,10 @@ def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
 
 
 def _write(export: Export, disk: Disk, name: str, progress: Progress | None) -> int:
-    file = disk.open(name, create=True)
+    local.remove_quietly(disk, name)
+    # Never a file that is there already: somebody else could have made it, or a link to another.
+    file = disk.open(name, exclusive=True)
     try:
-        file.truncate(0)
         offset = 0
         for piece in export.pieces():
             file.write_at(offset, piece)

@@ -4,12 +4,14 @@ The only place in herdpy where the real world is made. Connections to one real p
 engine, which the last of them closes. Any thread may call.
 """
 
+import logging
 import sys
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
@@ -30,6 +32,7 @@ from herdpy.errors import Error, OperationalError, ProgrammingError
 if TYPE_CHECKING:
     from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -173,8 +176,11 @@ def open_database(target: Target, config: Config) -> Database:
         return Database.open(
             disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
         )
+    disk = _make_directory(target.path)
+    for warning in exposed(disk, target.path, count_max=1):
+        _log.warning(warning)
     return Database.open(
-        disk=_make_directory(target.path),
+        disk=disk,
         clock=clock,
         rng=rng,
         driver=driver,
@@ -209,6 +215,19 @@ def disk_of_existing(path: str) -> OsDisk:
     disk = OsDisk(path)
     disk.list("")
     return disk
+
+
+def exposed(disk: OsDisk, where: str, count_max: int = 1_000) -> list[str]:
+    """Return what to say of a database's files that others than their owner reach; they stay so."""
+    found = list(islice(disk.open_to_others(), count_max))
+    if not found:
+        return []
+    path, mode = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [
+        f"{path}{more} can be read or changed by other users of this machine (mode {mode:04o}): "
+        f"chmod -R go-rwx {where}"
+    ]
 
 
 def rng() -> OsRng:
