@@ -174,6 +174,13 @@ class ServerConfig:
         "bytes",
         "received and not yet answered, over all connections; who exceeds it is ended with 53200",
     )
+    parameter_bytes_max: int = _setting(
+        512 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "memory that large parameters of running statements take; the next one fails with 53200",
+    )
     response_bytes_max: int = _setting(
         512 * MIB,
         1 * MIB,

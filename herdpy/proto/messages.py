@@ -5,12 +5,11 @@ number, then its fields in order. Fields may be added at the end: a reader ignor
 know, and takes the default for what is missing. What is received is checked field by field.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from herdpy.errors import OperationalError, ProtocolError
-from herdpy.proto.values import from_extension
 
 VERSION: Final = 1
 MAGIC: Final = "herdpy"
@@ -28,6 +27,13 @@ TEXT_BYTES_MAX: Final = 64 * 1024
 
 class Message(msgspec.Struct, array_like=True, gc=False):
     """Base of all; `request` is chosen by the driver and comes back with the answer."""
+
+
+if TYPE_CHECKING:
+    Undecoded = Any
+else:
+    Undecoded = msgspec.Raw
+"""Values when they are sent; as received the bytes of them, which parameters.py reads."""
 
 
 # --- driver to server ----------------------------------------------------------------------------
@@ -57,7 +63,8 @@ class Execute(Message, tag=2):
 
     request: int
     text: str
-    parameters: list[Any] | dict[str, Any] | None
+    parameters: Undecoded
+    """Of ? a list, of :name a dict, or None."""
     token: int = 0
     """The counter of the commit token, if this commits; larger than any before. 0: none."""
     acknowledged: int = 0
@@ -71,7 +78,8 @@ class ExecuteMany(Message, tag=3):
 
     request: int
     text: str
-    items: list[list[Any] | dict[str, Any]]
+    items: Undecoded
+    """A list of parameters."""
     token: int = 0
     acknowledged: int = 0
 
@@ -224,7 +232,8 @@ class ExecuteKept(Message, tag=24):
 
     request: int
     statement: int
-    parameters: list[Any] | dict[str, Any] | None
+    parameters: Undecoded
+    """Of ? a list, of :name a dict, or None."""
     token: int = 0
     acknowledged: int = 0
 
@@ -367,7 +376,7 @@ ToDriver = (
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
-_to_server = msgspec.msgpack.Decoder(ToServer, ext_hook=from_extension)
+_to_server = msgspec.msgpack.Decoder(ToServer)
 _to_driver = msgspec.msgpack.Decoder(ToDriver)
 
 
@@ -397,7 +406,7 @@ def decode_to_driver(body: Any) -> ToDriver:
 def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", body: Any) -> Any:
     try:
         return decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError, MemoryError) as error:
         raise ProtocolError(f"a message of {len(body):,} bytes that is none: {error}") from None
 
 

@@ -53,6 +53,8 @@ class Hub:
         self.received = Budget(config.request_bytes_max)
         """Bytes of requests that wait, or have not come whole."""
         self.results = Budget(config.results_max)
+        self.parameters = Budget(config.parameter_bytes_max)
+        """Bytes of memory of large parameters whose statements run."""
         self.stalled = Stalled(config.response_bytes_max)
         self._started_s = database.clock.monotonic()
         self._usual_count = 0  # of jobs for _workers

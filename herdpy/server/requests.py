@@ -16,6 +16,7 @@ from herdpy.model.schema import table_to_plain
 from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Column, Done, encode_frame
+from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
 from herdpy.proto.values import encode_rows
 from herdpy.server.audit import is_audited, without_literals
 from herdpy.server.exports import OpenExport
@@ -31,12 +32,22 @@ class Requests:
     """See the module."""
 
     def __init__(
-        self, session: Session, results: Budget, clock: Clock, audit: Callable[..., None]
+        self,
+        session: Session,
+        results: Budget,
+        memory: Budget,
+        clock: Clock,
+        audit: Callable[..., None],
     ) -> None:
-        """`results` are all connections' open ones; `audit` takes an event and its fields."""
+        """`results` are all connections' open ones, `memory` that of their parameters.
+
+        `audit` takes an event and its fields.
+        """
         self._session = session
         self._clock = clock
         self._budget = results
+        self._memory = memory
+        self._charged_bytes = 0
         self.sqlstate: str | None = None
         """Of what was answered last, None: it succeeded."""
         self.begun_s = 0.0
@@ -62,10 +73,11 @@ class Requests:
 
     def read_row(self, message: messages.Execute) -> bytes | None:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
-        if not message.parameters:
-            return None
         try:
-            found = self._session.read_row(message.text, message.parameters)
+            parameters = decode_small_parameters(message.parameters)
+            if not parameters:
+                return None
+            found = self._session.read_row(message.text, parameters)
         except Error:
             return None  # once more, where errors are answered
         if found is None:
@@ -86,6 +98,10 @@ class Requests:
             if error.sqlstate == "42501":
                 self._audit("denied", reason=error.message, statement=without_literals(text or ""))
             return self.failed(message, error)
+        finally:
+            if self._charged_bytes:
+                self._memory.give(self._charged_bytes)
+                self._charged_bytes = 0
         if text is not None and is_audited(text):
             self._audit("changed", statement=without_literals(text))
         return frame
@@ -113,10 +129,12 @@ class Requests:
         session.token = self._token(message)
         match message:
             case messages.Execute():
-                result = session.execute(message.text, message.parameters)
+                parameters = decode_parameters(message.parameters, self._charge)
+                result = session.execute(message.text, parameters)
                 return self._answer(message.request, result)
             case messages.ExecuteMany():
-                result = session.execute_many(message.text, message.items)
+                items = decode_items(message.items, self._charge)
+                result = session.execute_many(message.text, items)
                 return self._answer(message.request, result)
             case messages.Fetch():
                 return self._fetch(message)
@@ -167,6 +185,20 @@ class Requests:
                 session.checkpoint()
             case _:
                 raise InternalError(f"no way to answer {type(message).__name__}")
+
+    def _charge(self, byte_count: int) -> None:
+        """Take memory for parameters until the request is answered; 53200: there is none."""
+        memory = self._memory
+        if not memory.take(byte_count):
+            raise OperationalError(
+                f"parameters that take about {byte_count:,} bytes of memory: {memory.used:,} of "
+                f"the {memory.maximum:,} of the server are in use",
+                sqlstate="53200",
+                retry=Retry.SAFE,
+                hint="send fewer rows at a time, or by ingest(); the server's limit is "
+                "parameter_bytes_max",
+            )
+        self._charged_bytes += byte_count
 
     def _token(self, message: Any) -> UsedToken | None:
         """Return what a commit of this message carries; 57P05 when its tokens have expired."""

@@ -50,6 +50,8 @@ from herdpy.proto.values import RowsEncoder
 HELLO = Hello(MAGIC, VERSION, VERSION, "test", "default", autocommit=True)
 WELCOME = Welcome(VERSION, "server", 1, FRAME_BYTES_MAX)
 
+_NIL = raw(b"\xc0")
+
 
 def ready() -> ServerMachine:
     machine = ServerMachine()
@@ -90,7 +92,7 @@ class TestServer:
 
     def test_one_request_at_a_time_in_order(self) -> None:
         machine = ready()
-        first, second, third = Execute(1, "a", None), Commit(2), Rollback(3)
+        first, second, third = Execute(1, "a", _NIL), Commit(2), Rollback(3)
         data = b"".join(map(encode_frame, (first, second, third)))
         found = [action for byte in data for action in machine.receive(bytes([byte]))]
         assert found == [Run(first)]
@@ -107,7 +109,7 @@ class TestServer:
         assert machine.receive(encode_frame(Cancel(7))) == []
         assert machine.receive(encode_frame(Cancel(1))) == [Stop()]
         assert machine.receive(encode_frame(Cancel(2))) == []
-        assert machine.answered(b"") == [Run(Execute(2, "b", None)), Stop()]
+        assert machine.answered(b"") == [Run(Execute(2, "b", _NIL)), Stop()]
         assert machine.answered(b"") == []
 
     def test_it_is_full_before_it_holds_too_much(self) -> None:
@@ -152,14 +154,14 @@ class TestServer:
 
     def test_a_kept_statement_runs_by_its_number(self) -> None:
         machine = ready()
-        first = Execute(1, "a", None, keep=3)
+        first = Execute(1, "a", _NIL, keep=3)
         assert machine.receive(encode_frame(first)) == [Run(first)]
         machine.receive(encode_frame(ExecuteKept(2, 3, [5], 8, 7)))
         machine.receive(encode_frame(Execute(3, "b", None, keep=3)))
         machine.receive(encode_frame(ExecuteKept(4, 3, None)))
-        assert machine.answered(b"") == [Run(Execute(2, "a", [5], 8, 7))]
-        assert machine.answered(b"") == [Run(Execute(3, "b", None, keep=3))]
-        assert machine.answered(b"") == [Run(Execute(4, "b", None))]
+        assert machine.answered(b"") == [Run(Execute(2, "a", raw(b"\x91\x05"), 8, 7))]
+        assert machine.answered(b"") == [Run(Execute(3, "b", _NIL, keep=3))]
+        assert machine.answered(b"") == [Run(Execute(4, "b", _NIL))]
         assert failure(machine.receive(encode_frame(ExecuteKept(5, 4, None)))).sqlstate == "08P01"
 
     @pytest.mark.parametrize(

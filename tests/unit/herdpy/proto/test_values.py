@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from herdpy.errors import DataError, ProtocolError
 from herdpy.model.types import Kind
 from herdpy.proto.messages import Execute, decode_to_server, encode_frame
+from herdpy.proto.parameters import decode_parameters
 from herdpy.proto.values import RowsEncoder, encode_rows, rows_decoder, to_wire
 
 VALUES: dict[Kind, st.SearchStrategy[Any]] = {
@@ -28,7 +29,11 @@ VALUES: dict[Kind, st.SearchStrategy[Any]] = {
 def sent(parameters: Any) -> Any:
     message = decode_to_server(encode_frame(Execute(1, "x", to_wire(parameters)))[4:])
     assert isinstance(message, Execute)
-    return message.parameters
+    return decode_parameters(message.parameters, free)
+
+
+def free(_byte_count: int) -> None:
+    """Charge for nothing."""
 
 
 @given(st.lists(st.one_of(st.none(), *VALUES.values(), st.integers())))
@@ -99,5 +104,7 @@ def test_lone_surrogates_are_refused_here() -> None:
 )
 def test_extensions_that_are_none(code: int, data: bytes) -> None:
     body = msgspec.msgpack.encode([2, 1, "x", [msgspec.msgpack.Ext(code, data)]])
+    message = decode_to_server(body)
+    assert isinstance(message, Execute)
     with pytest.raises(ProtocolError):
-        decode_to_server(body)
+        decode_parameters(message.parameters, free)
