@@ -28,13 +28,13 @@ from herdpy.errors import (
     Retry,
 )
 from herdpy.model.schema import Table, table_from_plain
-from herdpy.model.types import Kind, SqlType
 from herdpy.proto import messages
+from herdpy.proto.columns import ReceivedColumns
 from herdpy.proto.driver_machine import DriverMachine, frames
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import Message, encode_frame
 from herdpy.proto.scram import ScramDriver
-from herdpy.proto.values import check_statement, rows_decoder, to_wire
+from herdpy.proto.values import check_statement, to_wire
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class RemoteSession:
         self._counter = 0  # of commit tokens
         self._undecided: int | None = None
         self._kept = KeptTexts()
+        self._columns = ReceivedColumns()
         self._running: int | None = None  # what cancel() is about
         self._cancels: deque[int] = deque()  # requests whose Cancel is not sent yet
         self._dropped: deque[tuple[int | None, int]] = deque()  # results that were collected
@@ -266,8 +267,7 @@ class RemoteSession:
             result = Result(row_count=done.row_count)
             result.last_row_id = done.last_row_id
             return result
-        columns = tuple((name, _sql_type(rest)) for name, *rest in done.columns)
-        decode = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))
+        columns, decode = self._columns.of(done.columns)
         if done.result is None:
             rows = _decoded(decode, done.rows)
             return Result(columns, iter(rows), row_count=done.row_count)
@@ -612,14 +612,6 @@ def _decoded(decode: Callable[[Any], list[LogicalRow]], raw: Any) -> list[Logica
         return decode(raw)
     except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
         raise ProtocolError(f"rows that do not fit their columns: {error}") from None
-
-
-_KINDS = {kind.value: kind for kind in Kind}
-
-
-def _sql_type(fields: Any) -> SqlType:
-    number, precision, scale, length = fields
-    return SqlType(_KINDS.get(number, Kind.UNKNOWN), precision, scale, length)
 
 
 class RemoteClaim:

@@ -8,14 +8,15 @@ from typing import Any
 
 from bookie.runtime.interfaces import Clock
 from herdpy.engine.faults import disk_error
-from herdpy.engine.result import Columns, Result
+from herdpy.engine.result import Result
 from herdpy.engine.session import Session
 from herdpy.engine.tokens import COUNTER_MAX, UsedToken
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.model.schema import table_to_plain
 from herdpy.proto import messages
+from herdpy.proto.columns import SentColumns
 from herdpy.proto.errors import to_failed
-from herdpy.proto.messages import Column, Done, encode_frame
+from herdpy.proto.messages import Done, encode_frame
 from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
 from herdpy.proto.values import encode_rows
 from herdpy.server.audit import is_audited, without_literals
@@ -26,6 +27,7 @@ from herdpy.server.results import OpenResult
 
 RESULTS_MAX = 1000
 """Open results of one connection."""
+_SENT = SentColumns()
 
 
 class Requests:
@@ -84,7 +86,7 @@ class Requests:
             return None
         columns, rows = found
         return self._done(
-            message.request, columns=_columns(columns), rows=messages.raw(encode_rows(rows))
+            message.request, columns=_SENT.of(columns), rows=messages.raw(encode_rows(rows))
         )
 
     def carry_out(self, message: Any) -> bytes:
@@ -244,7 +246,7 @@ class Requests:
             return self._done(
                 request,
                 row_count=result.row_count,
-                columns=_columns(columns),
+                columns=_SENT.of(columns),
                 rows=messages.raw(rows),
             )
         self._last_result += 1
@@ -252,7 +254,7 @@ class Requests:
         return self._done(
             request,
             row_count=result.row_count,
-            columns=_columns(columns),
+            columns=_SENT.of(columns),
             result=self._last_result,
         )
 
@@ -304,10 +306,3 @@ class Requests:
 
     def _done(self, request: int, **fields: Any) -> bytes:
         return encode_frame(Done(request, self._session.in_transaction, **fields))
-
-
-def _columns(columns: Columns) -> tuple[Column, ...]:
-    return tuple(
-        (name, sql_type.kind.value, sql_type.precision, sql_type.scale, sql_type.length)
-        for name, sql_type in columns
-    )
