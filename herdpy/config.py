@@ -95,6 +95,13 @@ class Config:
         10_000, 0, 2**40, "rows", "estimated rows from which a filter scans by the vector path"
     )
 
+    staging_timeout_s: float = _setting(
+        3_600.0, 1, 30 * 86_400, "seconds", "until a staging that nobody touches is given up"
+    )
+    staging_bytes_max: int = _setting(
+        64 * 1024 * MIB, 1 * MIB, 2**46, "bytes", "staged by one job before it commits; then 53400"
+    )
+
     def __post_init__(self) -> None:
         _check(self)
         if self.memtable_share + self.cache_share + self.vector_share > 1.0 + 1e-9:

@@ -39,6 +39,13 @@ varchar_length_max = 10_485_760
 # Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.
 token_sessions_max = 10_000
 token_outcomes_max = 1_000
+# Partitions that a table is asked to be read in.
+partitions_max = 10_000
+# Staging: jobs that are open, attempts of their tasks, and committed jobs that are remembered.
+stagings_max = 1_000
+stages_max = 100_000
+staging_commits_max = 10_000
+staging_name_bytes_max = 200
 
 if not 2 * row_bytes_max + 1024 < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
     raise AssertionError("limits: 2 rows < record <= frame - overhead does not hold")

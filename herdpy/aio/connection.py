@@ -1,6 +1,6 @@
 """AsyncConnection: a Connection whose calls are awaited. One task at a time."""
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from herdpy import errors
 from herdpy.aio.cursor import AsyncCursor
 from herdpy.aio.runners import Runner, ThreadRunner, new_runner
+from herdpy.aio.staging import AsyncStage
 from herdpy.driver import connection as blocking
 from herdpy.driver.cursor import Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
+    from herdpy.driver.staging import StageToken
 
 T = TypeVar("T")
 
@@ -113,6 +115,37 @@ class AsyncConnection:
         return await self.run(
             lambda: self.blocking.ingest(table, data, mode=mode, progress=progress)
         )
+
+    async def begin_staging(
+        self,
+        table: str,
+        *,
+        operation: str = "append",
+        job: str | None = None,
+        key_columns: Sequence[str] | None = None,
+    ) -> str:
+        """Begin a job whose rows many processes stage and one commits; return its name."""
+        return await self.run(
+            lambda: self.blocking.begin_staging(
+                table, operation=operation, job=job, key_columns=key_columns
+            )
+        )
+
+    async def stage(self, job: str, task: int | str, attempt: int | str = 0) -> AsyncStage:
+        """Return what takes the rows of one attempt of a task of a job."""
+        return AsyncStage(self, await self.run(lambda: self.blocking.stage(job, task, attempt)))
+
+    async def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
+        """Commit a job, once; return the position of the commit."""
+        return await self.run(lambda: self.blocking.commit_staging(job, tokens))
+
+    async def abort_staging(self, job: str) -> None:
+        """Give a job up with all that it staged; nothing to do when it is over."""
+        await self.run(lambda: self.blocking.abort_staging(job))
+
+    async def commit_position(self, job: str) -> str | None:
+        """Return the position of a job's commit; None: it has not committed."""
+        return await self.run(lambda: self.blocking.commit_position(job))
 
     async def commit(self) -> None:
         """Commit; nothing to do without a transaction."""

@@ -7,7 +7,7 @@ collected while open is closed by a finalizer, its transaction rolled back.
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from herdpy.driver.box import Box
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
+    from herdpy.driver.staging import Stage, StageToken
 
 
 def connect(
@@ -161,6 +162,55 @@ class Connection:
         from herdpy.driver.ingest import ingest
 
         return ingest(self.live_session(), table, data, mode, progress)
+
+    # Staging.
+
+    def begin_staging(
+        self,
+        table: str,
+        *,
+        operation: str = "append",
+        job: str | None = None,
+        key_columns: Sequence[str] | None = None,
+    ) -> str:
+        """Begin a job whose rows many processes stage and one commits; return its name.
+
+        `operation` says what becomes of rows with the same keys: "append" (an error), "upsert",
+        "replace" (the table has the staged rows and no others), "ignore" (those that are there
+        stay), "update" (the given columns change), "delete". `job` is a name of the program's
+        choice; the same name again finds the job open. `key_columns`, if given, must be the
+        primary key. A job that nobody touches for staging_timeout_s is given up.
+        """
+        job = job or local.rng().randbytes(16).hex()
+        self.live_session().staging.begin(table, operation, job, key_columns)
+        return job
+
+    def stage(self, job: str, task: int | str, attempt: int | str = 0) -> "Stage":
+        """Return what takes the rows of one attempt of a task of a job.
+
+        Attempts are apart from each other: only those count that the commit names. The same
+        attempt again begins anew.
+        """
+        from herdpy.driver.staging import Stage
+
+        return Stage(self.live_session(), job, str(task), str(attempt))
+
+    def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
+        """Commit a job: the rows of these stages, and no others, as one transaction.
+
+        Return the position of the commit, by which a snapshot can be named. A job commits once:
+        asked again, also after a lost answer or a restart, this returns the same position.
+        """
+        stages = [token.stage for token in tokens if _is_of(token, job)]
+        return self.live_session().staging.commit(job, stages)
+
+    def abort_staging(self, job: str) -> None:
+        """Give a job up with all that it staged; nothing to do when it is over."""
+        self.live_session().staging.abort(job)
+
+    def commit_position(self, job: str) -> str | None:
+        """Return the position of a job's commit; None: it has not committed."""
+        return self.live_session().staging.position(job)
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""
@@ -325,6 +375,15 @@ class Connection:
         if local.orphans:
             local.close_orphans()
         return self._session
+
+
+def _is_of(token: "StageToken", job: str) -> bool:
+    if token.job != job:
+        raise ProgrammingError(
+            f"commit_staging: expected stages of job {job!r}, found one of {token.job!r}",
+            sqlstate="22023",
+        )
+    return True
 
 
 class TransactionBlock:

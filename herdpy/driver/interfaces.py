@@ -1,6 +1,6 @@
 """What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.result import Columns, LogicalRow, Result
@@ -37,6 +37,9 @@ class DriverSession(Protocol):
 
     def begin_ingest(self, table: str, mode: str) -> "IngestTarget": ...
 
+    @property
+    def staging(self) -> "StagingPort": ...
+
     def begin(self, durability: str | None = None) -> None: ...
 
     def commit(self) -> None: ...
@@ -54,6 +57,28 @@ class DriverSession(Protocol):
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
         ...
+
+
+class StagingPort(Protocol):
+    """A session's part in stagings: engine/staging.py has the contract. Any thread."""
+
+    def begin(
+        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+    ) -> Table: ...
+
+    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]: ...
+
+    def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int: ...
+
+    def finish_stage(self, stage: int) -> int: ...
+
+    def drop_stage(self, stage: int) -> None: ...
+
+    def commit(self, job: str, stages: Sequence[int]) -> str: ...
+
+    def abort(self, job: str) -> None: ...
+
+    def position(self, job: str) -> str | None: ...
 
 
 class IngestTarget(Protocol):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.remote_ingest import RemoteIngest
+    from herdpy.driver.remote_staging import RemoteStaging
 
 _FETCH_ROWS = 65_536
 _INTERRUPTED_S = 5.0
@@ -168,6 +169,13 @@ class RemoteSession:
         from herdpy.driver.remote_ingest import RemoteIngest
 
         return RemoteIngest(self, table, mode)
+
+    @property
+    def staging(self) -> "RemoteStaging":
+        """Return the session's part in what several sessions stage for one commit."""
+        from herdpy.driver.remote_staging import RemoteStaging
+
+        return RemoteStaging(self)
 
     def give_up_ingest(self, requests: list[int], ingest: int) -> None:
         """Drop an ingest, and the answers to its batches that are under way."""

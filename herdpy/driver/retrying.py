@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.retrying_staging import RetryingStaging
 from herdpy.engine.result import Result
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
 from herdpy.model.schema import Table
@@ -166,6 +167,13 @@ class RetryingSession:
 
         target = self._run(begin, Kind.READ, _impossible)
         return _Ingest(self, session[0], target)
+
+    @property
+    def staging(self) -> RetryingStaging:
+        """Return the session's part in what several sessions stage for one commit."""
+        return RetryingStaging(
+            lambda body: self._run(lambda session: body(session.staging), Kind.READ, _impossible)
+        )
 
     def finish_ingest(self, session: RemoteConnection, target: IngestTarget, count: int) -> int:
         """Let the server write an ingest of so many rows; return how many."""

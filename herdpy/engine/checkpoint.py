@@ -7,12 +7,14 @@ checkpoint or compaction runs at a time. Every step can fail: then the frozen me
 readers find them and the next checkpoint takes them along.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from bookie.runtime.interfaces import Disk
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.staged import Operation, Stage
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace, Unpublished
@@ -33,6 +35,7 @@ from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import Checkpoint, Manifest, TableEdit
 from herdpy.storage.segment import segment_name
+from herdpy.storage.staged_writer import StageDelta
 
 
 class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
@@ -58,6 +61,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     tokens: PlainTokens = []
     token_horizon: int = 0
     access: list[Any] = []
+    staged: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -113,7 +117,8 @@ def freeze(tablespace: Tablespace) -> Frozen:
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
-    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens, access))
+    staged = state.staged.to_plain()
+    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens, access, staged))
     return Frozen(state, engine, next_table_id)
 
 
@@ -169,13 +174,17 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         )
         for table_id, table_state in state.tables.items()
     ]
-    written = write_delta(disk, directory, listed.next_segment, deltas)
+    stages = {n: stage for n, stage in state.staged.stages.items() if stage.pieces}
+    stage_deltas = [
+        stage_delta(n, stage, is_new=n not in listed.tables) for n, stage in stages.items()
+    ]
+    written = write_delta(disk, directory, listed.next_segment, deltas, stage_deltas)
     if written.segments:
         disk.sync_directory(directory)
     dropped = tuple(
         TableEdit(table_id, is_dropped=True)
         for table_id in listed.tables
-        if table_id not in state.tables
+        if table_id not in state.tables and table_id not in state.staged.stages
     )
     lsn = (state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index)
     edit = Checkpoint(
@@ -218,6 +227,7 @@ def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> Non
         tablespace.enter()
         state = tablespace.applier.state
         tables = dict(state.tables)
+        stages = dict(state.staged.stages)
         retired: list[Memtable] = []
         for table_id, pages in written.pages.items():
             current = tables.get(table_id)
@@ -228,8 +238,28 @@ def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> Non
             retired += done
             current.memtable.overlay = None  # else it would keep the retired ones in memory
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
-        tablespace.applier.state = state._replace(tables=tables)
+        for number, pages in written.staged.items():
+            if number in stages:  # else committed or given up meanwhile
+                stages[number] = stages[number].in_pages(frozen.staged.stages[number], pages)
+        staged = state.staged._replace(stages=stages)
+        tablespace.applier.state = state._replace(tables=tables, staged=staged)
         tablespace.retire(retired)
+
+
+def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
+    """Return what a checkpoint writes of a stage's pieces."""
+    from herdpy.storage.arrow_staged import staged_rows
+
+    table = stage.table
+    return StageDelta(
+        number,
+        table,
+        stage.pages,
+        [partial(staged_rows, table, piece.data, piece.first_row_id) for piece in stage.pieces],
+        keeps_repeats=stage.operation is Operation.APPEND,
+        is_first_kept=stage.operation is Operation.IGNORE,
+        is_new=is_new,
+    )
 
 
 def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
@@ -317,6 +347,9 @@ def restore_engine(applier: Applier, data: bytes) -> None:
     applier.tokens.restore(engine.tokens, engine.token_horizon)
     for plain in engine.transactions:
         applier.transactions[plain.id] = restore_open(plain)
-    catalog, changes = applier.state.catalog, changes_from_plain(engine.access)
+    state = applier.state
+    catalog, changes = state.catalog, changes_from_plain(engine.access)
     access = catalog.access.with_changes(changes)
-    applier.state = applier.state._replace(catalog=catalog.with_access(access))
+    tables = {table.id: table for table in catalog.tables()}
+    staged = state.staged.restored(engine.staged, tables)
+    applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

@@ -52,6 +52,7 @@ from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.resolving import resolve
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
+from herdpy.engine.staging_uses import StagingUses
 from herdpy.engine.system_tables import (
     SYSCLIENTS,
     SYSGRANTS,
@@ -68,6 +69,7 @@ from herdpy.errors import (
     InterfaceError,
 )
 from herdpy.log.interfaces import Durability, LogSpaceError
+from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
 from herdpy.storage.manifest import LogDurable, Manifest
 
@@ -111,6 +113,7 @@ class Database:
         self.tablespace: Tablespace
         self.manifest: Manifest
         self._syncer: Syncer
+        self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Own lock.
         self._mutex = new_mutex()
         self._vector: VectorEngine | None = None
@@ -338,6 +341,13 @@ class Database:
         if self._is_full and error is not None:
             raise no_memory_error(error)
 
+    def after_staging(self) -> None:
+        """Have what is staged become pages when it takes too much memory."""
+        if self.tablespace.state.staged.piece_bytes > self.config.memtable_bytes_max // 4:
+            self.run_checkpoint()
+        else:
+            self.after_write()
+
     def _memtable_bytes(self) -> int:
         return sum(
             memtable.byte_count
@@ -457,6 +467,7 @@ class Database:
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
+        self._end_stagings()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
             self.run_checkpoint()
@@ -472,7 +483,14 @@ class Database:
         names = self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
         if names:
             with suppress(LogSpaceError):  # the next tick tries again
-                self.tablespace.expire(names)
+                self.tablespace.log_alone(Expire(sessions=names))
+
+    def _end_stagings(self) -> None:
+        """Give up the stagings that nobody touches any more."""
+        jobs = self.stagings.to_end(self.tablespace.state.staged)
+        if jobs:
+            with suppress(LogSpaceError):  # the next tick tries again
+                self.tablespace.log_alone(EndStaging(jobs))
 
     def _mark_if_idle(self, now_s: float) -> None:
         """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from herdpy.engine.adopt import net_changes
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.model.access import changes_to_plain, facts_to_plain
@@ -33,6 +34,11 @@ def state_digest(tablespace: Tablespace) -> str:
         for table in snapshot.state.catalog.tables():
             digest.update(repr(table_to_plain(table)).encode())
             for row in snapshot.source(table).range(None, None):
+                digest.update(repr(row).encode())
+        staged = snapshot.state.staged
+        digest.update(repr(staged.to_plain()).encode())
+        for stage in staged.stages.values():
+            for _, row in sorted(net_changes([stage], stage.operation).items()):
                 digest.update(repr(row).encode())
         return digest.hexdigest()
     finally:

@@ -207,7 +207,7 @@ class Execution:
         while True:
             outcome = with_log_space(self._tablespace, write.attempt)
             if isinstance(outcome, Ticket):
-                self._wait_for_lock(outcome)
+                self.wait_for_lock(outcome)
             elif outcome is RESTART:
                 restarts += 1
                 if restarts > statement_restarts_max:
@@ -236,10 +236,10 @@ class Execution:
             return change_access(self._tablespace, transaction, statement, actor)
 
         while (wait := with_log_space(self._tablespace, step)) is not None:
-            self._wait_for_lock(wait)
+            self.wait_for_lock(wait)
             self._interrupt.check()
 
-    def _wait_for_lock(self, ticket: Ticket[None]) -> None:
+    def wait_for_lock(self, ticket: Ticket[None]) -> None:
         interrupt = self._interrupt
         timeout_s = self._lock_timeout_s
         deadline = self._clock.monotonic() + timeout_s if timeout_s else None

@@ -7,6 +7,7 @@ from herdpy.config import Config
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.checkpoint import remove_unlisted, restore_engine
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.staged import Staged
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
@@ -84,9 +85,17 @@ def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
 
 def open_state(disk: Disk, directory: str, listed: ManifestState) -> State:
     """Return the State that a manifest describes; maps every segment."""
-    tables = open_tables(listed, open_segments(disk, directory, listed))
+    return _state_of(listed, open_tables(listed, open_segments(disk, directory, listed)))
+
+
+def _state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
+    """Return the State of these tables and stages; restore_engine() fills in the rest."""
+    tables = {number: item for number, item in found.items() if item.table.id == number}
+    stages = {number: item.pages for number, item in found.items() if number not in tables}
     catalog = Catalog(1, (item.table for item in tables.values()))
-    return State(max(listed.position, 1), Lsn(*listed.checkpoint_lsn), catalog, tables)
+    lsn = Lsn(*listed.checkpoint_lsn)
+    staged = Staged.of_pages(stages)
+    return State(max(listed.position, 1), lsn, catalog, tables, staged)
 
 
 def open_segments(disk: Disk, directory: str, listed: ManifestState) -> dict[int, Segment]:
@@ -98,7 +107,10 @@ def open_segments(disk: Disk, directory: str, listed: ManifestState) -> dict[int
 
 
 def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[int, TableState]:
-    """Return the tables that a manifest lists, by id, with no changes behind its checkpoint."""
+    """Return what a manifest lists, by number, with no changes behind its checkpoint.
+
+    Tables have their ids; what has another number than its table's id is a stage of that table.
+    """
     tables: dict[int, TableState] = {}
     for table_id, item in listed.tables.items():
         table = table_from_plain(item.definition)
@@ -110,9 +122,7 @@ def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[
 
 def state_at_checkpoint(listed: ManifestState, tables: dict[int, TableState]) -> Applier:
     """Return everything that a manifest says; ValueError when the engine's part is malformed."""
-    catalog = Catalog(1, (item.table for item in tables.values()))
-    lsn = Lsn(*listed.checkpoint_lsn)
-    applier = Applier(State(max(listed.position, 1), lsn, catalog, tables), lambda: None)
+    applier = Applier(_state_of(listed, tables), lambda: None)
     applier.next_table_id = listed.next_table_id
     restore_engine(applier, listed.engine)
     return applier

@@ -31,6 +31,7 @@ from herdpy.engine.rights import (
 from herdpy.engine.roles import Actor
 from herdpy.engine.settings import OPTIONS, Settings, change_option, show_option
 from herdpy.engine.snapshots import PlanIsStaleError
+from herdpy.engine.staging import SessionPart, Staging
 from herdpy.engine.tokens import Outcome, UsedToken, expired_error
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import (
@@ -216,6 +217,22 @@ class Session:
         """Return what takes Arrow batches for one table, to write them as one statement."""
         return self._guarded(
             lambda: self._begin_ingest(table, ingest_mode(mode)), f"INGEST {table}"
+        )
+
+    @property
+    def staging(self) -> Staging:
+        """Return the session's part in what several sessions stage for one commit."""
+        return Staging(
+            self._database,
+            SessionPart(
+                self._guarded,
+                self._table_for,
+                self._execution,
+                self._begin_alone,
+                self._finish_alone,
+                self.user,
+                lambda: (rights := self._rights()) is None or rights.is_superuser,
+            ),
         )
 
     def begin(self, durability: str | None = None) -> None:
@@ -688,21 +705,43 @@ class Session:
         is_waited = transaction.is_autocommit
         return Measured(row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None)
 
-    def _ingest_table(self, name: str, mode: IngestMode) -> Table:
+    def _table_for(self, name: str, rights_needed: int) -> Table:
+        """Return a table on which the session's user has these rights."""
         catalog = self._catalog()
         names = catalog.table_names()
         table = catalog.table(name if name in names else name.lower())
         if table is None or table.name not in names:
             raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+        rights = self._rights()
+        if rights is not None:
+            check_needs(rights, ((table, rights_needed),))
+        return table
+
+    def _ingest_table(self, name: str, mode: IngestMode) -> Table:
+        table = self._table_for(name, _INGEST_RIGHTS[mode])
         if table.is_heap and mode is IngestMode.UPSERT:
             raise ProgrammingError(
                 f'ingest: mode "upsert" needs a primary key, and table "{table.name}" has none',
                 sqlstate="42P10",
             )
-        rights = self._rights()
-        if rights is not None:
-            check_needs(rights, ((table, _INGEST_RIGHTS[mode]),))
         return table
+
+    def _begin_alone(self) -> Transaction:
+        """Begin the transaction of a statement that cannot be a part of another one."""
+        self._check_not_lost()
+        if self.in_transaction:
+            raise ProgrammingError(
+                "staging: a commit of staged rows is a transaction of its own",
+                sqlstate="25001",
+                hint="commit() or rollback() the open one first",
+            )
+        transaction = self._own_or_statement()
+        transaction.token = None  # the job says whether it has happened
+        return transaction
+
+    def _finish_alone(self, transaction: Transaction) -> None:
+        self._finish_autocommit(transaction)
+        self._database.after_write()
 
     def _begin_ingest(self, name: str, mode: IngestMode) -> Ingest:
         self._tablespace.check_running()

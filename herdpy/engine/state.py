@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.staged import NOTHING, Staged
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.table_pages import TablePages
@@ -26,3 +27,5 @@ class State(NamedTuple):
     catalog: Catalog
     tables: dict[int, TableState]
     """By table id; never changed in place."""
+    staged: Staged = NOTHING
+    """What no statement sees before its job commits."""

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 
+from herdpy.engine.adopt import adopt
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.staged import StagingRecord
 from herdpy.engine.state import State, TableState
 from herdpy.engine.tokens import CommitTokens
 from herdpy.engine.transactions import Transaction
@@ -20,16 +22,23 @@ from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import (
     Begin,
+    BeginStage,
+    BeginStaging,
     ChangeAccess,
     Commit,
+    CommitStaging,
     CreateTable,
+    DropStages,
     DropTable,
+    EndStaging,
     Expire,
+    FinishStage,
     Record,
     Refuse,
     Reserve,
     Rollback,
     Rows,
+    StageRows,
     TransactionId,
     rows_of,
 )
@@ -40,6 +49,15 @@ from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
 
 Horizon = Callable[[], list[int] | None]
+_STAGING = (
+    BeginStaging,
+    BeginStage,
+    StageRows,
+    FinishStage,
+    DropStages,
+    CommitStaging,
+    EndStaging,
+)
 
 
 class Applier:
@@ -111,6 +129,13 @@ class Applier:
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, Commit | Refuse) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
+        elif isinstance(record, BeginStage):
+            self.next_table_id = max(self.next_table_id, record.stage + 1)
+        elif isinstance(record, StageRows) and record.first_row_id:
+            stage = self.state.staged.stages.get(record.stage)
+            if stage is not None:
+                table_id, upto = stage.table.id, record.first_row_id + record.row_count
+                self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
 
     def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
         owner = self._open(record.tx) if record.tx is not None else None
@@ -146,9 +171,11 @@ class Applier:
         elif isinstance(record, ChangeAccess) and record.tx is None:
             access = changes_from_plain(record.changes)
             state = self._with_catalog({}, access, state.position + 1)
+        elif isinstance(record, _STAGING):
+            state = self._apply_staging(record, lsn)
         if isinstance(record, Commit | Refuse | Expire):
             self.tokens.apply(record)
-        self.state = State(state.position, lsn, state.catalog, state.tables)
+        self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
 
     def finish(self, record: Record) -> None:
         """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""
@@ -175,12 +202,12 @@ class Applier:
             position,
             record_bytes // max(rows, 1),
         )
-        return State(position, state.lsn, state.catalog, state.tables)
+        return State(position, state.lsn, state.catalog, state.tables, state.staged)
 
     def _apply_commit(self, record: Commit, record_bytes: int) -> State:
         transaction = self._open(record.tx)
         position = self.state.position + 1
-        state = State(position, self.state.lsn, self.state.catalog, self.state.tables)
+        state = self.state._replace(position=position)
         if transaction.catalog_changes or transaction.access_changes:
             state = self._with_catalog(
                 transaction.catalog_changes, transaction.access_changes, position
@@ -196,6 +223,21 @@ class Applier:
                 changes = zip(writes, rows, strict=True)
                 self._put(table_state.memtable, changes, position, row_bytes)
         return state
+
+    def _apply_staging(self, record: StagingRecord, lsn: Lsn) -> State:
+        state = self.state
+        if isinstance(record, CommitStaging) and state.staged.can_commit(record):
+            job = state.staged.jobs[record.job]
+            stages = [state.staged.stages[number] for number in record.stages]
+            position = state.position + 1
+            adopted = adopt(
+                state.tables[job.table.id], stages, job.operation, position, self._horizon
+            )
+            tables = {**state.tables, job.table.id: adopted}
+            state = state._replace(position=position, tables=tables)
+        table_id = record.table_id if isinstance(record, BeginStaging) else 0
+        table = state.tables[table_id].table if table_id in state.tables else None
+        return state._replace(staged=state.staged.apply(record, table, lsn))
 
     def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
         """Put the rows of an autocommit statement, which came by one record."""
@@ -228,13 +270,16 @@ class Applier:
             changes, access_changes, version=state.catalog.version + 1
         )
         if not changes:
-            return State(position, state.lsn, catalog, state.tables)
+            return State(position, state.lsn, catalog, state.tables, state.staged)
         tables = {
             table.id: state.tables.get(table.id)
             or TableState(table, Memtable(), (), TablePages(table, (), ()))
             for table in catalog.tables()
         }
-        return State(position, state.lsn, catalog, tables)
+        staged = state.staged
+        if staged.jobs:
+            staged = staged.without_tables(state.tables.keys() - tables.keys())
+        return State(position, state.lsn, catalog, tables, staged)
 
     def _open(self, tx: TransactionId) -> Transaction:
         transaction = self.transactions.get(tx)

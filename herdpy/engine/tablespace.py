@@ -31,6 +31,7 @@ from herdpy.log.record import (
     Begin,
     Commit,
     CommitToken,
+    EndStaging,
     Expire,
     Record,
     Refuse,
@@ -389,12 +390,11 @@ class Tablespace:
             self.submit(Entry([record], [encode(record)], asker, ends=True))
             return asker.outcome
 
-    def expire(self, sessions: list[str]) -> None:
-        """Forget the outcomes of these sessions, through the log; nobody waits for it.
+    def log_alone(self, record: Expire | EndStaging) -> None:
+        """Log what the database decides by itself, and nobody waits for.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
-        record = Expire(sessions=sessions)
         nobody = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
         with self.monitor:
             self.enter()

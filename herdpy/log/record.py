@@ -119,6 +119,71 @@ class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
     sessions: list[str]
 
 
+class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=False):
+    """A job may stage rows for one commit to a table; again for the same job changes nothing."""
+
+    job: str
+    table_id: int
+    table_version: int
+    operation: str
+    """append, upsert, replace, ignore, update or delete."""
+    at_us: int
+    user: str | None = None
+    """Who began it; None: the program itself."""
+
+
+class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False):
+    """One attempt of a task of a job begins to stage; rows of the same attempt before are void."""
+
+    job: str
+    stage: int
+    """From the counter of table ids."""
+    task: str
+    attempt: str
+
+
+class StageRows(msgspec.Struct, array_like=True, tag=32, frozen=True, gc=False):
+    """Rows of a stage: an Arrow IPC stream with columns c<ordinal>, of the types of pages.
+
+    Without effect when the stage is not there, is finished, or has another number of rows by now.
+    """
+
+    stage: int
+    first_row: int
+    """How many rows the stage has before these."""
+    row_count: int
+    ordinals: list[int]
+    """The columns that are given; an update leaves the others, a delete takes the key's only."""
+    data: bytes
+    first_row_id: int = 0
+    """Of a table without key: the row id of the first row; the others follow."""
+
+
+class FinishStage(msgspec.Struct, array_like=True, tag=33, frozen=True, gc=False):
+    """A stage is whole: it may be named by a commit, and takes no more rows."""
+
+    stage: int
+
+
+class DropStages(msgspec.Struct, array_like=True, tag=34, frozen=True, gc=False):
+    """Attempts that do not count, with their rows."""
+
+    stages: list[int]
+
+
+class CommitStaging(msgspec.Struct, array_like=True, tag=35, frozen=True, gc=False):
+    """The rows of these stages, in this order, change the job's table here; others are void."""
+
+    job: str
+    stages: list[int]
+
+
+class EndStaging(msgspec.Struct, array_like=True, tag=36, frozen=True, gc=False):
+    """Jobs that are given up, with all that they staged."""
+
+    jobs: list[str]
+
+
 Record = (
     Noop
     | Begin
@@ -131,6 +196,13 @@ Record = (
     | ChangeAccess
     | Refuse
     | Expire
+    | BeginStaging
+    | BeginStage
+    | StageRows
+    | FinishStage
+    | DropStages
+    | CommitStaging
+    | EndStaging
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,11 +5,13 @@ number, then its fields in order. Fields may be added at the end: a reader ignor
 know, and takes the default for what is missing. What is received is checked field by field.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from herdpy.errors import OperationalError, ProtocolError
+from herdpy.limits import columns_max
 
 VERSION: Final = 1
 MAGIC: Final = "herdpy"
@@ -22,6 +24,8 @@ KEPT_MAX: Final = 256
 """Statements that a server keeps for a connection, by the numbers from 1."""
 KEPT_CHARACTERS_MAX: Final = 4096
 """Of the text of one."""
+STAGES_MAX: Final = 100_000
+"""Of one commit."""
 TEXT_BYTES_MAX: Final = 64 * 1024
 
 
@@ -238,6 +242,56 @@ class ExecuteKept(Message, tag=24):
     acknowledged: int = 0
 
 
+class BeginStaging(Message, tag=55):
+    """Begin a job that stages rows for one commit; the same again. StagingBegun or Failed."""
+
+    request: int
+    table: str
+    operation: str
+    """append, upsert, replace, ignore, update or delete."""
+    job: str
+    key_columns: Annotated[list[str], Meta(max_length=columns_max)] | None = None
+    """None: the primary key, whatever it is."""
+
+
+class BeginStage(Message, tag=56):
+    """Begin what an attempt of a task stages, instead of what it had. StageBegun or Failed."""
+
+    request: int
+    job: str
+    task: str
+    attempt: str
+
+
+class StageRows(Message, tag=57):
+    """Some rows. Done, with the number of rows that the stage has then, or Failed."""
+
+    request: int
+    stage: int
+    first_row: int
+    """How many rows the stage had before: what it has already is not taken again."""
+    data: bytes
+    """An Arrow IPC stream of its own; columns by name."""
+
+
+class EndStage(Message, tag=58):
+    """Make a stage whole and durable, or (drop) give it up. Done, with its rows, or Failed."""
+
+    request: int
+    stage: int
+    is_dropped: bool = False
+
+
+class SettleStaging(Message, tag=59):
+    """Commit a job, give it up ("abort"), or ask ("position"). StagingSettled or Failed."""
+
+    request: int
+    job: str
+    action: str
+    stages: Annotated[list[int], Meta(max_length=STAGES_MAX)] = []
+    """What a commit consists of, in order."""
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -362,6 +416,30 @@ class Piece(Message, tag=90):
     """How many there are about in all; 0: not known."""
 
 
+class StagingBegun(Message, tag=94):
+    """A job is open."""
+
+    request: int
+    table: list[Any]
+    """The table, as docs/formats/record.md writes one."""
+
+
+class StageBegun(Message, tag=95):
+    """A stage is open."""
+
+    request: int
+    stage: int
+    table: list[Any]
+
+
+class StagingSettled(Message, tag=96):
+    """What became of a job."""
+
+    request: int
+    position: str | None
+    """Of its commit in the log; None: it has not committed."""
+
+
 ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
@@ -369,10 +447,12 @@ ToServer = (
     | ExecuteKept
     | ScramStart | ScramProof | Resolve
     | Export | NextPiece | CloseExport
+    | BeginStaging | BeginStage | StageRows | EndStage | SettleStaging
 )  # fmt: skip
 ToDriver = (
     Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
     | LoginRequired | ScramChallenge | ScramVerified | Resolved | Piece
+    | StagingBegun | StageBegun | StagingSettled
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode

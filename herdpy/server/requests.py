@@ -24,6 +24,7 @@ from herdpy.server.exports import OpenExport
 from herdpy.server.ingests import Ingests
 from herdpy.server.limits import Budget
 from herdpy.server.results import OpenResult
+from herdpy.server.stagings import staging_answer
 
 RESULTS_MAX = 1000
 """Open results of one connection."""
@@ -165,6 +166,17 @@ class Requests:
                 self._ingests.add(message)
             case messages.FinishIngest():
                 return self._done(message.request, row_count=self._ingests.finish(message))
+            case (
+                messages.BeginStaging()
+                | messages.BeginStage()
+                | messages.StageRows()
+                | messages.EndStage()
+                | messages.SettleStaging()
+            ):
+                answer = staging_answer(session.staging, message)
+                if isinstance(answer, int):
+                    return self._done(message.request, row_count=answer)
+                return encode_frame(answer)
             case messages.DropIngest():
                 self._ingests.drop(message.ingest)
                 return b""

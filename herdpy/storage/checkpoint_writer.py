@@ -16,6 +16,7 @@ from herdpy.model.types import Key, Row
 from herdpy.storage.manifest import BitmapRef, PageRef, TableEdit
 from herdpy.storage.page import build_page, split_rows
 from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
+from herdpy.storage.staged_writer import StageDelta, StageDraft
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
 
@@ -38,10 +39,16 @@ class WrittenDelta(NamedTuple):
     edits: tuple[TableEdit, ...]
     pages: dict[int, TablePages]
     segment: Segment | None
+    staged: dict[int, TablePages]
+    """Of stages, by number."""
 
 
 def write_delta(
-    disk: Disk, directory: str, segment_number: int, deltas: Sequence[TableDelta]
+    disk: Disk,
+    directory: str,
+    segment_number: int,
+    deltas: Sequence[TableDelta],
+    stages: Sequence[StageDelta] = (),
 ) -> WrittenDelta:
     """Write and sync one segment for all deltas, or nothing when no row changed.
 
@@ -54,6 +61,7 @@ def write_delta(
     )
     writer: SegmentWriter | None = None
     drafts: list[_Draft] = []
+    staged: dict[int, StageDraft] = {}
     try:
         for delta in deltas:
             draft = _Draft(delta)
@@ -61,6 +69,10 @@ def write_delta(
             if draft.is_writing:
                 writer = writer or SegmentWriter(disk, path, segment_number)
                 draft.write(writer, segment_number)
+        for stage in stages:
+            staged[stage.number] = stage_draft = StageDraft(stage)
+            writer = writer or SegmentWriter(disk, path, segment_number)
+            stage_draft.write(writer, segment_number)
         segments: tuple[tuple[int, int], ...] = ()
         segment = None
         if writer is not None:
@@ -68,12 +80,14 @@ def write_delta(
             segment = Segment.open(disk, path, segment_number, byte_count)
             segments = ((segment_number, byte_count),)
         pages = {draft.table.id: draft.pages_after(segment) for draft in drafts}
+        stage_pages = {n: draft.pages_after(segment) for n, draft in staged.items() if segment}
     except BaseException:
         if writer is not None:
             writer.abandon()
         raise
-    edits = tuple(edit for draft in drafts if (edit := draft.edit()) is not None)
-    return WrittenDelta(segments, edits, pages, segment)
+    edits = [edit for draft in drafts if (edit := draft.edit()) is not None]
+    edits += [draft.edit() for draft in staged.values()]
+    return WrittenDelta(segments, tuple(edits), pages, segment, stage_pages)
 
 
 def split_evenly(table: Table, rows: Sequence[Row]) -> list[Sequence[Row]]:

@@ -55,13 +55,16 @@ class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def check_definition(table_id: int, plain: list[Any]) -> Table:
-    """Return the table that a manifest says it is; ValueError for what no CREATE TABLE makes."""
+    """Return the table that a manifest says it is; ValueError for what no CREATE TABLE makes.
+
+    The definition of a stage has the id of its table, which is older than the stage.
+    """
     shape = msgspec.convert(plain, _PlainTable)  # its ValidationError is a ValueError
     ids = {column.id for column in shape.columns}
     names = [shape.name, *(column.name for column in shape.columns)]
     precisions = [column.type.precision or 1 for column in shape.columns]
     if (
-        shape.id != table_id
+        not 0 < shape.id <= table_id
         or shape.version < 1
         or not 0 < len(shape.columns) <= columns_max + 1
         or len(ids) != len(shape.columns)

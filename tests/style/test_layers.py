@@ -68,7 +68,7 @@ WORLD_BUILDER = "herdpy/driver/local.py"
 
 HEAVY = {
     "duckdb": ("herdpy/exec/vector/",),
-    "pyarrow": ("herdpy/storage/arrow.py", "herdpy/exec/vector/"),
+    "pyarrow": ("herdpy/storage/arrow", "herdpy/exec/vector/"),
     "sqlglot": ("herdpy/sql/",),
     "rich": ("herdpy/driver/box.py", "herdpy/cli/", "bookie/admin/"),
     "pandas": (),

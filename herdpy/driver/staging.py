@@ -1,0 +1,68 @@
+"""Staging as a program sees it: rows from many processes, committed by one as one transaction.
+
+A job is a name; its tasks stage rows over connections of their own, and what finish() returns
+travels to whoever commits (it can be pickled). All calls may be repeated, also on another
+connection and after a restart of the server. docs/guides/staging.md.
+"""
+
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from herdpy.driver.interfaces import DriverSession
+
+
+class StageToken(NamedTuple):
+    """What one attempt of a task has staged, whole and durable."""
+
+    job: str
+    stage: int
+    row_count: int
+
+
+class Stage:
+    """The rows of one attempt of a task. One thread at a time; a context manager that gives up.
+
+    Made by Connection.stage().
+    """
+
+    def __init__(self, session: DriverSession, job: str, task: str, attempt: str) -> None:
+        self._session = session
+        self.job = job
+        self.row_count = 0
+        """Rows staged so far."""
+        self._number, self._table = session.staging.begin_stage(job, task, attempt)
+        self._is_over = False
+
+    def add(self, data: Any) -> int:
+        """Stage rows, of all kinds that Connection.ingest() takes; return how many there are now.
+
+        Rows that do not fit their columns are errors here; rows with a key that is there already,
+        when the job commits.
+        """
+        from herdpy.exec.vector.arrow_input import input_batches
+
+        staging = self._session.staging
+        for batch in input_batches(data, self._table):
+            if batch.num_rows:
+                self.row_count = staging.add(self._number, self.row_count, batch)
+        return self.row_count
+
+    def finish(self) -> StageToken:
+        """Make the rows durable and return what commit_staging() takes."""
+        count = self._session.staging.finish_stage(self._number)
+        self._is_over = True
+        return StageToken(self.job, self._number, count)
+
+    def abort(self) -> None:
+        """Give the rows up; nothing to do behind finish(). Repeatable."""
+        if not self._is_over:
+            self._session.staging.drop_stage(self._number)
+            self._is_over = True
+
+    def __enter__(self) -> "Stage":
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.abort()

@@ -1,0 +1,273 @@
+"""Staged: what jobs have staged and not committed yet, and which have committed; the log's state.
+
+A job is begun for one table and one operation. Its tasks stage rows, each attempt of a task a stage
+of its own, in pieces as the log brought them, then in pages. COMMIT STAGING names the stages that
+count; their rows change the table there (adopt.py), and all stages of the job are gone. So are they
+when the job is given up, or its table is dropped. A committed job is kept by name with the position
+of its commit, so that it commits once. No statement sees what is staged. Source: ADR 0025.
+
+Immutable: a part of State, replaced with it. Any thread.
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from herdpy.limits import staging_commits_max
+from herdpy.log.record import (
+    BeginStage,
+    BeginStaging,
+    CommitStaging,
+    DropStages,
+    EndStaging,
+    FinishStage,
+    StageRows,
+)
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.storage.table_pages import TablePages
+
+StagingRecord = (
+    BeginStaging | BeginStage | StageRows | FinishStage | DropStages | CommitStaging | EndStaging
+)
+PlainStaged = list[Any]
+"""Jobs, stages without their rows, and commits; see Staged.to_plain."""
+
+
+class Operation(Enum):
+    """What a job's rows do to the rows of its table that have their keys."""
+
+    APPEND = "append"
+    """A key that is there is an error (23505)."""
+    UPSERT = "upsert"
+    """A row replaces the one with its key; the last of a key counts."""
+    REPLACE = "replace"
+    """The table has these rows afterwards, and no others."""
+    IGNORE = "ignore"
+    """A row whose key is there is left out; the first of a key counts."""
+    UPDATE = "update"
+    """The given columns of the row with its key change; a row without one is left out."""
+    DELETE = "delete"
+    """The row with its key goes; only the columns of the key are given."""
+
+
+class Piece(NamedTuple):
+    """The rows of one record, in memory until a checkpoint makes them pages."""
+
+    data: bytes
+    row_count: int
+    first_row_id: int
+
+
+class Job(NamedTuple):
+    """A job that has not committed."""
+
+    name: str
+    table: Table
+    operation: Operation
+    at_us: int
+    user: str | None
+
+
+class Stage(NamedTuple):
+    """What one attempt of a task has staged: pages of what was earlier, pieces of the rest."""
+
+    job: str
+    table: Table
+    operation: Operation
+    task: str
+    attempt: str
+    pages: TablePages
+    pieces: tuple[Piece, ...] = ()
+    ordinals: tuple[int, ...] = ()
+    """The columns that its rows give; empty before the first row."""
+    row_count: int = 0
+    byte_count: int = 0
+    """Of all its rows, as the log had them."""
+    piece_bytes: int = 0
+    is_finished: bool = False
+
+    def in_pages(self, frozen: "Stage", pages: TablePages) -> "Stage":
+        """Return the stage when what it was at a checkpoint is in pages."""
+        return self._replace(
+            pages=pages,
+            pieces=self.pieces[len(frozen.pieces) :],
+            piece_bytes=self.piece_bytes - frozen.piece_bytes,
+        )
+
+
+class Staged(NamedTuple):
+    """See the module."""
+
+    jobs: dict[str, Job]
+    stages: dict[int, Stage]
+    """By number, ascending: in the order of their beginnings."""
+    commits: dict[str, Lsn]
+    """Positions of committed jobs, the oldest first; at most staging_commits_max."""
+
+    def of_job(self, job: str) -> dict[int, Stage]:
+        """Return the stages of a job, by number."""
+        return {number: stage for number, stage in self.stages.items() if stage.job == job}
+
+    def find(self, job: str, task: str, attempt: str) -> int | None:
+        """Return the number of an attempt's stage, None when there is none."""
+        wanted = (job, task, attempt)
+        for number, stage in self.stages.items():
+            if (stage.job, stage.task, stage.attempt) == wanted:
+                return number
+        return None
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of all rows that are in memory."""
+        return sum(stage.piece_bytes for stage in self.stages.values())
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def apply(self, record: StagingRecord, table: Table | None, lsn: Lsn) -> "Staged":
+        """Return what is staged after a record; `table` is that of a job that begins, if there.
+
+        A record about a job or stage that is not there any more has no effect: its end may have
+        been on its way through the log when the record was made.
+        """
+        match record:
+            case BeginStaging():
+                is_known = record.job in self.jobs or record.job in self.commits
+                if is_known or table is None or table.version != record.table_version:
+                    return self
+                operation = Operation(record.operation)
+                job = Job(record.job, table, operation, record.at_us, record.user)
+                return self._replace(jobs={**self.jobs, record.job: job})
+            case BeginStage():
+                return self._begin(record)
+            case StageRows():
+                return self._add(record)
+            case FinishStage():
+                stage = self.stages.get(record.stage)
+                if stage is None:
+                    return self
+                return self._put(record.stage, stage._replace(is_finished=True))
+            case DropStages():
+                return self._without(set(record.stages))
+            case CommitStaging():
+                if not self.can_commit(record):
+                    return self
+                commits = {**self.commits, record.job: lsn}
+                while len(commits) > staging_commits_max:
+                    del commits[next(iter(commits))]
+                return self.without_jobs([record.job])._replace(commits=commits)
+            case EndStaging():
+                return self.without_jobs(record.jobs)
+
+    def can_commit(self, record: CommitStaging) -> bool:
+        """Return whether a commit has an effect: its job and all its stages are there."""
+        stages = map(self.stages.get, record.stages)
+        return record.job in self.jobs and all(
+            stage is not None and stage.job == record.job and stage.is_finished for stage in stages
+        )
+
+    def _begin(self, record: BeginStage) -> "Staged":
+        job = self.jobs.get(record.job)
+        if job is None:
+            return self
+        former = self.find(record.job, record.task, record.attempt)
+        kept = self if former is None else self._without({former})
+        pages = TablePages(job.table)
+        stage = Stage(record.job, job.table, job.operation, record.task, record.attempt, pages)
+        return kept._replace(stages={**kept.stages, record.stage: stage})
+
+    def _add(self, record: StageRows) -> "Staged":
+        stage = self.stages.get(record.stage)
+        if stage is None or record.first_row != stage.row_count or stage.is_finished:
+            return self
+        size = len(record.data)
+        piece = Piece(record.data, record.row_count, record.first_row_id)
+        added = stage._replace(
+            pieces=(*stage.pieces, piece),
+            ordinals=tuple(record.ordinals),
+            row_count=stage.row_count + record.row_count,
+            byte_count=stage.byte_count + size,
+            piece_bytes=stage.piece_bytes + size,
+        )
+        return self._put(record.stage, added)
+
+    def without_jobs(self, jobs: list[str]) -> "Staged":
+        """Return the rest when these jobs and their stages are gone."""
+        gone = set(jobs)
+        return self._replace(
+            jobs={name: job for name, job in self.jobs.items() if name not in gone},
+            stages={n: stage for n, stage in self.stages.items() if stage.job not in gone},
+        )
+
+    def without_tables(self, table_ids: set[int]) -> "Staged":
+        """Return the rest when these tables are gone."""
+        gone = [name for name, job in self.jobs.items() if job.table.id in table_ids]
+        return self.without_jobs(gone) if gone else self
+
+    def _put(self, number: int, stage: Stage) -> "Staged":
+        return self._replace(stages={**self.stages, number: stage})
+
+    def _without(self, numbers: set[int]) -> "Staged":
+        return self._replace(stages={n: s for n, s in self.stages.items() if n not in numbers})
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def to_plain(self) -> PlainStaged:
+        """Return everything but rows, for a checkpoint or a digest."""
+        return [
+            [
+                [job.name, job.table.id, job.operation.value, job.at_us, job.user]
+                for job in self.jobs.values()
+            ],
+            [
+                [
+                    number,
+                    stage.job,
+                    stage.task,
+                    stage.attempt,
+                    list(stage.ordinals),
+                    stage.row_count,
+                    stage.byte_count,
+                    stage.is_finished,
+                ]
+                for number, stage in self.stages.items()
+            ],
+            [[name, list(lsn)] for name, lsn in self.commits.items()],
+        ]
+
+    @classmethod
+    def of_pages(cls, pages: dict[int, TablePages]) -> "Staged":
+        """Return stages of which only the pages are known, until restored()."""
+        stages = {
+            number: Stage("", each.table, Operation.APPEND, "", "", each)
+            for number, each in pages.items()
+        }
+        return cls({}, stages, {})
+
+    def restored(self, plain: PlainStaged, tables: dict[int, Table]) -> "Staged":
+        """Invert to_plain() over what of_pages() returned; ValueError when the two do not fit."""
+        jobs, stages, commits = plain or ([], [], [])
+        if not self.stages.keys() <= {each[0] for each in stages}:
+            raise ValueError(f"pages of stages {list(self.stages)}, which are not there")
+        made = {
+            name: Job(name, tables[table_id], Operation(operation), at_us, user)
+            for name, table_id, operation, at_us, user in jobs
+        }
+        found: dict[int, Stage] = {}
+        for number, job, task, attempt, ordinals, rows, size, is_finished in stages:
+            table = made[job].table
+            found[number] = Stage(
+                job,
+                table,
+                made[job].operation,
+                task,
+                attempt,
+                self.stages[number].pages if number in self.stages else TablePages(table),
+                ordinals=tuple(ordinals),
+                row_count=rows,
+                byte_count=size,
+                is_finished=is_finished,
+            )
+        return Staged(made, found, {name: Lsn(*lsn) for name, lsn in commits})
+
+
+NOTHING = Staged({}, {}, {})

@@ -1,0 +1,471 @@
+"""Staging: rows from many sessions, staged as they come and committed as one transaction.
+
+A session's part in it: begin a job, stage rows for it (each attempt of a task on its own), commit
+or give up. What is staged is the log's state (staged.py); no session owns it, so that any other one
+goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by their
+names, add() by the number of rows before, commit() by the job. Under the session's own guard.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from herdpy.engine.adopt import keyed_rows, newest_row
+from herdpy.engine.execution import Execution, with_log_space
+from herdpy.engine.locks import Mode
+from herdpy.engine.staged import Job, Operation, Stage, Staged
+from herdpy.engine.staged_input import stage_records
+from herdpy.engine.tablespace import Entry
+from herdpy.engine.transactions import Transaction
+from herdpy.engine.writes import ROW_ID_RESERVATION, duplicate_key
+from herdpy.errors import (
+    InvariantViolation,
+    MemoryLimitError,
+    OperationalError,
+    ProgrammingError,
+    Retry,
+)
+from herdpy.limits import stages_max, staging_name_bytes_max, stagings_max
+from herdpy.log.interfaces import Durability
+from herdpy.log.record import (
+    BeginStage,
+    BeginStaging,
+    CommitStaging,
+    DropStages,
+    EndStaging,
+    FinishStage,
+    Record,
+    Reserve,
+    StageRows,
+    encode,
+)
+from herdpy.model.access import DELETE, INSERT, UPDATE
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.database import Database
+
+T = TypeVar("T")
+
+_RIGHTS = {
+    Operation.APPEND: INSERT,
+    Operation.UPSERT: INSERT | UPDATE,
+    Operation.REPLACE: INSERT | DELETE,
+    Operation.IGNORE: INSERT,
+    Operation.UPDATE: UPDATE,
+    Operation.DELETE: DELETE,
+}
+_KEYLESS = (Operation.APPEND, Operation.REPLACE)
+_MEMORY_COPIES = 8
+"""How many times their bytes in the log rows take as rows of a memtable, about."""
+
+
+class SessionPart(NamedTuple):
+    """What Staging needs of the session it belongs to."""
+
+    guard: Callable[[Callable[[], object], str], object]
+    find_table: Callable[[str, int], Table]
+    """The table of a name on which the session's user has rights, as bits of model/access.py."""
+    execution: Callable[[Transaction | None], Execution]
+    begin: Callable[[], Transaction]
+    """Begin an autocommit statement's transaction; 25001 inside of another one."""
+    finish: Callable[[Transaction], None]
+    user: str | None
+    is_superuser: Callable[[], bool]
+
+
+class Staging:
+    """See the module."""
+
+    def __init__(self, database: "Database", session: SessionPart) -> None:
+        self._database = database
+        self._tablespace = database.tablespace
+        self._session = session
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def begin(
+        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+    ) -> Table:
+        """Begin a job, durably; nothing happens for one that is open and the same.
+
+        42710: it is another one, or has committed.
+        """
+        return self._run(lambda: self._begin(table, operation, job, key_columns), job)
+
+    def commit(self, job: str, stages: Sequence[int]) -> str:
+        """Make the rows of these stages, in this order, the change of one commit.
+
+        Returns its position; again for a job that has committed. 42704: there is no such job (any
+        more); nothing happened.
+        """
+        numbers = list(stages)
+        return self._run(lambda: str(self._commit(job, numbers)), job)
+
+    def abort(self, job: str) -> None:
+        """Give a job up with all that it staged; nothing to do for one that is not there."""
+        self._run(lambda: self._abort(job), job)
+
+    def position(self, job: str) -> str | None:
+        """Return the position of a job's commit, durable; None: it has not committed."""
+
+        def find() -> str | None:
+            found = self._position(job)
+            return None if found is None else str(found)
+
+        return self._run(find, job)
+
+    # --- stages ----------------------------------------------------------------------------------
+
+    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]:
+        """Begin what an attempt of a task stages; its rows of before, if any, are void."""
+        return self._run(lambda: self._begin_stage(job, task, attempt), job)
+
+    def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int:
+        """Stage rows; return how many the stage has then. `first_row` is how many it had before.
+
+        Rows that are there already are not taken twice. 40001: rows before these were lost in a
+        crash of the server; begin the attempt again.
+        """
+        return self._run(lambda: self._add(stage, first_row, batch), "rows")
+
+    def finish_stage(self, stage: int) -> int:
+        """Make a stage whole and durable; return how many rows it has. Repeatable."""
+        return self._run(lambda: self._finish_stage(stage), "rows")
+
+    def drop_stage(self, stage: int) -> None:
+        """Give a stage up; nothing to do for one that is not there."""
+        self._run(lambda: self._drop_stage(stage), "rows")
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _run(self, body: Callable[[], T], what: str) -> T:
+        found: list[T] = []
+        self._session.guard(lambda: found.append(body()), f"STAGING {what}")
+        return found[0]
+
+    @property
+    def _staged(self) -> Staged:
+        return self._tablespace.state.staged
+
+    def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
+        """Log what make() returns under the monitor, if anything, and wait until it is applied."""
+        tablespace, clock = self._tablespace, self._database.clock
+        nobody = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
+
+        def step() -> bool:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                records = make()
+                if records:
+                    entry = Entry(records, list(map(encode, records)), nobody, ends=True)
+                    tablespace.submit(entry)
+                return bool(records)
+
+        if with_log_space(tablespace, step):
+            self._await(nobody)
+        if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
+            tablespace.log.sync()  # what is known already may not be durable yet
+
+    def _await(self, transaction: Transaction) -> None:
+        outcome, syncer = transaction.outcome, self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(transaction.durability)
+            if not outcome.is_done:  # behind a commit that waits for the disk
+                syncer.request(Durability.SYNC)
+        if not outcome.is_done:
+            self._database.driver.wait(outcome)
+        outcome.result()
+
+    def _job(self, name: str) -> Job:
+        job = self._staged.jobs.get(name)
+        if job is None:
+            raise ProgrammingError(
+                f"staging: there is no open job {name!r}: it has committed, was given up, or nobody"
+                f" touched it for {self._database.config.staging_timeout_s:g} seconds",
+                sqlstate="42704",
+                hint="begin_staging() begins a job, commit_position() tells whether one committed",
+            )
+        user = self._session.user
+        if user is not None and job.user != user and not self._session.is_superuser():
+            raise ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
+        self._database.stagings.touch(name)
+        return job
+
+    def _stage(self, number: int) -> Stage:
+        stage = self._staged.stages.get(number)
+        if stage is None:
+            raise OperationalError(
+                f"staging: there is no stage {number}: its job has ended, it was dropped, or a "
+                "crash of the server came before its beginning was durable",
+                sqlstate="42704",
+                retry=Retry.SAFE,
+                hint="begin the attempt again",
+            )
+        self._job(stage.job)
+        return stage
+
+    def _begin(
+        self, name: str, operation: str, job: str, key_columns: Sequence[str] | None
+    ) -> Table:
+        chosen = _operation(operation)
+        _check_name("job", job)
+        table = self._session.find_table(name, _RIGHTS[chosen])
+        _check_key(table, chosen, key_columns)
+        at_us = self._database.clock.wall_us()
+
+        def make() -> list[Record]:
+            staged = self._staged
+            if job in staged.jobs:
+                return []
+            if job in staged.commits:
+                raise ProgrammingError(
+                    f"staging: job {job!r} has committed at {staged.commits[job]}",
+                    sqlstate="42710",
+                    hint="choose another name; commit_position() returns that position",
+                )
+            if len(staged.jobs) >= stagings_max:
+                raise OperationalError(
+                    f"staging: {stagings_max} jobs are open, more are not allowed",
+                    sqlstate="53400",
+                    retry=Retry.SAFE,
+                )
+            user = self._session.user
+            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user)]
+
+        self._log(make, Durability.SYNC)
+        found = self._job(job)
+        if (found.table, found.operation) != (table, chosen):
+            raise ProgrammingError(
+                f"staging: job {job!r} is open, with operation {found.operation.value!r} on table "
+                f'"{found.table.name}"',
+                sqlstate="42710",
+                hint="choose another name, or abort_staging() first",
+            )
+        return table
+
+    def _begin_stage(self, name: str, task: str, attempt: str) -> tuple[int, Table]:
+        _check_name("task", task)
+        _check_name("attempt", attempt)
+        job = self._job(name)
+        number = 0
+
+        def make() -> list[Record]:
+            nonlocal number
+            if len(self._staged.stages) >= stages_max:
+                raise OperationalError(
+                    f"staging: {stages_max} stages are open, more are not allowed",
+                    sqlstate="53400",
+                    retry=Retry.SAFE,
+                )
+            number = self._tablespace.applier.next_table_id
+            return [BeginStage(name, number, task, attempt)]
+
+        self._log(make, Durability.NONE)
+        self._stage(number)
+        return number, job.table
+
+    def _add(self, number: int, first_row: int, batch: "pa.RecordBatch") -> int:
+        stage = self._stage(number)
+        if stage.is_finished:
+            if first_row + batch.num_rows <= stage.row_count:
+                return stage.row_count
+            raise ProgrammingError(f"staging: stage {number} is finished", sqlstate="55000")
+        if first_row > stage.row_count or first_row < 0:
+            raise OperationalError(
+                f"staging: stage {number} has {stage.row_count:,} rows, expected {first_row:,}: a "
+                "crash of the server came before they were durable",
+                sqlstate="40001",
+                retry=Retry.SAFE,
+                hint="begin the attempt again",
+            )
+        self._check_room(stage, batch.nbytes)
+        known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
+        if known < batch.num_rows:
+            now_us = self._database.clock.wall_us()
+            for piece in stage_records(number, stage, batch.slice(known), now_us):
+                self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
+        self._database.after_staging()
+        found = self._stage(number).row_count
+        if found < first_row + batch.num_rows:
+            raise OperationalError(
+                f"staging: somebody else adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+            )
+        return found
+
+    def _rows_records(self, number: int, rows: StageRows) -> list[Record]:
+        """Return the record, and before it the reservation of its row ids. Monitor held."""
+        stage = self._staged.stages.get(number)
+        if stage is None or not stage.table.is_heap:
+            return [rows]
+        applier, table_id, count = self._tablespace.applier, stage.table.id, rows.row_count
+        row_id = applier.next_row_id.get(table_id, 1)
+        numbered = StageRows(
+            rows.stage, rows.first_row, count, rows.ordinals, rows.data, first_row_id=row_id
+        )
+        if row_id + count <= applier.reserved.get(table_id, 1):
+            return [numbered]
+        upto = row_id + max(ROW_ID_RESERVATION, count)
+        return [Reserve(table_id=table_id, upto=upto), numbered]
+
+    def _check_room(self, stage: Stage, byte_count: int) -> None:
+        limit = self._database.config.staging_bytes_max
+        used = sum(
+            each.byte_count for each in self._staged.stages.values() if each.job == stage.job
+        )
+        if used + byte_count > limit:
+            raise OperationalError(
+                f"staging: job {stage.job!r} has {used:,} bytes, more than {limit:,} are not "
+                "allowed",
+                sqlstate="53400",
+                hint="commit in several jobs, or raise staging_bytes_max",
+            )
+
+    def _finish_stage(self, number: int) -> int:
+        self._stage(number)
+
+        def make() -> list[Record]:
+            return [] if self._stage(number).is_finished else [FinishStage(number)]
+
+        self._log(make, Durability.SYNC)
+        return self._stage(number).row_count
+
+    def _drop_stage(self, number: int) -> None:
+        if number in self._staged.stages:
+            self._stage(number)
+            self._log(lambda: [DropStages([number])], Durability.NONE)
+
+    def _abort(self, name: str) -> None:
+        if name in self._staged.jobs:
+            self._job(name)
+            self._log(lambda: [EndStaging([name])], Durability.SYNC)
+
+    def _position(self, name: str) -> Lsn | None:
+        found = self._staged.commits.get(name)
+        if found is not None and self._tablespace.log.durable_lsn < found:
+            self._tablespace.log.sync()
+        return found
+
+    # --- commit ----------------------------------------------------------------------------------
+
+    def _commit(self, name: str, numbers: list[int]) -> Lsn:
+        found = self._position(name)
+        if found is not None:
+            return found
+        job = self._job(name)
+        with self._database.stagings.busy(name):
+            transaction = self._session.begin()
+            self._lock(transaction, job.table)
+            self._check(job, numbers)
+            record = CommitStaging(name, numbers)
+            entry = Entry([record], [encode(record)], transaction, ends=True)
+            with_log_space(self._tablespace, lambda: self._submit(entry))
+            self._session.finish(transaction)
+        found = self._position(name)
+        if found is None:
+            self._job(name)
+            raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
+        return found
+
+    def _submit(self, entry: Entry) -> None:
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            tablespace.submit(entry)
+
+    def _lock(self, transaction: Transaction, table: Table) -> None:
+        """Wait until nobody else writes to the table, and let nobody in."""
+        tablespace = self._tablespace
+        execution = self._session.execution(transaction)
+
+        while True:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+            if wait is None:
+                return
+            execution.wait_for_lock(wait)
+
+    def _check(self, job: Job, numbers: list[int]) -> None:
+        """Raise unless the stages may change the table now. The table is locked."""
+        table = self._session.find_table(job.table.name, _RIGHTS[job.operation])
+        staged = self._staged
+        if table != job.table or job.name not in staged.jobs:
+            raise ProgrammingError(
+                f'staging: table "{table.name}" is not the one that job {job.name!r} began with',
+                sqlstate="55000",
+            )
+        stages = [staged.stages.get(number) for number in numbers]
+        for number, stage in zip(numbers, stages, strict=True):
+            if stage is None or stage.job != job.name or not stage.is_finished:
+                raise ProgrammingError(
+                    f"staging: stage {number} is no finished one of job {job.name!r}",
+                    sqlstate="55000",
+                    hint="commit what finish() returned, and no attempt that was given up",
+                )
+        if len(set(numbers)) < len(numbers):
+            raise ProgrammingError("staging: a stage is named twice", sqlstate="22023")
+        self._check_rows(job, [stage for stage in stages if stage is not None])
+
+    def _check_rows(self, job: Job, stages: Sequence[Stage]) -> None:
+        byte_count = _MEMORY_COPIES * sum(stage.byte_count for stage in stages)
+        limit = self._database.config.transaction_bytes_max
+        if byte_count > limit:
+            raise MemoryLimitError(
+                f"staging: the commit would take about {byte_count:,} bytes of memory, more than "
+                f"{limit:,}"
+            )
+        if job.operation not in _KEYLESS or job.table.is_heap:
+            return
+        table = self._tablespace.state.tables[job.table.id]
+        seen: set[Key] = set()
+        is_append = job.operation is Operation.APPEND
+        for stage in stages:
+            for key, _ in keyed_rows(stage):
+                if key in seen or (is_append and newest_row(table, key) is not None):
+                    raise duplicate_key(job.table, key)
+                seen.add(key)
+
+
+def _operation(text: str) -> Operation:
+    try:
+        return Operation(text)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in Operation)
+        raise ProgrammingError(
+            f"staging: operation: expected one of {known}, found {text!r}", sqlstate="22023"
+        ) from None
+
+
+def _check_name(what: str, name: str) -> None:
+    if not 0 < len(name.encode()) <= staging_name_bytes_max:
+        raise ProgrammingError(
+            f"staging: {what}: expected a name of 1 to {staging_name_bytes_max} bytes, found "
+            f"{len(name.encode())}",
+            sqlstate="22023",
+        )
+
+
+def _check_key(table: Table, operation: Operation, key_columns: Sequence[str] | None) -> None:
+    if table.is_heap:
+        if operation in _KEYLESS and not key_columns:
+            return
+        raise ProgrammingError(
+            f'staging: operation {operation.value!r} needs a primary key, and table "{table.name}" '
+            "has none",
+            sqlstate="42P10",
+        )
+    if key_columns and sorted(name.lower() for name in key_columns) != sorted(
+        name.lower() for name in table.key_names
+    ):
+        raise ProgrammingError(
+            f"staging: key columns: expected the primary key ({', '.join(table.key_names)}) of "
+            f'table "{table.name}", found ({", ".join(key_columns)})',
+            sqlstate="42P10",
+        )
