@@ -93,6 +93,24 @@ def _isolation() -> _Option:
     return _Option(lambda _: "read committed", change)
 
 
+_UTC_NAMES = frozenset(
+    ("utc", "gmt", "z", "zulu", "uct", "etc/utc", "etc/gmt", "0", "+0", "-0", "+00", "+00:00")
+)
+
+
+def _time_zone() -> _Option:
+    def change(settings: Settings, text: str) -> Settings:
+        if text.lower() not in _UTC_NAMES:
+            raise NotSupportedError(
+                f"timezone is always 'UTC'; found {text!r}",
+                hint="Give a zone with each value, as in '2024-01-31 12:00+02', or convert the"
+                " results in the program: value.astimezone(zone).",
+            )
+        return settings
+
+    return _Option(lambda _: "UTC", change)
+
+
 def _fixed(value: str) -> _Option:
     return _Option(lambda _: value)
 
@@ -115,7 +133,7 @@ OPTIONS: dict[str, _Option] = {
         lambda settings: {"sync": "on", "os": "os", "none": "off"}[settings.durability.value],
         lambda settings, text: replace(settings, durability=_read_durability(text)),
     ),
-    "timezone": _fixed("UTC"),
+    "timezone": _time_zone(),
     "transaction_isolation": _isolation(),
 }
 

@@ -45,7 +45,8 @@ _CLASS_TESTS = {
     Kind.UNKNOWN: "({0} is None or {0}.__class__ is str)",
     Kind.BYTEA: "{0}.__class__ is bytes",
     Kind.DATE: "{0}.__class__ is date",
-    Kind.TIMESTAMP: "{0}.__class__ is datetime",
+    Kind.TIMESTAMP: "{0}.__class__ is datetime and {0}.tzinfo is None",
+    Kind.TIMESTAMPTZ: "{0}.__class__ is datetime and {0}.tzinfo is not None",
 }
 # By (natural kind, kind of the slot): when a value is its own physical form. "" is always.
 _SAME_TESTS = {

@@ -16,7 +16,7 @@ from typing import Any
 from herdpy.errors import DataError, ProgrammingError
 from herdpy.exec.text_forms import format_text
 from herdpy.limits import decimal_precision_max
-from herdpy.model.python_values import PYTHON_KINDS, plain_value, shown
+from herdpy.model.python_values import PYTHON_KINDS, kind_of, plain_value, shown
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -34,8 +34,12 @@ from herdpy.sql.plan import NOW, Slot
 DAY_US = 86_400_000_000
 INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
 _EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_NO_OFFSET = datetime.timedelta()
+_MOMENT_MIN = (datetime.datetime.min - _EPOCH) // _MICROSECOND
+_MOMENT_MAX = (datetime.datetime.max - _EPOCH) // _MICROSECOND
 _INFINITIES = (float("inf"), float("-inf"))
 # Never the thread's context: the host program may have changed its precision or its traps. With
 # this precision scaleb and to_integral_value, the only operations used, are exact.
@@ -96,7 +100,9 @@ def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
         if kind is Kind.DATE and isinstance(value, datetime.datetime):
             return _timestamp(value, sql_type, what) // DAY_US
         if kind is Kind.TEXT and not isinstance(value, str) and value.__class__ in PYTHON_KINDS:
-            return check_text(format_text(value, PYTHON_KINDS[value.__class__]), sql_type, what)
+            if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+                value = _to_aware(_timestamp(value, sql_type, what))
+            return check_text(format_text(value, kind_of(value)), sql_type, what)
     return to_physical(value, sql_type, what=what)
 
 
@@ -184,13 +190,17 @@ def check_decimal(scaled: int, sql_type: SqlType, what: str) -> int:
 
 
 def _timestamp(value: datetime.datetime, sql_type: SqlType, what: str) -> int:
-    if value.tzinfo is not None:
-        raise ProgrammingError(
-            f"{what}: expected a datetime without time zone for {sql_type}, found {value}",
-            sqlstate="42804",
-            hint="Use value.astimezone(UTC).replace(tzinfo=None).",
+    """Return a moment; one without time zone is in the session's, which is always UTC."""
+    if value.tzinfo is None:
+        return (value - _EPOCH) // _MICROSECOND
+    offset = value.utcoffset() or _NO_OFFSET
+    moment = (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND
+    if not _MOMENT_MIN <= moment <= _MOMENT_MAX:
+        raise DataError(
+            f"{what}: {value} is outside the years 1 to 9999 in UTC, as {sql_type} counts",
+            sqlstate="22008",
         )
-    return (value - _EPOCH) // _MICROSECOND
+    return moment
 
 
 def _same(value: Any, _type: SqlType, _what: str) -> Any:
@@ -214,6 +224,13 @@ _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
         (value.toordinal() - _EPOCH_DAY) * DAY_US
     ),
 }
+_FROM_PYTHON.update(
+    {
+        (Kind.TIMESTAMPTZ, source): convert
+        for (kind, source), convert in _FROM_PYTHON.items()
+        if kind is Kind.TIMESTAMP
+    }
+)
 
 
 # --- physical → physical -------------------------------------------------------------------------
@@ -255,10 +272,10 @@ def cast_physical(
         return value
     if target is Kind.BOOLEAN and from_type.is_integer:
         return value != 0
-    if (source, target) == (Kind.DATE, Kind.TIMESTAMP):
-        return value * DAY_US
-    if (source, target) == (Kind.TIMESTAMP, Kind.DATE):
-        return value // DAY_US
+    if from_type.is_moment and to_type.is_moment:
+        if source is Kind.DATE:
+            return value * DAY_US
+        return value // DAY_US if target is Kind.DATE else value
     raise ProgrammingError(f"{what}: cannot cast {from_type} to {to_type}", sqlstate="42846")
 
 
@@ -315,7 +332,11 @@ def default_sources(table: Table, space: dict[str, Any]) -> list[str]:
     parts: list[str] = []
     for ordinal, column in enumerate(table.columns):
         space[f"default{ordinal}"] = column.default
-        computed = {Kind.TIMESTAMP: "now_us", Kind.DATE: f"now_us // {DAY_US}"}
+        computed = {
+            Kind.TIMESTAMP: "now_us",
+            Kind.TIMESTAMPTZ: "now_us",
+            Kind.DATE: f"now_us // {DAY_US}",
+        }
         is_static = column.default_sql is None
         parts.append(f"default{ordinal}" if is_static else computed[column.type.kind])
     return parts
@@ -356,7 +377,7 @@ def output_converter(sql_type: SqlType) -> Callable[[Any], Any] | None:
     if sql_type.kind is Kind.DECIMAL:
         scale = sql_type.scale or 0
         return lambda scaled: _to_decimal(scaled, scale)
-    return {Kind.DATE: _to_date, Kind.TIMESTAMP: _to_datetime}.get(sql_type.kind)
+    return _OUTPUTS.get(sql_type.kind)
 
 
 def _to_decimal(scaled: int, scale: int) -> Decimal:
@@ -375,5 +396,23 @@ def _to_datetime(microseconds: int) -> datetime.datetime:
     try:
         return _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
-        message = f"timestamp {microseconds} µs from 1970-01-01 is outside the years 1 to 9999"
-        raise DataError(message, sqlstate="22008") from None
+        raise _no_year(microseconds) from None
+
+
+def _to_aware(microseconds: int) -> datetime.datetime:
+    try:
+        return _EPOCH_UTC + datetime.timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise _no_year(microseconds) from None
+
+
+def _no_year(microseconds: int) -> DataError:
+    message = f"timestamp {microseconds} µs from 1970-01-01 is outside the years 1 to 9999"
+    return DataError(message, sqlstate="22008")
+
+
+_OUTPUTS: dict[Kind, Callable[[Any], Any]] = {
+    Kind.DATE: _to_date,
+    Kind.TIMESTAMP: _to_datetime,
+    Kind.TIMESTAMPTZ: _to_aware,
+}

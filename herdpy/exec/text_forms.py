@@ -10,16 +10,17 @@ from herdpy.model.types import Kind
 
 
 def format_text(value: Any, kind: Kind) -> str:
-    """Return the text of a logical value that is not NULL, as PostgreSQL casts it."""
+    """Return the text of a logical value that is not NULL, as PostgreSQL casts it in UTC."""
     if kind is Kind.BOOLEAN:
         return "true" if value else "false"
     if kind is Kind.DECIMAL:
         return format(value, "f")
     if kind is Kind.BYTEA:
         return "\\x" + value.hex()
-    if kind is Kind.TIMESTAMP:
-        text = value.isoformat(" ")
-        return text.rstrip("0") if value.microsecond else text
+    if kind is Kind.TIMESTAMP or kind is Kind.TIMESTAMPTZ:
+        text = value.replace(tzinfo=None).isoformat(" ")
+        text = text.rstrip("0") if value.microsecond else text
+        return f"{text}+00" if kind is Kind.TIMESTAMPTZ else text
     if kind is Kind.DOUBLE:
         return _format_double(value)
     return str(value)

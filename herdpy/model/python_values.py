@@ -15,6 +15,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def kind_of(value: Any) -> Kind:
+    """Return the kind that a plain value has by itself; KeyError for a class not known."""
+    if value.__class__ is datetime.datetime and value.tzinfo is not None:
+        return Kind.TIMESTAMPTZ
+    return PYTHON_KINDS[value.__class__]
+
+
 def plain_value(value: Any, what: str) -> Any:
     """Return an instance of exactly a class we know, for subclasses of it and numpy's scalars."""
     if value.__class__ in PYTHON_KINDS:

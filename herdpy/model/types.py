@@ -2,8 +2,9 @@
 
 Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
 BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · DECIMAL(p,s) int scaled by 10**s · TEXT str ·
-BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01.
-At the edge it is *logical*: Decimal, datetime.date, datetime.datetime (naive) for the last three.
+BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01 ·
+TIMESTAMPTZ the same, in UTC. At the edge it is *logical*: Decimal, datetime.date, naive
+datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is datetime.UTC.
 exec/coerce.py alone converts between the two.
 """
 
@@ -29,6 +30,7 @@ class Kind(Enum):
     BYTEA = 7
     DATE = 8
     TIMESTAMP = 9
+    TIMESTAMPTZ = 10
     # Of expressions only, never of a column:
     INTERVAL = 100
     UNKNOWN = 101  # an untyped literal, NULL, or a text parameter before its context is known
@@ -58,7 +60,12 @@ class SqlType:
     def is_integer(self) -> bool:
         return self.kind in (Kind.INTEGER, Kind.BIGINT)
 
+    @property
+    def is_moment(self) -> bool:
+        return self.kind in MOMENT_KINDS
 
+
+MOMENT_KINDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 
 BOOLEAN = SqlType(Kind.BOOLEAN)
@@ -69,6 +76,7 @@ TEXT = SqlType(Kind.TEXT)
 BYTEA = SqlType(Kind.BYTEA)
 DATE = SqlType(Kind.DATE)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
+TIMESTAMPTZ = SqlType(Kind.TIMESTAMPTZ)
 INTERVAL = SqlType(Kind.INTERVAL)
 UNKNOWN = SqlType(Kind.UNKNOWN)
 

@@ -4,6 +4,7 @@ The frame's side is what msgspec decodes without a type: lists, maps, and Ext fo
 that say their class (values.py). Nothing is interpreted here, so nothing can be lost. Any thread.
 """
 
+import datetime
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,6 +38,8 @@ def to_value(item: Any) -> pb.Value:
         return _value(name, bytes(item.data).decode())
     field = _FIELDS.get(kind)
     if field is None:
+    if kind is datetime.datetime:  # of a row: a TIMESTAMPTZ, which MessagePack has itself
+        return pb.Value(text=item.isoformat())
         raise UntypedError
     return _value(field, item)
 

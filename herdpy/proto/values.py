@@ -2,7 +2,8 @@
 
 Source: docs/protocols/frames.md, Values. NULL, booleans, integers of 64 bits, doubles, text and
 bytes are MessagePack's own. In a parameter everything else is an extension, so that a date is never
-taken for a text; in rows, whose columns are known, a DECIMAL, DATE or TIMESTAMP is its text.
+taken for a text; in rows, whose columns are known, a DECIMAL, DATE, TIMESTAMP or
+TIMESTAMPTZ is its text.
 """
 
 import datetime
@@ -141,6 +142,7 @@ _TYPES: dict[Kind, Any] = {
     Kind.BYTEA: bytes,
     Kind.DATE: datetime.date,
     Kind.TIMESTAMP: datetime.datetime,
+    Kind.TIMESTAMPTZ: datetime.datetime,
 }
 
 

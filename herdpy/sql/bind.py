@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
-from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, Kind, Physical, SqlType
+from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, TIMESTAMPTZ, Kind, Physical, SqlType
 from herdpy.sql import tree
 from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
@@ -132,8 +132,9 @@ def _bind_value(node: Any, column: Column, scope: Scope) -> tree.Expression:
     if not _is_default(node):
         return assign(bind_open(node, scope), column.type, column.name, node, scope)
     if column.default_sql is not None:
-        now = scope.context.now()
-        return now if column.type == TIMESTAMP else tree.Cast(column.type, now)
+        if column.type in (TIMESTAMP, TIMESTAMPTZ):
+            return scope.context.now(column.type)
+        return tree.Cast(column.type, scope.context.now(TIMESTAMP))
     return tree.Literal(column.type, column.default)
 
 
@@ -337,7 +338,8 @@ def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Colum
 
 
 def _bind_default(node: Any, kind: SqlType, name: str, scope: Scope) -> tuple[Physical, str | None]:
-    if isinstance(node, exp.CurrentTimestamp) and kind == TIMESTAMP and not node.this:
+    is_timestamp = kind in (TIMESTAMP, TIMESTAMPTZ)
+    if isinstance(node, exp.CurrentTimestamp) and is_timestamp and not node.this:
         return None, "CURRENT_TIMESTAMP"
     if isinstance(node, exp.CurrentDate) and kind == DATE and not node.this:
         return None, "CURRENT_DATE"

@@ -20,8 +20,10 @@ from herdpy.model.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    MOMENT_KINDS,
     TEXT,
     TIMESTAMP,
+    TIMESTAMPTZ,
     UNKNOWN,
     Kind,
     SqlType,
@@ -40,7 +42,7 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
 _TYPES = {
     "BOOLEAN": BOOLEAN, "INT": INTEGER, "BIGINT": BIGINT, "DOUBLE": DOUBLE, "TEXT": TEXT,
     "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPNTZ": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ,
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 # Operators and constructs of PostgreSQL that sqlglot takes for functions.
@@ -50,7 +52,7 @@ _NO_FUNCTIONS = (
 )  # fmt: skip
 # What we do not have, as it is written, where sqlglot's name for it says little.
 _WORDS: dict[type[exp.Expr], str] = {
-    exp.AtTimeZone: "AT TIME ZONE", exp.JSONExtract: "the operator ->",
+    exp.JSONExtract: "the operator ->",
     exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
     exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
     exp.BitwiseAnd: "the operator &", exp.BitwiseOr: "the operator |",
@@ -108,7 +110,10 @@ def convert(
             error.position = context.position(node)
             raise
         return context.settle(tree.Literal(target, value))
-    if isinstance(expression, tree.Parameter) and expression.index < 0:
+    if isinstance(expression, tree.Parameter) and context.is_now(expression):
+        if target in (TIMESTAMP, TIMESTAMPTZ):
+            return context.now(target)
+    elif isinstance(expression, tree.Parameter) and expression.index < 0:
         if _is_retargetable(source, target):
             return context.settle(expression, target)
         expression = context.settle(expression)
@@ -137,6 +142,8 @@ def _is_foldable(source: SqlType, target: SqlType) -> bool:
         return True
     if target.kind is Kind.TEXT:
         return source.is_integer
+    if source.is_moment:
+        return target.is_moment
     return target.is_numeric and (source.is_integer or source.kind is Kind.DECIMAL)
 
 
@@ -149,6 +156,9 @@ def _is_retargetable(source: SqlType, target: SqlType) -> bool:
     return (source.kind, target.kind) in (
         (Kind.DECIMAL, Kind.DOUBLE),
         (Kind.DATE, Kind.TIMESTAMP),
+        (Kind.DATE, Kind.TIMESTAMPTZ),
+        (Kind.TIMESTAMP, Kind.TIMESTAMPTZ),
+        (Kind.TIMESTAMPTZ, Kind.TIMESTAMP),
     )
 
 
@@ -210,7 +220,7 @@ def _unsupported_type(node: Any, scope: Scope) -> Exception:
         f"type {node.sql('postgres').lower()} is not supported",
         node,
         "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
-        "bytea, date, timestamp.",
+        "bytea, date, timestamp, timestamptz.",
     )
 
 
@@ -396,6 +406,9 @@ def make_comparable(
         if common is None:
             raise no_operator(operator, left, right, node, scope)
         target = common
+        if {left.type, right.type} == {TIMESTAMP, TIMESTAMPTZ}:
+            # They are the same numbers: a column stays bare, for its key and its zone maps.
+            target = next((x.type for x in (left, right) if isinstance(x, tree.ColumnRef)), common)
     return convert(left, target, node, scope), convert(right, target, node, scope)
 
 
@@ -434,7 +447,7 @@ def arithmetic(
     operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
 ) -> tree.Expression:
     """Return left operator right for numbers and moments (42883)."""
-    moments = (Kind.DATE, Kind.TIMESTAMP, Kind.INTERVAL)
+    moments = (*MOMENT_KINDS, Kind.INTERVAL)
     if left.type.kind in moments or right.type.kind in moments:
         return _moment_arithmetic(operator, left, right, node, scope)
     if left.type.kind is Kind.UNKNOWN and right.type.is_numeric:
@@ -489,14 +502,15 @@ def _moment_arithmetic(
     kinds = (left.type.kind, right.type.kind)
     if operator == "+" and (kinds[0] is Kind.INTERVAL or left.type.is_integer):
         left, right, kinds = right, left, (kinds[1], kinds[0])
-    moments = (Kind.DATE, Kind.TIMESTAMP)
+    moments = MOMENT_KINDS
     if operator in "+-" and kinds[0] is Kind.DATE and right.type.is_integer:
         days = scope.context.settle(right)
         return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", (left, days))
     if operator in "+-" and kinds[0] in moments and kinds[1] is Kind.INTERVAL:
-        moment = convert(left, TIMESTAMP, node, scope)
+        result = TIMESTAMPTZ if kinds[0] is Kind.TIMESTAMPTZ else TIMESTAMP
+        moment = convert(left, result, node, scope)
         name = "timestamp_plus" if operator == "+" else "timestamp_minus"
-        return tree.Call(TIMESTAMP, name, (moment, right))
+        return tree.Call(result, name, (moment, right))
     if operator == "-" and Kind.UNKNOWN in kinds:
         known = left.type if kinds[1] is Kind.UNKNOWN else right.type
         if known.kind in moments:
@@ -508,6 +522,26 @@ def _moment_arithmetic(
         parts = (convert(left, TIMESTAMP, node, scope), convert(right, TIMESTAMP, node, scope))
         return tree.Call(INTERVAL, "timestamp_diff", parts)
     raise no_operator(operator, left, right, node, scope)
+
+
+_UTC_NAMES = frozenset(("utc", "gmt", "z", "zulu", "uct", "etc/utc", "+00", "+00:00", "0"))
+
+
+def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
+    """Bind moment AT TIME ZONE 'UTC': a TIMESTAMP gets the zone, any other loses it."""
+    scope.context.only(node, ("this", "zone"), "AT TIME ZONE")
+    zone = node.args["zone"]
+    is_text = isinstance(zone, exp.Literal) and zone.is_string
+    if not is_text or str(zone.this).lower() not in _UTC_NAMES:
+        raise scope.context.error(
+            "0A000", "AT TIME ZONE takes 'UTC', and no other time zone", node, "Add an interval."
+        )
+    operand = bind_open(node.this, scope)
+    if not (operand.type.is_moment or operand.type.kind is Kind.UNKNOWN):
+        raise no_operator("AT TIME ZONE", operand, tree.Literal(TEXT, ""), node, scope)
+    if operand.type == TIMESTAMP:
+        return convert(operand, TIMESTAMPTZ, node, scope)
+    return convert(convert(operand, TIMESTAMPTZ, node, scope), TIMESTAMP, node, scope)
 
 
 def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
@@ -660,6 +694,7 @@ BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Placeholder: lambda node, scope: scope.context.parameter(node),
     exp.Column: _bind_column,
     exp.Cast: _bind_cast,
+    exp.AtTimeZone: _bind_at_zone,
     exp.And: _bind_connective,
     exp.Or: _bind_connective,
     exp.Not: _bind_not,

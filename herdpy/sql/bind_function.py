@@ -17,6 +17,7 @@ from herdpy.model.types import (
     INTEGER,
     TEXT,
     TIMESTAMP,
+    TIMESTAMPTZ,
     Kind,
     SqlType,
     decimal_type,
@@ -88,6 +89,7 @@ _TYPE_NAMES = {
     Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
     Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
     Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp without time zone",
+    Kind.TIMESTAMPTZ: "timestamp with time zone",
     Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
 }  # fmt: skip
 
@@ -307,7 +309,9 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
 
 def _bind_now(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, (), _SPECIAL_NAMES[type(node)])
-    now = scope.context.now()
+    if isinstance(node, exp.CurrentTimestamp):
+        return scope.context.now()
+    now = scope.context.now(TIMESTAMP)
     return tree.Cast(DATE, now) if isinstance(node, exp.CurrentDate) else now
 
 
@@ -321,10 +325,11 @@ def _bind_date_trunc(node: Any, scope: Scope) -> tree.Expression:
         raise scope.context.error(
             "22023", f'date_trunc: unit "{unit}" is not one of {", ".join(TRUNC_UNITS)}', node
         )
-    if operand.type.kind not in (Kind.TIMESTAMP, Kind.DATE, Kind.UNKNOWN):
+    if not (operand.type.is_moment or operand.type.kind is Kind.UNKNOWN):
         types = f"unknown, {_TYPE_NAMES[operand.type.kind]}"
         raise unknown_function("date_trunc", node, scope, types)
-    return tree.Call(TIMESTAMP, f"date_trunc:{unit}", (convert(operand, TIMESTAMP, node, scope),))
+    result = TIMESTAMP if operand.type == TIMESTAMP else TIMESTAMPTZ
+    return tree.Call(result, f"date_trunc:{unit}", (convert(operand, result, node, scope),))
 
 
 def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
@@ -340,7 +345,7 @@ def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
     result = decimal_type(20, EXTRACT_FIELDS[field][1])
     if isinstance(operand, tree.Call) and operand.function == "timestamp_diff" and field == "epoch":
         return tree.Call(result, "epoch_diff", operand.arguments)
-    if operand.type.kind not in (Kind.TIMESTAMP, Kind.DATE):
+    if not operand.type.is_moment:
         raise unknown_function("extract", node, scope, _TYPE_NAMES[operand.type.kind])
     if operand.type.kind is Kind.DATE and field in (
         "hour",

@@ -41,6 +41,7 @@ _JOIN_CLAUSES = ("this", "on", "side", "kind", "using", "method")
 _TYPE_NAMES = {
     Kind.BOOLEAN: "bool", Kind.INTEGER: "int4", Kind.BIGINT: "int8", Kind.DOUBLE: "float8",
     Kind.DECIMAL: "numeric", Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp",
+    Kind.TIMESTAMPTZ: "timestamptz",
 }  # fmt: skip
 
 

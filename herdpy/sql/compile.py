@@ -16,6 +16,7 @@ from herdpy.model.types import (
     DATE,
     DOUBLE,
     TIMESTAMP,
+    TIMESTAMPTZ,
     UNKNOWN,
     SqlType,
     decimal_type,
@@ -48,8 +49,9 @@ _FEATURES = frozenset(
     )
 )  # fmt: skip
 
-# Classes whose values all have one type, and int, whose size must be looked at; not Decimal.
-_SIMPLE_OR_INT = frozenset({*_TYPES, int})
+# Classes whose values all have one type, and int, whose size must be looked at; neither Decimal
+# nor datetime, which is of one type with a time zone and of another without.
+_SIMPLE_OR_INT = frozenset({*_TYPES, int}) - {datetime.datetime}
 
 
 def compile_sql(
@@ -172,6 +174,8 @@ def _type_of(value: Any, source: int | str) -> SqlType:
     if kind is int:
         return BIGINT if BIGINT_MIN <= value <= BIGINT_MAX else decimal_type(38, 0)
     known = _TYPES.get(kind)
+    if known is TIMESTAMP and value.tzinfo is not None:
+        return TIMESTAMPTZ
     if known is not None:
         return known
     if isinstance(value, Decimal):
@@ -187,6 +191,8 @@ def _type_of(value: Any, source: int | str) -> SqlType:
             return _type_of(plain, source)
     for base in (bool, int, float, str, bytes, datetime.datetime, datetime.date):
         if isinstance(value, base):
+            if base is datetime.datetime and getattr(value, "tzinfo", None) is not None:
+                return TIMESTAMPTZ
             return BIGINT if base is int else _TYPES[base]
     name = source + 1 if isinstance(source, int) else f":{source}"
     raise ProgrammingError(

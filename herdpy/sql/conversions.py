@@ -19,6 +19,7 @@ from herdpy.model.types import (
     INTEGER_MIN,
     TEXT,
     TIMESTAMP,
+    TIMESTAMPTZ,
     Kind,
     Physical,
     SqlType,
@@ -36,10 +37,20 @@ _TIMESTAMP = re.compile(
     r"(?:[ T]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?)?\s*",
     re.ASCII,
 )
+_TIMESTAMPTZ = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T]+(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?"
+    r"\s*(?:(?:Z|UTC|GMT)|([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+_MOMENTS = {Kind.DATE: _DATE, Kind.TIMESTAMP: _TIMESTAMP, Kind.TIMESTAMPTZ: _TIMESTAMPTZ}
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
+_MOMENT_MIN = (1 - _EPOCH) * _DAY_US
+_MOMENT_MAX = (date.max.toordinal() + 1 - _EPOCH) * _DAY_US - 1
+_ZONE_HOURS_MAX = 15
 _QUOTIENT_SCALE = 16
 _INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
 
@@ -69,8 +80,8 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
         scale = max(digits(left)[1], digits(right)[1])
         whole = max(digits(left)[0], digits(right)[0])
         return decimal_type(min(whole + scale, decimal_precision_max), scale)
-    if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
-        return TIMESTAMP
+    if left.is_moment and right.is_moment:
+        return TIMESTAMPTZ if TIMESTAMPTZ in (left, right) else TIMESTAMP
     return None
 
 
@@ -112,7 +123,7 @@ def is_assignable(source: SqlType, target: SqlType) -> bool:
         return True
     if source.is_numeric and target.is_numeric:
         return True
-    return {source.kind, target.kind} == {Kind.DATE, Kind.TIMESTAMP}
+    return source.is_moment and target.is_moment
 
 
 def is_castable(source: SqlType, target: SqlType) -> bool:
@@ -126,13 +137,15 @@ def is_castable(source: SqlType, target: SqlType) -> bool:
 
 
 def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physical:
-    """Convert an integer or DECIMAL constant to a numeric type, or an UNKNOWN one to any."""
+    """Convert a numeric constant to a numeric type, a moment to a moment, an UNKNOWN to any."""
     if value is None:
         return None
     if source.kind is Kind.UNKNOWN:
         return read_text(str(value), target)
     if target.kind is Kind.TEXT and source.is_integer:
         return str(value)
+    if isinstance(value, int) and source.is_moment and target.is_moment:
+        return convert_moment(value, source, target)
     if not isinstance(value, int) or not target.is_numeric:
         raise ValueError(f"no constant conversion from {source} to {target}")
     scale = source.scale or 0
@@ -142,6 +155,15 @@ def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physi
         except OverflowError:
             raise _out_of_range(target) from None
     return _check_range(rescale(value, scale, target.scale or 0), target)
+
+
+def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
+    """Convert a date or timestamp to another kind of them; the session's time zone is UTC."""
+    if source.kind is target.kind:
+        return value
+    if source.kind is Kind.DATE:
+        return value * _DAY_US
+    return value // _DAY_US if target.kind is Kind.DATE else value
 
 
 def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
@@ -193,7 +215,7 @@ def read_text(text: str, target: SqlType) -> Physical:
         if "\0" in text:
             raise DataError("text must not contain the character NUL", sqlstate="22021")
         return text
-    if kind is Kind.DATE or kind is Kind.TIMESTAMP:
+    if target.is_moment:
         return _read_moment(text, target)
     value: Physical = None
     if kind is Kind.BOOLEAN:
@@ -230,14 +252,16 @@ def _scaled(text: str) -> tuple[int, int] | None:
 
 
 def _read_moment(text: str, target: SqlType) -> int:
-    match = (_DATE if target.kind is Kind.DATE else _TIMESTAMP).fullmatch(text)
+    match = _MOMENTS[target.kind].fullmatch(text)
     if match is None:
         raise DataError(
             f'invalid input syntax for type {str(target).lower()}: "{text}"',
             sqlstate="22007",
-            hint="Write 2024-01-31, with a time 2024-01-31 23:59:58.123456.",
+            hint="Write 2024-01-31, with a time 2024-01-31 23:59:58.123456"
+            + (", with a zone …58.123456+02:00." if target.kind is Kind.TIMESTAMPTZ else "."),
         )
     year, month, day, *clock = match.groups()
+    zone, clock = clock[4:], clock[:4]
     try:
         if target.kind is Kind.DATE:
             return date(int(year), int(month), int(day)).toordinal() - _EPOCH
@@ -249,7 +273,26 @@ def _read_moment(text: str, target: SqlType) -> int:
             f'date/time field value out of range: "{text}" ({error})', sqlstate="22008"
         ) from error
     seconds = (hour * 60 + minute) * 60 + second
-    return (moment.toordinal() - _EPOCH) * _DAY_US + seconds * 1_000_000 + micro
+    found = (moment.toordinal() - _EPOCH) * _DAY_US + seconds * 1_000_000 + micro
+    if not (zone and zone[0]):
+        return found
+    found -= _offset_us(zone, text)
+    if not _MOMENT_MIN <= found <= _MOMENT_MAX:
+        raise DataError(f'timestamp out of range: "{text}"', sqlstate="22008")
+    return found
+
+
+def _offset_us(zone: list[str | None], text: str) -> int:
+    """Return microseconds east of UTC of (sign, hours, minutes, seconds)."""
+    hours, minutes, seconds = (int(part or 0) for part in zone[1:])
+    if hours > _ZONE_HOURS_MAX or minutes > 59 or seconds > 59:
+        raise DataError(
+            f'time zone displacement out of range: "{text}"',
+            sqlstate="22009",
+            hint=f"Expected at most {_ZONE_HOURS_MAX}:59:59.",
+        )
+    offset = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+    return -offset if zone[0] == "-" else offset
 
 
 def _read_bytes(text: str) -> bytes | None:

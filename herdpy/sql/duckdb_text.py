@@ -20,6 +20,7 @@ _TYPE_NAMES = {
     Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "INTEGER", Kind.BIGINT: "BIGINT",
     Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR", Kind.BYTEA: "BLOB", Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
+    Kind.TIMESTAMPTZ: "TIMESTAMP",  # in UTC: DuckDB's own such type wants an extension of it
 }  # fmt: skip
 _INFIX = {*COMPARISONS, "+", "-", "*", "/", "%", "||"}
 _AGGREGATES = {
@@ -558,6 +559,8 @@ def _to_text(text: str, source: SqlType) -> str:
     if source.kind is Kind.DECIMAL and source.precision == source.scale:
         # DuckDB leaves the 0 before the point out when there is no digit for it.
         return f"regexp_replace(CAST({text} AS VARCHAR), '^(-?)\\.', '\\10.')"
+    if source.kind is Kind.TIMESTAMPTZ:
+        return f"(CAST({text} AS VARCHAR) || '+00')"
     return f"CAST({text} AS VARCHAR)"
 
 
@@ -565,7 +568,7 @@ _FROM_TEXT = {
     Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
     Kind.DOUBLE: "h_double({0})", Kind.DECIMAL: "h_fits(TRY_CAST(h_number({0}) AS {1}), {0})",
     Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
-    Kind.TIMESTAMP: "h_text_timestamp({0})",
+    Kind.TIMESTAMP: "h_text_timestamp({0})", Kind.TIMESTAMPTZ: "h_text_timestamptz({0})",
 }  # fmt: skip
 
 
@@ -611,6 +614,6 @@ def literal_text(literal: tree.Literal) -> str:
         return f"CAST('{sign}{digits[:point]}{fraction}' AS {name})"
     if kind is Kind.DATE:
         return f"CAST(DATE '1970-01-01' + {value} AS DATE)"
-    if kind is Kind.TIMESTAMP:
+    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return f"make_timestamp({value})"
     return f"CAST('{value!r}' AS {name})"  # INTEGER, BIGINT, DOUBLE (also nan, inf)

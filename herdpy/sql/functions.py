@@ -189,11 +189,12 @@ SPECIAL: dict[str, str] = {
     "position": "position(a IN b) is strpos(b, a)",
     "trim": "trim([BOTH | LEADING | TRAILING] [characters FROM] text)",
     "mod": "a % b",
-    "now": "the transaction's time, UTC; also current_timestamp and localtimestamp",
+    "now": "the transaction's time, a timestamptz; also current_timestamp",
+    "localtimestamp": "the transaction's time in UTC, a timestamp",
     "current_date": "the transaction's date, UTC",
-    "date_trunc": "timestamp cut to 'microsecond' … 'year'",
+    "date_trunc": "timestamp or timestamptz cut to 'microsecond' … 'year'",
     "date_part": "as extract, DOUBLE",
-    "extract": "extract(field FROM date, timestamp or interval), DECIMAL",
+    "extract": "extract(field FROM date, timestamp, timestamptz or interval), DECIMAL",
     "pg_typeof": "name of the argument's type",
 }
 """Functions with rules of their own, in bind_function.py."""
@@ -221,6 +222,12 @@ EXTRACT_FIELDS: dict[str, tuple[str, int]] = {
 }
 """Field of extract: DuckDB's text of it for a date or timestamp, and its scale."""
 
+# What reads as a TIMESTAMPTZ: 1 date, 2 time; of the zone 3 sign, 4 hours, 5 minutes, 6 seconds.
+_ZONED = (
+    r"(?i)^\s*([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[ T]+([0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)"
+    r"\s*(?:Z|UTC|GMT|([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?)?\s*$"
+)
 _NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?\s*"
 
 
@@ -239,6 +246,7 @@ def _reader(type_name: str, target: str, pattern: str, syntax: str = "22P02") ->
     )
 
 
+_DISPLACEMENT = _error("22009", "time zone displacement out of range")
 _ZERO = _error("22012", "division by zero")
 _OVERFLOW = _error("22003", "value out of range: overflow")
 _UNDERFLOW = _error("22003", "value out of range: underflow")
@@ -451,6 +459,34 @@ MACROS: tuple[tuple[str, str], ...] = (
         " WHEN TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) IS NULL THEN"
         " error('herdpy:22008:date/time field value out of range: \"' || x || '\"')"
         " ELSE TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) END)",
+    ),
+    (
+        "h_zone(s, h, m, z)",
+        "CASE WHEN s = '' THEN 0"
+        " WHEN CAST(h AS BIGINT) > 15 OR (m <> '' AND CAST(m AS BIGINT) > 59)"
+        f" OR (z <> '' AND CAST(z AS BIGINT) > 59) THEN {_DISPLACEMENT}"
+        " ELSE CASE WHEN s = '-' THEN -1000000 ELSE 1000000 END * (CAST(h AS BIGINT) * 3600"
+        " + CASE WHEN m = '' THEN 0 ELSE CAST(m AS BIGINT) * 60 END"
+        " + CASE WHEN z = '' THEN 0 ELSE CAST(z AS BIGINT) END) END",
+    ),
+    (
+        "h_zone_of(x)",
+        f"h_zone(regexp_extract(x, '{_ZONED}', 3), regexp_extract(x, '{_ZONED}', 4),"
+        f" regexp_extract(x, '{_ZONED}', 5), regexp_extract(x, '{_ZONED}', 6))",
+    ),
+    (
+        "h_zoned(x)",
+        f"TRY_CAST(trim(regexp_extract(x, '{_ZONED}', 1) || ' ' ||"
+        f" regexp_extract(x, '{_ZONED}', 2)) AS TIMESTAMP)",
+    ),
+    (
+        "h_text_timestamptz(x)",
+        "h_timestamp(CASE WHEN x IS NULL THEN NULL"
+        f" WHEN NOT regexp_full_match(x, '{_ZONED}') THEN"
+        " error('herdpy:22007:invalid input syntax for type timestamptz: \"' || x || '\"')"
+        " WHEN h_zoned(x) IS NULL THEN"
+        " error('herdpy:22008:date/time field value out of range: \"' || x || '\"')"
+        " ELSE h_zoned(x) - to_microseconds(h_zone_of(x)) END)",
     ),
     # exact quotients: n and d are HUGEINT, the result is n * m / d, half away from zero
     ("h_unscaled(x)", "CAST(replace(CAST(x AS VARCHAR), '.', '') AS HUGEINT)"),

@@ -80,8 +80,8 @@ def _are_comparable(parts: Sequence[tree.Expression]) -> bool:
 
 def _is_row_cast(source: SqlType, target: SqlType) -> bool:
     """Tell whether the cast is one that cannot differ between the paths."""
-    if source.kind is Kind.TIMESTAMP:
-        return target.kind is Kind.DATE
+    if source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
+        return target.is_moment
     return source.is_integer and (target.is_integer or target.kind is Kind.DOUBLE)
 
 

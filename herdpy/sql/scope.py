@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.model.schema import Table
-from herdpy.model.types import TEXT, TIMESTAMP, Kind, SqlType
+from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_wide, too_wide
 from herdpy.sql.interfaces import Catalog
@@ -49,10 +49,14 @@ class StatementContext:
         self._cte_count += 1
         return self._cte_count
 
-    def now(self) -> tree.Parameter:
-        """Return the slot of the transaction's time."""
-        slot = Slot(NOW, TIMESTAMP)
-        return tree.Parameter(TIMESTAMP, self._slots.setdefault(slot, len(self._slots)))
+    def now(self, sql_type: SqlType = TIMESTAMPTZ) -> tree.Parameter:
+        """Return the slot of the transaction's time, a TIMESTAMPTZ or TIMESTAMP."""
+        slot = Slot(NOW, sql_type)
+        return tree.Parameter(sql_type, self._slots.setdefault(slot, len(self._slots)))
+
+    def is_now(self, parameter: tree.Parameter) -> bool:
+        """Tell whether it stands for the transaction's time."""
+        return self._slots.get(Slot(NOW, parameter.type)) == parameter.index
 
     def only(self, node: exp.Expr, allowed: Iterable[str], what: str) -> None:
         require_only(node, allowed, self.scanned, what)

@@ -171,9 +171,10 @@ class _Reader:
             self._transaction_modes()
             return tree.SetOption("transaction_isolation", "read committed")
         name = self._option_name()
-        if not self._accept("TO", "="):
+        if not is_zone and not self._accept("TO", "="):
+        is_zone = self._word() == "TIME"
             raise self._unexpected()
-        if self._accept("DEFAULT"):
+        if self._accept("DEFAULT") or (is_zone and self._accept("LOCAL")):
             return tree.SetOption(name, None)
         parts: list[str] = []
         while self.index < len(self.scanned.tokens):
@@ -203,6 +204,8 @@ class _Reader:
         while self.index < len(self.scanned.tokens):
             self._accept(",")
             if self._accept("ISOLATION"):
+        if name == "time" and self._accept("ZONE"):
+            return "timezone"
                 self._expect("LEVEL")
                 if self._word() in ("REPEATABLE", "SERIALIZABLE"):
                     word = "REPEATABLE READ" if self._word() == "REPEATABLE" else self._word()

@@ -86,6 +86,8 @@ def _integer_text(value: int, sql_type: SqlType) -> str:
         return f"DATE '{_EPOCH.date() + datetime.timedelta(days=value)}'"
     if sql_type.kind is Kind.TIMESTAMP:
         return f"TIMESTAMP '{_EPOCH + datetime.timedelta(microseconds=value)}'"
+    if sql_type.kind is Kind.TIMESTAMPTZ:
+        return f"TIMESTAMPTZ '{_EPOCH + datetime.timedelta(microseconds=value)}+00'"
     scale = sql_type.scale if sql_type.kind is Kind.DECIMAL else None
     if not scale:
         return str(value)

@@ -24,7 +24,9 @@ from herdpy.limits import (
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
-_TYPED_LITERALS = {TokenType.DATE, TokenType.TIMESTAMP, TokenType.INTERVAL}
+_TYPED_LITERALS = {
+    TokenType.DATE, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ, TokenType.INTERVAL,
+}  # fmt: skip
 _INTERVAL_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*", re.ASCII)
 _NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
@@ -188,7 +190,7 @@ def _group_typed_literals(tokens: list[Token]) -> list[Token]:
     INTERVAL '…' becomes '…'::INTERVAL, as sqlglot would keep only the first number and unit of it.
     """
     result: list[Token] = []
-    tokens = _cast_intervals(tokens)
+    tokens = _with_short_names(_cast_intervals(tokens))
     for index, token in enumerate(tokens):
         kinds = [item.token_type for item in tokens[max(index - 2, 0) : index]]
         if (
@@ -200,6 +202,22 @@ def _group_typed_literals(tokens: list[Token]) -> list[Token]:
             word, text = result[-2:]
             opening = _token(TokenType.L_PAREN, "(", word)
             result[-2:] = (opening, word, text, _token(TokenType.R_PAREN, ")", text))
+        result.append(token)
+    return result
+
+
+def _with_short_names(tokens: list[Token]) -> list[Token]:
+    """Write TIMESTAMP WITH TIME ZONE '…' as TIMESTAMPTZ '…', so that literals are of two tokens."""
+    result: list[Token] = []
+    for token in tokens:
+        is_string = token.token_type is TokenType.STRING
+        words = [item.text.upper() for item in result[-3:]] if is_string else []
+        if words[1:] == ["TIME", "ZONE"] and words[0] in ("WITH", "WITHOUT"):
+            word = result[-4] if len(result) > 3 else token
+            if word.token_type is TokenType.TIMESTAMP:
+                if words[0] == "WITH":
+                    word = _token(TokenType.TIMESTAMPTZ, "TIMESTAMPTZ", word)
+                result[-4:] = [word]
         result.append(token)
     return result
 

@@ -27,6 +27,7 @@ _TYPES = {
     Kind.BYTEA: pa.binary(),
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.TIMESTAMPTZ: pa.timestamp("us"),  # UTC; the zone is put on where results are made
 }
 _STORAGE = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())

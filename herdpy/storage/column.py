@@ -38,6 +38,7 @@ _LAYOUTS = {
     Kind.DATE: Layout.INT32,
     Kind.BIGINT: Layout.INT64,
     Kind.TIMESTAMP: Layout.INT64,
+    Kind.TIMESTAMPTZ: Layout.INT64,
     Kind.DOUBLE: Layout.FLOAT64,
     Kind.TEXT: Layout.BYTES,
     Kind.BYTEA: Layout.BYTES,

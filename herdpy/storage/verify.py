@@ -25,6 +25,7 @@ _DEFAULTS: dict[Kind, type[Any]] = {
     Kind.BYTEA: bytes,
     Kind.DATE: int,
     Kind.TIMESTAMP: int,
+    Kind.TIMESTAMPTZ: int,
 }
 """The class of a column's default as a definition writes it; a kind without one has no column."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from herdpy.exec.text_forms import format_text
-from herdpy.model.types import Kind
+from herdpy.model.python_values import kind_of
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,13 @@ def read_blocks(path: Path) -> list[Block]:
     return blocks
 
 
-_CLASSES: dict[str, Kind] = {
-    "bool": Kind.BOOLEAN, "int": Kind.BIGINT, "float": Kind.DOUBLE, "Decimal": Kind.DECIMAL,
-    "str": Kind.TEXT, "bytes": Kind.BYTEA, "date": Kind.DATE, "datetime": Kind.TIMESTAMP,
-}  # fmt: skip
-
-
 def shown(value: Any) -> str:
     """Return a value as psql shows it."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "t" if value else "f"
-    return format_text(value, _CLASSES[type(value).__name__])
+    return format_text(value, kind_of(value))
 
 
 def is_same(value: Any, expected: str) -> bool:

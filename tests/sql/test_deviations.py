@@ -63,8 +63,14 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
         ("SELECT 'infinity'::timestamp", "22007"),
         ("SELECT DATE '9999-12-31' + 1", "22008"),
     ],
-    "now() and its like are TIMESTAMP in UTC; there is no time zone.": [
-        ("SELECT pg_typeof(now())", [("timestamp without time zone",)]),
+    "The time zone of every session is UTC: SET TIME ZONE and AT TIME ZONE take no other (0A000), "
+    "and a zone in a text is an offset, UTC, GMT or Z (22007).": [
+        ("SET TIME ZONE 'Europe/Rome'", "0A000"),
+        ("SET timezone = '+02'", "0A000"),
+        ("SET TIME ZONE 'UTC'", None),
+        ("SELECT now() AT TIME ZONE 'Europe/Rome'", "0A000"),
+        ("SELECT '2024-01-31 12:00 Europe/Rome'::timestamptz", "22007"),
+        ("SELECT '2024-01-31 12:00 CET'::timestamptz", "22007"),
     ],
     "An interval is no result and no column; it is added to dates, and extract(epoch) reads it.": [
         ("SELECT INTERVAL '1 day'", "0A000"),

@@ -10,8 +10,10 @@ from tests.sql.runner import difference, read_blocks
 
 FILES = sorted(Path(__file__).parent.glob("*.test"))
 # Where a constant must stand, or where two strings are one.
-_FIXED_BEFORE = re.compile(r"(DATE|TIMESTAMP|INTERVAL|ESCAPE|\b[eE]|date_trunc\(|'\s*)$")
-_FIXED_AFTER = re.compile(r"::interval|\s*\n\s*'")
+_FIXED_BEFORE = re.compile(
+    r"(DATE|TIMESTAMP|TIMESTAMPTZ|ZONE|INTERVAL|ESCAPE|\b[eE]|date_(?:trunc|part)\(|'\s*)$"
+)
+_FIXED_AFTER = re.compile(r"::interval|\s+AT TIME|\s*\n\s*'")
 # One whose first error is another one.
 EXCEPT = "SELECT 1 UNION SELECT 'x' UNION SELECT now()"
 

@@ -29,11 +29,12 @@ def only(connection: Connection, text: str) -> object:
 def test_now_is_the_transactions(connection: Connection) -> None:
     connection.execute("BEGIN")
     first = only(connection, "SELECT now()")
-    for text in ("SELECT current_timestamp", "SELECT localtimestamp", "SELECT now() FROM t"):
+    texts = "SELECT current_timestamp", "SELECT localtimestamp::timestamptz", "SELECT now() FROM t"
+    for text in texts:
         connection.execute("INSERT INTO t (id) SELECT count(*) FROM t")
         assert {value for (value,) in connection.execute(text).fetchall()} == {first}
     assert only(connection, "SELECT current_date") == first.date()  # type: ignore[attr-defined]
-    assert only(connection, "SELECT DISTINCT at FROM t") == first
+    assert only(connection, "SELECT DISTINCT at::timestamptz FROM t") == first
     connection.execute("COMMIT")
     assert only(connection, "SELECT now()") > first  # type: ignore[operator]
 

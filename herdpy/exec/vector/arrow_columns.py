@@ -110,7 +110,7 @@ def _ordinals(table: Table, names: Sequence[str]) -> dict[int, int]:
 def _default(column: Column, now_us: int) -> Physical:
     if column.default_sql is None:
         return column.default
-    return now_us if column.type.kind is Kind.TIMESTAMP else now_us // DAY_US
+    return now_us // DAY_US if column.type.kind is Kind.DATE else now_us
 
 
 def _plain(array: Array) -> Array:
@@ -195,9 +195,10 @@ def _date(array: Array, _column: Column) -> list[Physical] | None:
 
 
 def _timestamp(array: Array, _column: Column) -> list[Physical] | None:
-    if not pa.types.is_timestamp(array.type) or array.type.tz is not None:
+    if not pa.types.is_timestamp(array.type):
         return None
-    microseconds = array.cast(pa.timestamp("us")).view(pa.int64())
+    # With a zone or without, the numbers are in UTC.
+    microseconds = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
     return microseconds.to_pylist() if _is_within(microseconds, _MICROSECONDS) else None
 
 
@@ -211,6 +212,7 @@ _FAST: dict[Kind, Callable[[Array, Column], list[Physical] | None]] = {
     Kind.BYTEA: _bytea,
     Kind.DATE: _date,
     Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMPTZ: _timestamp,
 }
 
 

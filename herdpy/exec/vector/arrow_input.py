@@ -118,7 +118,7 @@ def _converted(row: Any, names: Sequence[str], convert: Any, at: int) -> tuple[A
         raise
 
 
-_STORAGE = {Kind.DATE: pa.int32(), Kind.TIMESTAMP: pa.int64()}
+_STORAGE = {Kind.DATE: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.TIMESTAMPTZ: pa.int64()}
 
 
 def _array(values: list[Any], sql_type: Any, kind: pa.DataType) -> pa.Array:

@@ -1,5 +1,6 @@
 """Rows and Arrow batches, one into the other; the only module of exec that makes Arrow types."""
 
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -21,6 +22,7 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.BYTEA: pa.binary(),
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     Kind.UNKNOWN: pa.string(),  # an untyped NULL or literal is TEXT in a result
 }
 
@@ -82,12 +84,14 @@ def _parts(
 def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch under the names of schema; its types must be those already.
 
-    A column of Arrow's null type becomes one of the wanted type. Anything else is an InternalError:
-    the tree promised another type than the query gave.
+    A column of Arrow's null type becomes one of the wanted type, and a TIMESTAMPTZ gets its zone,
+    which inside is never written down. Anything else is an InternalError: the tree promised another
+    type than the query gave.
     """
     arrays: list[pa.Array] = []
     for array, field in zip(batch.columns, schema, strict=True):
-        if array.type != field.type and not pa.types.is_null(array.type):
+        is_alike = pa.types.is_null(array.type) or (array.type, field.type) == _ZONED
+        if array.type != field.type and not is_alike:
             raise InternalError(
                 f'column "{field.name}" of a vector query: expected {field.type}, found'
                 f" {array.type}",
@@ -100,12 +104,20 @@ def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def logical_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a batch as logical values."""
     try:
-        return zip(*[column.to_pylist() for column in batch.columns], strict=True)
+        return zip(*map(_logical_values, batch.columns), strict=True)
     except (ValueError, OverflowError) as error:
         raise DataError(
             f"a date or timestamp of the result is outside the years 1 to 9999: {error}",
             sqlstate="22008",
         ) from None
+
+
+def _logical_values(array: pa.Array) -> list[Any]:
+    if array.type != _ZONED[1]:
+        return array.to_pylist()
+    # Arrow would look the zone up, and give another class than the row path does.
+    plain: list[Any] = array.view(_ZONED[0]).to_pylist()
+    return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in plain]
 
 
 def physical_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -124,4 +136,9 @@ def _physical_values(array: pa.Array) -> list[Any]:
     return array.to_pylist()
 
 
-_VIEWS = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
+_VIEWS = {
+    "date32[day]": pa.int32(),
+    "timestamp[us]": pa.int64(),
+    "timestamp[us, tz=UTC]": pa.int64(),
+}
+_ZONED = (pa.timestamp("us"), pa.timestamp("us", "UTC"))

@@ -26,7 +26,7 @@ from herdpy.errors import (
 )
 from herdpy.exec.coerce import check_row_count, output_converter
 from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
-from herdpy.model.types import Physical, SqlType
+from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import DuckTable, DuckText
 from herdpy.sql.functions import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
@@ -404,5 +404,7 @@ def _constant(expression: Expression, values: Sequence[Physical]) -> Any:
 
 
 def _logical(value: Physical, sql_type: SqlType) -> Any:
+    if sql_type.kind is Kind.TIMESTAMPTZ:  # DuckDB's own such type wants an extension of it
+        sql_type = TIMESTAMP
     convert = None if value is None else output_converter(sql_type)
     return value if convert is None else convert(value)

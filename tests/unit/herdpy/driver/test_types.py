@@ -24,6 +24,7 @@ OBJECTS = [herdpy.STRING, herdpy.BINARY, herdpy.NUMBER, herdpy.DATETIME, herdpy.
         (types.decimal_type(9, 2), herdpy.NUMBER),
         (types.DATE, herdpy.DATETIME),
         (types.TIMESTAMP, herdpy.DATETIME),
+        (types.TIMESTAMPTZ, herdpy.DATETIME),
     ],
 )
 def test_each_type_code_equals_exactly_one_object(sql_type, expected) -> None:

@@ -100,7 +100,7 @@ def test_names_instead_of_repetitions(connection: herdpy.Connection) -> None:
     assert explained(connection, text) == textwrap.dedent("""\
         Vector path (DuckDB over the pages)
           Sort by mean
-            Output: date_trunc('month', day::TIMESTAMP) AS month, round(avg(animal), 1) AS mean, sum(animal)
+            Output: date_trunc('month', day::TIMESTAMPTZ) AS month, round(avg(animal), 1) AS mean, sum(animal)
               Group by month
                 Filter: day - 1 > DATE '2019-01-01'
                   Scan of seen: 2 of 3 columns, 1 of 1 page""")  # noqa: E501 - golden

@@ -27,6 +27,7 @@ from herdpy.model.types import (
     INTEGER,
     TEXT,
     TIMESTAMP,
+    TIMESTAMPTZ,
     UNKNOWN,
     SqlType,
     decimal_type,
@@ -38,6 +39,8 @@ D = Decimal
 MONEY = decimal_type(10, 2)
 WIDE = decimal_type(38, 10)
 UTC = datetime.timezone.utc  # noqa: UP017 - as 3.11 has it
+EAST = datetime.timezone(datetime.timedelta(hours=2))
+WEST = datetime.timezone(-datetime.timedelta(hours=2))
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is not its text
@@ -87,6 +90,14 @@ GOOD = [
     (datetime.datetime.max, TIMESTAMP, 253402300799999999),
     (datetime.date(1970, 1, 2), TIMESTAMP, 86_400_000_000),
     ("1970-01-01 00:00:01.5", TIMESTAMP, 1_500_000),
+    (datetime.datetime(1970, 1, 1, 0, 0, 0, 1), TIMESTAMPTZ, 1),
+    (datetime.datetime(1970, 1, 1, 2, tzinfo=EAST), TIMESTAMPTZ, 0),
+    (datetime.datetime(1970, 1, 1, 2, tzinfo=EAST), TIMESTAMP, 0),
+    (datetime.datetime(1969, 12, 31, 22, tzinfo=WEST), TIMESTAMPTZ, 0),
+    (datetime.datetime.max.replace(tzinfo=UTC), TIMESTAMPTZ, 253402300799999999),
+    (datetime.date(1970, 1, 2), TIMESTAMPTZ, 86_400_000_000),
+    ("1970-01-01 02:00:01.5+02", TIMESTAMPTZ, 1_500_000),
+    ("1970-01-01 00:00:01.5 utc", TIMESTAMPTZ, 1_500_000),
     ("x", UNKNOWN, "x"),
 ]
 
@@ -133,7 +144,12 @@ BAD = [
     (datetime.datetime(2024, 1, 1), DATE, "42804"),
     ("2024-02-30", DATE, "22008"),
     ("yesterday", DATE, "22007"),
-    (datetime.datetime(2024, 1, 1, tzinfo=UTC), TIMESTAMP, "42804"),
+    (datetime.datetime.min.replace(tzinfo=EAST), TIMESTAMPTZ, "22008"),
+    (datetime.datetime.max.replace(tzinfo=WEST), TIMESTAMP, "22008"),
+    ("2024-01-01 12:00+16", TIMESTAMPTZ, "22009"),
+    ("2024-01-01+02", TIMESTAMPTZ, "22007"),
+    ("9999-12-31 23:00-02", TIMESTAMPTZ, "22008"),
+    ("2024-01-01 12:00+02", TIMESTAMP, "22007"),
     ("2024-01-01 25:00:00", TIMESTAMP, "22008"),
     (object(), TEXT, "42804"),
     ([1], BIGINT, "42804"),
@@ -227,6 +243,11 @@ CASTS = [
     (0.125, DOUBLE, MONEY, 13),
     (2.5, DOUBLE, INTEGER, 2),
     (1, DATE, TIMESTAMP, 86_400_000_000),
+    (1, DATE, TIMESTAMPTZ, 86_400_000_000),
+    (1, TIMESTAMP, TIMESTAMPTZ, 1),
+    (1, TIMESTAMPTZ, TIMESTAMP, 1),
+    (-1, TIMESTAMPTZ, DATE, -1),
+    (1_500_000, TIMESTAMPTZ, TEXT, "1970-01-01 00:00:01.5+00"),
     (-1, TIMESTAMP, DATE, -1),
     ("abcdef", TEXT, varchar_type(3), "abc"),
     ("12", TEXT, INTEGER, 12),

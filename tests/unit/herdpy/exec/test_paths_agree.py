@@ -22,6 +22,7 @@ from herdpy.model.types import (
     INTEGER,
     TEXT,
     TIMESTAMP,
+    TIMESTAMPTZ,
     Kind,
     Row,
     SqlType,
@@ -59,6 +60,7 @@ EDGES: dict[SqlType, tuple[Any, ...]] = {
     MONEY: (0, 1, -1, 150, 999_999),
     DATE: (0, -1, 19782, -719162),
     TIMESTAMP: (0, -1, 10**15),
+    TIMESTAMPTZ: (0, -1, 10**15),
 }
 TYPES = tuple(EDGES)
 TABLE = Table(

@@ -1,5 +1,6 @@
 """Values come back as what they were, and nothing else gets through."""
 
+import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +24,7 @@ VALUES: dict[Kind, st.SearchStrategy[Any]] = {
     Kind.BYTEA: st.binary(),
     Kind.DATE: st.dates(),
     Kind.TIMESTAMP: st.datetimes(),
+    Kind.TIMESTAMPTZ: st.datetimes(timezones=st.just(datetime.UTC)),
 }
 
 

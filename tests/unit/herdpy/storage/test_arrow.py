@@ -49,7 +49,7 @@ def as_rows(table: Table, found: pa.Table) -> list:
     columns = []
     for ordinal, column in enumerate(table.columns):
         array = found.column(f"c{ordinal}")
-        if column.type.kind in (Kind.DATE, Kind.TIMESTAMP):
+        if column.type.is_moment:
             array = array.cast(pa.int32() if column.type.kind is Kind.DATE else pa.int64())
         columns.append(array.to_pylist())
     live = found.column(LIVE).to_pylist()
