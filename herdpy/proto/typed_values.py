@@ -36,10 +36,10 @@ def to_value(item: Any) -> pb.Value:
         if name is None:
             raise UntypedError
         return _value(name, bytes(item.data).decode())
-    field = _FIELDS.get(kind)
-    if field is None:
     if kind is datetime.datetime:  # of a row: a TIMESTAMPTZ, which MessagePack has itself
         return pb.Value(text=item.isoformat())
+    field = _FIELDS.get(kind)
+    if field is None:
         raise UntypedError
     return _value(field, item)
 

@@ -170,9 +170,9 @@ class _Reader:
         if self._accept("TRANSACTION"):
             self._transaction_modes()
             return tree.SetOption("transaction_isolation", "read committed")
+        is_zone = self._word() == "TIME"
         name = self._option_name()
         if not is_zone and not self._accept("TO", "="):
-        is_zone = self._word() == "TIME"
             raise self._unexpected()
         if self._accept("DEFAULT") or (is_zone and self._accept("LOCAL")):
             return tree.SetOption(name, None)
@@ -194,6 +194,8 @@ class _Reader:
         if name == "transaction" and self._accept("ISOLATION"):
             self._expect("LEVEL")
             return "transaction_isolation"
+        if name == "time" and self._accept("ZONE"):
+            return "timezone"
         if not name.isidentifier():
             self.index -= 1
             raise self._unexpected()
@@ -204,8 +206,6 @@ class _Reader:
         while self.index < len(self.scanned.tokens):
             self._accept(",")
             if self._accept("ISOLATION"):
-        if name == "time" and self._accept("ZONE"):
-            return "timezone"
                 self._expect("LEVEL")
                 if self._word() in ("REPEATABLE", "SERIALIZABLE"):
                     word = "REPEATABLE READ" if self._word() == "REPEATABLE" else self._word()
