@@ -23,6 +23,9 @@ statement_bytes_max = 16 * 1024 * 1024
 statement_tokens_max = 4_000_000
 # sqlglot reads by recursion: deeper statements do not always fit on Python's default stack.
 statement_depth_max = 32
+# Operators one behind the other, which are as deep; and AND and OR, which are not.
+statement_chain_max = 1_000
+statement_conditions_max = 50_000
 parameters_max = 65_535
 identifier_bytes_max = 63
 columns_max = 1_600

@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
-from herdpy.errors import DataError, NotSupportedError
+from herdpy.errors import DataError, Error, NotSupportedError
 from herdpy.limits import columns_max, join_tables_max
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
 from herdpy.sql import conversions, tree
@@ -199,9 +199,12 @@ def _bind_from(node: exp.Select, scope: Scope) -> tree.Relation | None:
     from_ = node.args.get("from_")
     if from_ is None:
         return None
+    joins = node.args.get("joins") or ()
+    if len(joins) >= join_tables_max:
+        raise _too_many_tables(node, scope)
     # A comma binds weaker than JOIN, but sqlglot gives one flat list.
     items = [_bind_item(from_.this, scope)]
-    for join in node.args.get("joins") or ():
+    for join in joins:
         if _is_comma(join, scope):
             items.append(_bind_item(join.this, scope))
         else:
@@ -214,8 +217,12 @@ def _bind_from(node: exp.Select, scope: Scope) -> tree.Relation | None:
             scope.add(named, place)
     scope.visible = [visible for item in items for visible in item.visible]
     if len(scope.relations) > join_tables_max:
-        raise scope.context.error("54000", f"more than {join_tables_max} tables in one query", node)
+        raise _too_many_tables(node, scope)
     return source
+
+
+def _too_many_tables(node: exp.Select, scope: Scope) -> Error:
+    return scope.context.error("54000", f"more than {join_tables_max} tables in one query", node)
 
 
 def _is_comma(node: exp.Join, scope: Scope) -> bool:

@@ -20,6 +20,7 @@ from herdpy.limits import (
     statement_depth_max,
     statement_tokens_max,
 )
+from herdpy.sql.extent import check_extent, too_deep_at
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
@@ -27,6 +28,7 @@ _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _TYPED_LITERALS = {
     TokenType.DATE, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ, TokenType.INTERVAL,
 }  # fmt: skip
+_PREFIX_WORDS_MAX = 4
 _INTERVAL_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*", re.ASCII)
 _NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
@@ -97,6 +99,7 @@ def scan(text: str) -> Scanned:
             sqlstate="54001",
             hint="Pass values as parameters, many rows by executemany().",
         )
+    check_extent(text)
     try:
         tokens = _tokenize(text)
     except TokenError as error:
@@ -144,6 +147,8 @@ def _tokenize(text: str) -> list[Token]:
         if text[word.end + 1 :].lstrip().startswith("'") or not word.text.isidentifier():
             return first + tokens
         first.append(_token(TokenType.VAR, word.text, word))
+        if len(first) > _PREFIX_WORDS_MAX:  # each is another reading of all that follows
+            raise too_deep_at(word.start)
         text = " " * (word.end + 1) + text[word.end + 1 :]
 
 
@@ -177,11 +182,7 @@ def _check_limits(tokens: list[Token]) -> None:
             )
         is_comma = kind is TokenType.COMMA
         if depth > statement_depth_max or prefixes > statement_depth_max:
-            raise OperationalError(
-                f"statement is nested more than {statement_depth_max} deep",
-                sqlstate="54001",
-                position=token.start + 1,
-            )
+            raise too_deep_at(token.start)
 
 
 def _group_typed_literals(tokens: list[Token]) -> list[Token]:

@@ -21,6 +21,7 @@ from herdpy.errors import (
     InternalError,
     MemoryLimitError,
     NotSupportedError,
+    OperationalError,
     ProgrammingError,
     QueryCanceledError,
 )
@@ -335,6 +336,8 @@ def translate_error(text: str, sql: str) -> Error:
         return DataError(message, sqlstate=sqlstate)
     if kind == "Not implemented Error":
         return NotSupportedError(message)
+    if "Max expression depth limit" in rest:
+        return OperationalError("the statement is nested too deep", sqlstate="54001")
     message = _in_our_words(message.split(" when casting from")[0].split(" You might want")[0])
     for prefix, words, sqlstate in _SQLSTATES:
         if kind == prefix and words in rest:
