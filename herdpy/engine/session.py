@@ -267,6 +267,10 @@ class Session:
 
         self._guarded(run, "CHECKPOINT")
 
+    def check_may_export(self) -> None:
+        """Raise 42501 for who may not read everything: superusers only."""
+        self._guarded(lambda: check_superuser(self._rights(), "export"), "EXPORT")
+
     def export(self, kind: str) -> "Backup | Dump":
         """Begin a "backup" or a "dump"; the caller closes it. Not part of a transaction.
 

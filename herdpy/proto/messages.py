@@ -219,6 +219,10 @@ class Export(Message, tag=40):
 
     request: int
     kind: str
+    snapshot: str = ""
+    """Go on with the backup that the first Piece called so; its connection has ended."""
+    offset: int = 0
+    """Of the first byte that is missing."""
 
 
 class NextPiece(Message, tag=41):
@@ -414,6 +418,12 @@ class Piece(Message, tag=90):
     data: bytes
     byte_count: int = 0
     """How many there are about in all; 0: not known."""
+    snapshot: str = ""
+    """Of the first piece of a backup: what to call it when the connection was lost."""
+    source: str = ""
+    """Its database, by the id of the log."""
+    position: tuple[int, int, int] = (0, 0, 0)
+    """Its Lsn."""
 
 
 class StagingBegun(Message, tag=94):

@@ -23,6 +23,7 @@ from herdpy.proto.typed_values import (
     to_columns,
     to_parameters,
     to_rows,
+    to_table,
 )
 
 Fields = list[Any]
@@ -122,6 +123,30 @@ def _plain(field: str) -> Callable[[int], pb.SessionRequest]:
     return lambda request: pb.SessionRequest(request=request, **fields)
 
 
+def _begin_ingest(request: int, table: str, mode: str) -> pb.SessionRequest:
+    begin = pb.BeginIngest(table=table, mode=mode)
+    return pb.SessionRequest(request=request, begin_ingest=begin)
+
+
+def _add_to_ingest(request: int, ingest: int, data: bytes) -> pb.SessionRequest:
+    add = pb.AddToIngest(ingest=ingest, arrow=data)
+    return pb.SessionRequest(request=request, add_to_ingest=add)
+
+
+def _finish_ingest(request: int, ingest: int, token: int, acknowledged: int) -> pb.SessionRequest:
+    finish = pb.FinishIngest(ingest=ingest, token=token, acknowledged=acknowledged)
+    return pb.SessionRequest(request=request, finish_ingest=finish)
+
+
+def _drop_ingest(ingest: int) -> pb.SessionRequest:
+    return pb.SessionRequest(drop_ingest=pb.DropIngest(ingest=ingest))
+
+
+def _resolve(request: int, token_session: str, counter: int) -> pb.SessionRequest:
+    resolve = pb.Resolve(token_session=token_session, counter=counter)
+    return pb.SessionRequest(request=request, resolve=resolve)
+
+
 _REQUESTS: dict[int, tuple[type[Message], int, Any]] = {
     2: (messages.Execute, 5, _execute),
     3: (messages.ExecuteMany, 5, _execute_many),
@@ -134,6 +159,11 @@ _REQUESTS: dict[int, tuple[type[Message], int, Any]] = {
     10: (messages.Checkpoint, 1, _plain("checkpoint")),
     11: (messages.Cancel, 1, _plain("cancel")),
     12: (messages.Ping, 1, _plain("ping")),
+    20: (messages.BeginIngest, 3, _begin_ingest),
+    21: (messages.IngestRows, 3, _add_to_ingest),
+    22: (messages.FinishIngest, 4, _finish_ingest),
+    23: (messages.DropIngest, 1, _drop_ingest),
+    30: (messages.Resolve, 3, _resolve),
 }
 
 
@@ -200,6 +230,15 @@ _FROM_REQUEST: dict[str, Callable[[int, Any], Message]] = {
     "checkpoint": lambda request, _: messages.Checkpoint(request),
     "cancel": lambda request, _: messages.Cancel(request),
     "ping": lambda request, _: messages.Ping(request),
+    "begin_ingest": lambda request, each: messages.BeginIngest(
+        request, each.table, each.mode or "append"
+    ),
+    "add_to_ingest": lambda request, each: messages.IngestRows(request, each.ingest, each.arrow),
+    "finish_ingest": lambda request, each: messages.FinishIngest(
+        request, each.ingest, each.token, each.acknowledged
+    ),
+    "drop_ingest": lambda _, each: messages.DropIngest(each.ingest),
+    "resolve": lambda request, each: messages.Resolve(request, each.token_session, each.counter),
 }
 
 
@@ -220,7 +259,7 @@ def to_reply(body: Any, *, is_whole: bool = False) -> pb.SessionReply:
     is_whole: its frame when the typed form lacks a field, for a client that reads frames.
     """
     try:
-        make, fields = _fields(body, _REPLIES, is_whole=is_whole)
+        make, fields = _fields(body, _REPLIES if is_whole else _ALL_REPLIES, is_whole=is_whole)
         return make(*fields)
     except (UntypedError, ValueError):  # the latter: a number that its field cannot hold
         length = len(body).to_bytes(messages.LENGTH_BYTES, "big")
@@ -285,6 +324,15 @@ def _failed(
     return pb.SessionReply(request=request, failed=failed)
 
 
+def _ingest_begun(request: int, ingest: int, table: Any) -> pb.SessionReply:
+    begun = pb.IngestBegun(ingest=ingest, table=to_table(table))
+    return pb.SessionReply(request=request, ingest_begun=begun)
+
+
+def _resolved(request: int, outcome: str) -> pb.SessionReply:
+    return pb.SessionReply(request=request, resolved=pb.Resolved(outcome=outcome))
+
+
 _REPLIES: dict[int, tuple[type[Message], int, Any]] = {
     64: (messages.Welcome, 5, _welcome),
     65: (messages.Done, 7, _done),
@@ -292,7 +340,10 @@ _REPLIES: dict[int, tuple[type[Message], int, Any]] = {
     67: (messages.Arrow, 3, _arrow),
     68: (messages.Failed, 8, _failed),
     69: (messages.Pong, 1, lambda request: pb.SessionReply(request=request, pong=pb.Empty())),
+    80: (messages.Resolved, 2, _resolved),
 }
+_ALL_REPLIES = {**_REPLIES, 76: (messages.IngestBegun, 3, _ingest_begun)}
+"""With those whose typed form says less than the frame."""
 
 
 def from_reply(typed: pb.SessionReply) -> bytes:
@@ -316,6 +367,8 @@ def from_reply(typed: pb.SessionReply) -> bytes:
             return _frame([64, each.version, each.server, *sizes, each.token_session])
         case "pong":
             return _frame([69, request])
+        case "resolved":
+            return _frame([80, request, typed.resolved.outcome])
         case _:
             raise ProtocolError("a reply of no kind that this driver knows")
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto.values import from_extension
 
 _INT64 = 1 << 63
 _EXTENSIONS = {1: "decimal", 2: "date", 3: "timestamp", 4: "big_integer", 5: "foreign"}
@@ -111,3 +113,32 @@ def from_columns(columns: pb.Columns) -> list[list[Any]]:
 def to_decoded_rows(rows: bytes | msgspec.Raw) -> list[pb.Row]:
     """Return the rows of an answer, which are MessagePack still."""
     return to_rows(msgspec.msgpack.decode(rows))
+
+
+def to_table(plain: list[Any]) -> pb.Table:
+    """Return a table as docs/formats/record.md writes one; what is hidden is left out."""
+    table: Table = table_from_plain(plain)
+    columns = [
+        pb.TableColumn(
+            column=pb.Column(
+                name=column.name,
+                kind=column.type.kind.value,  # type: ignore[arg-type]  # the same numbers
+                precision=column.type.precision,
+                scale=column.type.scale,
+                length=column.type.length,
+            ),
+            is_not_null=column.not_null,
+        )
+        for column in table.visible_columns
+    ]
+    key = [table.columns[ordinal] for ordinal in table.key]
+    names = [column.name for column in key if not column.hidden]
+    return pb.Table(name=table.name, columns=columns, primary_key=names)
+
+
+def to_python(value: pb.Value) -> Any:
+    """Return a parameter as the engine takes it; ValueError: its text is none of its class."""
+    item = from_value(value)
+    if isinstance(item, msgspec.msgpack.Ext):
+        return from_extension(item.code, memoryview(item.data))
+    return item

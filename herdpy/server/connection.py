@@ -247,7 +247,9 @@ class ServerConnection(asyncio.Protocol):
             return
         self._stop_timer()
         self._login = None
-        self._requests = Requests(session, hub.results, hub.parameters, hub.clock, self._audit)
+        self._requests = Requests(
+            session, hub.results, hub.parameters, hub.clock, self._audit, hub.kept_exports
+        )
         self._audit("login", session=session.id)
         welcome = Welcome(
             messages.VERSION,

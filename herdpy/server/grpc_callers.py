@@ -19,6 +19,7 @@ from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import FRAME_BYTES_MAX, decode_to_driver, encode_frame
 from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
+from herdpy.server.grpc_messages import converted
 from herdpy.server.grpc_transport import StreamTransport
 from herdpy.server.tokens import Tokens
 
@@ -140,9 +141,10 @@ class LoginStream:
     async def _read(self) -> None:
         """Hand on what comes."""
         while not self._transport.is_closing():
-            request = await self._context.read()
-            kind = None if request is EOF else request.WhichOneof("kind")
+            data = await self._context.read()
             try:
+                request = await converted(self._hub, b"" if data is EOF else data, _login_request)
+                kind = request.WhichOneof("kind")
                 if kind == "start" and self._start is None:
                     if not request.start.user:
                         raise OperationalError("login: expected a user", sqlstate="28000")
@@ -160,6 +162,10 @@ class LoginStream:
 
     def _receive(self, message: messages.Message) -> None:
         self._connection.data_received(encode_frame(message))
+
+
+def _login_request(data: bytes) -> pb.LoginRequest:
+    return pb.LoginRequest.FromString(data)
 
 
 def verifier_of(hub: "Hub", user: str) -> str | None:

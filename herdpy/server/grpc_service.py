@@ -4,25 +4,27 @@ Every call has a connection of its own (grpc_session.py), which counts among the
 server's loop.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from msgspec import Raw
 
+from herdpy.engine.figures import figures_of
 from herdpy.engine.result import Result
 from herdpy.errors import Error, OperationalError
-from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.lsn import Lsn
 from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
-from herdpy.proto.grpc_codes import status_name
 from herdpy.proto.messages import FRAME_BYTES_MAX
-from herdpy.proto.typed_session import error_of, execute
-from herdpy.proto.typed_values import to_columns, to_decoded_rows
+from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_table
 from herdpy.proto.values import rows_decoder
-from herdpy.server.grpc_callers import LoginStream, caller_of, logged_in, verifier_of
+from herdpy.server.grpc_bulk import get_snapshot, ingest
+from herdpy.server.grpc_call import Call
+from herdpy.server.grpc_callers import Caller, LoginStream, caller_of, logged_in, verifier_of
+from herdpy.server.grpc_errors import abort
 from herdpy.server.grpc_session import InnerSession, run_session
 from herdpy.server.hub import TABLESPACE
 from herdpy.server.tokens import Tokens
@@ -32,14 +34,11 @@ if TYPE_CHECKING:
     from herdpy.server.hub import Hub
 
 SERVICE = "herdpy.v1.Herdpy"
-ERROR_METADATA = "herdpy-error-bin"
 _QUERY_ROWS = 1000
 _EXECUTE_ROWS = 1001
 """One more than an answer holds: who fetches as many as there are does not learn the end."""
 _ARROW_ROWS = 65_536
 _ARROW_PIECE_BYTES = 1024 * 1024
-_DETAIL_CHARACTERS_MAX = 1000
-"""Of a message in a status: clients take 8 KiB of metadata in all."""
 
 
 class GrpcService:
@@ -54,125 +53,155 @@ class GrpcService:
 
     def handlers(self) -> Any:
         """Return what a grpc.aio server is given."""
-        unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "Execute": _handler(unary, self.execute, pb.ExecuteRequest),
-            "Query": _handler(streaming, self.query, pb.QueryRequest),
-            "Session": _handler(
-                grpc.stream_stream_rpc_method_handler, self.session, pb.SessionRequest
-            ),
-            "ListTables": _handler(unary, self.list_tables, pb.ListTablesRequest),
-            "GetServer": _handler(unary, self.get_server, pb.GetServerRequest),
-            "Login": _handler(grpc.stream_stream_rpc_method_handler, self.login, pb.LoginRequest),
+            "Execute": self._handler(_execute),
+            "Query": self._handler(_query),
+            "Session": self._handler(_session, is_for_all=True),  # by its frames
+            "Ingest": self._handler(ingest),
+            "ListTables": self._handler(_list_tables),
+            "GetServer": self._handler(_get_server),
+            "GetTablespace": self._handler(_get_tablespace),
+            "GetSnapshot": self._handler(get_snapshot),
+            "Login": self._handler(self._login, is_for_all=True),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    async def session(self, requests: object, context: Any) -> None:
-        """Session: see run_session()."""
+    def _handler(
+        self, method: Callable[[Call], Awaitable[None]], *, is_for_all: bool = False
+    ) -> Any:
+        """Return the handler of a method; on the wire any kind of call is two streams.
+
+        is_for_all: the method sees to it itself that nobody gets in without a login.
+        """
+
+        async def run(_: object, context: Any) -> None:
+            try:
+                caller = self._caller(context, is_for_all=is_for_all)
+                await method(Call(self._hub, context, self._new_connection, caller))
+            except Error as error:
+                await abort(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(run, response_serializer=_bytes_of)
+
+    def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
         try:
             caller = caller_of(context, self._tokens)
-            await run_session(self._new_connection(), self._hub, context, caller)
+            if not is_for_all and not caller.user:
+                self._hub.gate.begin("", None)  # raises where a login is needed
+            return caller
         except Error as error:
-            await _abort(context, error)
-
-    def _inner(self, context: Any) -> InnerSession:
-        """Return a session of who calls; OperationalError 28000."""
-        caller = caller_of(context, self._tokens)
-        return InnerSession(self._new_connection(), self._hub, context, caller)
-
-    async def login(self, requests: object, context: Any) -> None:
-        """Login: by a stream, or by the password in the call's metadata."""
-        try:
-            caller = caller_of(context, self._tokens)
-            if caller.is_proven:
-                raise OperationalError("login: a token gives no token", sqlstate="28000")
-            if caller.user:
-                verifier = verifier_of(self._hub, caller.user)
-                async with self._inner(context) as session:
-                    await session.open(pb.Open(client="grpc login"))
-                reply = logged_in(self._tokens, caller.user, verifier, context, "")
-            else:
-                reply = await LoginStream(self._new_connection(), self._hub, context).run(
-                    self._tokens
-                )
-            await context.write(pb.LoginReply(logged_in=reply))
-        except Error as error:
-            await _abort(context, error)
-
-    async def execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteReply:
-        try:
-            async with self._inner(context) as session:
-                await session.open(_opened(request))
-                done = await session.ask(lambda number: execute(number, request))
-                rows = done.rows
-                if done.result is not None:
-                    rows = await _whole(session, done.result)
-                return pb.ExecuteReply(
-                    columns=to_columns(done.columns),
-                    rows=to_decoded_rows(rows),
-                    row_count=done.row_count,
-                    last_row_id=done.last_row_id,
-                )
-        except Error as error:
-            await _abort(context, error)
-            raise  # abort() has raised
-
-    async def query(self, request: pb.QueryRequest, context: Any) -> AsyncIterator[pb.QueryReply]:
-        try:
-            async with self._inner(context) as session:
-                await session.open(_opened(request.statement))
-                done = await session.ask(lambda number: execute(number, request.statement))
-                first = pb.QueryReply(columns=to_columns(done.columns or ()))
-                if done.result is None and not request.is_arrow:
-                    first.rows.extend(to_decoded_rows(done.rows))
-                yield first
-                if done.result is not None:
-                    async for reply in _fetched(session, done.result, request):
-                        yield reply
-                elif request.is_arrow:
-                    data = await self._hub.submit(partial(_small_arrow, done), is_urgent=False)
-                    for reply in _arrow_pieces(data):
-                        yield reply
-        except Error as error:
-            await _abort(context, error)
-
-    async def list_tables(self, request: pb.ListTablesRequest, context: Any) -> pb.ListTablesReply:
-        try:
-            async with self._inner(context) as session:
-                await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
-                answer = await session.ask(messages.ListTables)
-            return pb.ListTablesReply(tables=map(_table, answer.tables))
-        except Error as error:
-            await _abort(context, error)
+            self._hub.gate.audit.record("refused", peer=context.peer(), reason=error.message)
             raise
 
-    async def get_server(self, request: pb.GetServerRequest, context: Any) -> pb.ServerInfo:
-        try:
-            async with self._inner(context) as session:
-                await session.open(pb.Open())
-        except Error as error:
-            await _abort(context, error)
-        return pb.ServerInfo(
-            server=self._hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
+    async def _login(self, call: Call) -> None:
+        """Login: by a stream, or by the password in the call's metadata."""
+        caller, tokens, context = call.caller, self._tokens, call.context
+        if caller.is_proven:
+            raise OperationalError("login: a token gives no token", sqlstate="28000")
+        if caller.user:
+            verifier = verifier_of(self._hub, caller.user)
+            async with call.session() as session:
+                await session.open(pb.Open(client="grpc login"))
+            reply = logged_in(tokens, caller.user, verifier, context, "")
+        else:
+            reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
+        await call.write(pb.LoginReply(logged_in=reply))
+
+
+def _bytes_of(reply: Any) -> bytes:
+    return reply.SerializeToString()
+
+
+async def _session(call: Call) -> None:
+    await run_session(call.new_connection(), call.hub, call.context, call.caller)
+
+
+async def _execute(call: Call) -> None:
+    opened, statement = await call.read_one(
+        lambda data: call.statement(pb.ExecuteRequest.FromString(data))
+    )
+    async with call.session() as session:
+        await session.open(opened)
+        done = await session.ask(partial(_numbered, statement))
+        rows = done.rows if done.result is None else await _whole(session, done.result)
+        reply = pb.ExecuteReply(
+            columns=to_columns(done.columns),
+            rows=to_decoded_rows(rows),
+            row_count=done.row_count,
+            last_row_id=done.last_row_id,
+        )
+    await call.write(reply)
+
+
+async def _query(call: Call) -> None:
+    def convert(data: bytes) -> tuple[pb.Open, messages.Execute, bool, int]:
+        request = pb.QueryRequest.FromString(data)
+        default = _ARROW_ROWS if request.is_arrow else _QUERY_ROWS
+        return *call.statement(request.statement), request.is_arrow, request.rows_max or default
+
+    opened, statement, is_arrow, rows_max = await call.read_one(convert)
+    async with call.session() as session:
+        await session.open(opened)
+        done = await session.ask(partial(_numbered, statement))
+        first = pb.QueryReply(columns=to_columns(done.columns or ()))
+        if done.result is None and not is_arrow:
+            first.rows.extend(to_decoded_rows(done.rows))
+        await call.write(first)
+        if done.result is not None:
+            async for reply in _fetched(session, done.result, rows_max, is_arrow=is_arrow):
+                await call.write(reply)
+        elif is_arrow:
+            data = await call.hub.submit(partial(_small_arrow, done), is_urgent=False)
+            for reply in _arrow_pieces(data):
+                await call.write(reply)
+
+
+def _numbered(statement: messages.Execute, request: int) -> messages.Execute:
+    statement.request = request
+    return statement
+
+
+async def _list_tables(call: Call) -> None:
+    request = await call.read_one(pb.ListTablesRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+        answer = await session.ask(messages.ListTables)
+        await call.write(pb.ListTablesReply(tables=map(to_table, answer.tables)))
+
+
+async def _get_server(call: Call) -> None:
+    await call.read_one(pb.GetServerRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open())
+        await call.write(
+            pb.ServerInfo(
+                server=call.hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
+            )
         )
 
 
-def _handler(kind: Any, method: Any, request: Any) -> Any:
-    return kind(
-        method,
-        request_deserializer=request.FromString,
-        response_serializer=lambda reply: reply.SerializeToString(),
-    )
+async def _get_tablespace(call: Call) -> None:
+    request = await call.read_one(pb.GetTablespaceRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+        answer = await session.ask(messages.ListTables)
+        database = call.hub.database
+        figures, listed = figures_of(database), database.manifest.state
+        info = pb.TablespaceInfo(
+            name=TABLESPACE,
+            source=listed.log_id.hex(),
+            epoch=database.tablespace.applier.epoch,
+            written=_position(database.tablespace.state.lsn),
+            durable=_position(figures.durable_lsn),
+            checkpoint=_position(Lsn(*listed.checkpoint_lsn)),
+            table_count=len(answer.tables),
+            failure=figures.failure or "",
+        )
+        await call.write(info)
 
 
-def _opened(request: pb.ExecuteRequest) -> pb.Open:
-    return pb.Open(
-        tablespace=request.tablespace,
-        autocommit=True,
-        durability=request.durability,
-        statement_timeout_s=request.statement_timeout_s,
-        lock_timeout_s=request.lock_timeout_s,
-    )
+def _position(lsn: Lsn) -> pb.Position:
+    return pb.Position(ledger=lsn.ledger_id, entry=lsn.entry_id, index=lsn.index)
 
 
 async def _whole(session: InnerSession, result: int) -> bytes | Raw:
@@ -188,13 +217,12 @@ async def _whole(session: InnerSession, result: int) -> bytes | Raw:
 
 
 async def _fetched(
-    session: InnerSession, result: int, request: pb.QueryRequest
+    session: InnerSession, result: int, rows_max: int, *, is_arrow: bool
 ) -> AsyncIterator[pb.QueryReply]:
-    rows_max = request.rows_max or (_ARROW_ROWS if request.is_arrow else _QUERY_ROWS)
     is_last = False
     while not is_last:
         answer = await session.ask(
-            lambda number: messages.Fetch(number, result, rows_max, request.is_arrow)
+            lambda number: messages.Fetch(number, result, rows_max, is_arrow)
         )
         is_last = answer.is_last
         if isinstance(answer, messages.Arrow):
@@ -217,36 +245,3 @@ def _small_arrow(done: messages.Done) -> bytes:
     rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
     result = Result(columns, iter(rows))
     return next_stream(result.arrow_batches(_ARROW_ROWS), FRAME_BYTES_MAX)[0]
-
-
-def _table(plain: Any) -> pb.Table:
-    table: Table = table_from_plain(plain)
-    columns = [
-        pb.TableColumn(
-            column=pb.Column(
-                name=column.name,
-                kind=pb.Kind.Name(column.type.kind.value),
-                precision=column.type.precision,
-                scale=column.type.scale,
-                length=column.type.length,
-            ),
-            is_not_null=column.not_null,
-        )
-        for column in table.visible_columns
-    ]
-    key = [table.columns[ordinal] for ordinal in table.key]
-    return pb.Table(
-        name=table.name,
-        columns=columns,
-        primary_key=[column.name for column in key if not column.hidden],
-    )
-
-
-async def _abort(context: Any, error: Error) -> None:
-    """End the call with a status, and the Error beside it; raises."""
-    told = error_of(error)
-    told.message = told.message[:_DETAIL_CHARACTERS_MAX]
-    if told.HasField("hint"):
-        told.hint = told.hint[:_DETAIL_CHARACTERS_MAX]
-    context.set_trailing_metadata(((ERROR_METADATA, told.SerializeToString()),))
-    await context.abort(grpc.StatusCode[status_name(error)], told.message)

@@ -23,6 +23,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc_callers import EOF, Caller, CallLogin
+from herdpy.server.grpc_messages import converted
 from herdpy.server.grpc_transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ async def run_session(
     transport = StreamTransport(connection, context.peer())
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
-    reading = asyncio.ensure_future(_read(connection, transport, context, login.user))
-    is_in = not login.is_needed
+    reading = asyncio.ensure_future(_read(connection, hub, transport, context, login.user))
+    is_in = not caller.user or caller.is_proven
     # A call that cannot be read any more is over.
     reading.add_done_callback(
         lambda done: None if done.cancelled() or done.exception() is None else transport.close()
@@ -77,22 +78,27 @@ async def run_session(
 
 
 async def _read(
-    connection: "ServerConnection", transport: StreamTransport, context: Any, user: str
+    connection: "ServerConnection", hub: "Hub", transport: StreamTransport, context: Any, user: str
 ) -> None:
     """Hand on what comes; behind the last request the transaction is rolled back."""
+
+    def convert(message: bytes) -> bytes:
+        request = pb.SessionRequest.FromString(message)
+        kind = request.WhichOneof("kind")
+        if kind == "frames":
+            transport.reads_frames = True
+        elif kind == "open":
+            return encode_frame(hello(request.open, user))
+        return from_request(request)
+
     while not transport.is_closing():
         await transport.may_read.wait()
-        request = await context.read()
-        if request is EOF:
+        message = await context.read()
+        if message is EOF:
             connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
             return
-        if request.WhichOneof("kind") == "frames":
-            transport.reads_frames = True
         try:
-            if request.WhichOneof("kind") == "open":
-                data = encode_frame(hello(request.open, user))
-            else:
-                data = from_request(request)
+            data = await converted(hub, message, convert)
         except Error as error:
             connection.refuse(error)
             return

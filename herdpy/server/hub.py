@@ -8,7 +8,7 @@ nothing has happened.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_executors import Executor
 from herdpy.config import ServerConfig
@@ -18,6 +18,7 @@ from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.messages import Hello
+from herdpy.server.exports import KeptExports
 from herdpy.server.gate import Gate, too_many_strangers
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.metrics import ServerMetrics
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
+T = TypeVar("T")
 
 
 class Hub:
@@ -57,11 +59,12 @@ class Hub:
         """Bytes of memory of large parameters whose statements run."""
         self.stalled = Stalled(config.response_bytes_max)
         self._started_s = database.clock.monotonic()
+        self.kept_exports = KeptExports(self.loop)
         self._usual_count = 0  # of jobs for _workers
         self._workers = workers
         self._urgent_workers = urgent_workers
         self._empty = asyncio.Event()
-        self._jobs: dict[asyncio.Future[bytes], None] = {}
+        self._jobs: dict[asyncio.Future[Any], None] = {}
         self._strangers: dict[ServerConnection, None] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
@@ -123,10 +126,10 @@ class Hub:
             settings, autocommit=hello.autocommit, client=client, user=user
         )
 
-    def submit(self, job: Callable[[], bytes], *, is_urgent: bool) -> "asyncio.Future[bytes]":
+    def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
         """Run a job on a worker."""
         executor = self._urgent_workers if is_urgent else self._workers
-        future: asyncio.Future[bytes] = self.loop.run_in_executor(executor, job)
+        future: asyncio.Future[T] = self.loop.run_in_executor(executor, job)
         self._jobs[future] = None
         if is_urgent:
             future.add_done_callback(self._jobs.pop)
@@ -135,7 +138,7 @@ class Hub:
             future.add_done_callback(self._usual_done)
         return future
 
-    def _usual_done(self, future: "asyncio.Future[bytes]") -> None:
+    def _usual_done(self, future: "asyncio.Future[Any]") -> None:
         self._usual_count -= 1
         del self._jobs[future]
 

@@ -20,7 +20,7 @@ from herdpy.proto.messages import Done, encode_frame
 from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
 from herdpy.proto.values import encode_rows
 from herdpy.server.audit import is_audited, without_literals
-from herdpy.server.exports import OpenExport
+from herdpy.server.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.ingests import Ingests
 from herdpy.server.limits import Budget
 from herdpy.server.results import OpenResult
@@ -41,6 +41,7 @@ class Requests:
         memory: Budget,
         clock: Clock,
         audit: Callable[..., None],
+        kept_exports: KeptExports,
     ) -> None:
         """`results` are all connections' open ones, `memory` that of their parameters.
 
@@ -60,6 +61,7 @@ class Requests:
         self._last_result = 0
         self._ingests = Ingests(session)
         self._export: OpenExport | None = None
+        self._kept_exports = kept_exports
 
     @property
     def has_results(self) -> bool:
@@ -123,7 +125,7 @@ class Requests:
         for number in list(self._results):
             self._forget(number)
         self._ingests.close()
-        self._close_export()
+        self._keep_export()
         self._session.close()
         return b""
 
@@ -145,10 +147,7 @@ class Requests:
                 self._forget(message.result)
                 return b""
             case messages.Export():
-                self._close_export()
-                self._export = OpenExport(session.export(message.kind))
-                self._audit("exported", kind=message.kind)
-                return self._next_piece(message.request)
+                return self._begin_export(message)
             case messages.NextPiece():
                 return self._next_piece(message.request)
             case messages.CloseExport():
@@ -290,7 +289,18 @@ class Requests:
             self._forget(message.result)
         return frame
 
-    def _next_piece(self, request: int) -> bytes:
+    def _begin_export(self, message: messages.Export) -> bytes:
+        self._close_export()
+        self._session.check_may_export()
+        if message.snapshot:
+            export = self._kept_exports.take(message.snapshot, message.offset)
+        else:
+            export = OpenExport(self._session.export(message.kind))
+            self._audit("exported", kind=message.kind)
+        self._export = export
+        return self._next_piece(message.request, export.identity)
+
+    def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> bytes:
         export = self._export
         if export is None:
             raise ProgrammingError("no export is under way: it has ended", sqlstate="24000")
@@ -302,13 +312,19 @@ class Requests:
                 raise disk_error(error) from error
             raise
         if is_last:
-            self._close_export()
-        return encode_frame(messages.Piece(request, is_last, data, export.byte_count))
+            self._keep_export()
+        return encode_frame(messages.Piece(request, is_last, data, export.byte_count, *identity))
 
     def _close_export(self) -> None:
         export, self._export = self._export, None
         if export is not None:
             export.close()
+
+    def _keep_export(self) -> None:
+        """Let go of the export, whose client may not have got all of it, and come again."""
+        export, self._export = self._export, None
+        if export is not None:
+            self._kept_exports.keep(export)
 
     def _forget(self, number: int) -> None:
         opened = self._results.pop(number, None)

@@ -88,7 +88,9 @@ HEAVY = {
     "grpc": ("herdpy/server/grpc_", "herdpy/driver/grpc_stream.py"),
     "grpc_health": ("herdpy/server/grpc_",),
     "grpc_reflection": ("herdpy/server/grpc_",),
-    "google": ("bookie/proto/", "bookie/ledger/", "bookie/metadata/"),
+    "google": (
+        "bookie/proto/", "bookie/ledger/", "bookie/metadata/", "herdpy/server/grpc_messages.py",
+    ),
     "greenlet": ("herdpy/aio/switching.py",),
     "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }

@@ -1,0 +1,39 @@
+"""What messages of herdpy.proto cost: reading a large one takes much more memory than its bytes.
+
+For a moment; that memory counts as received, and a worker does it. On the server's loop.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from herdpy.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from herdpy.server.hub import Hub
+
+T = TypeVar("T")
+_SMALL_BYTES_MAX = 64 * 1024
+_READ_FACTOR = 25
+"""Bytes of memory that reading a message takes at most for each of its own: all empty values."""
+
+
+async def converted(hub: "Hub", data: bytes, convert: Callable[[bytes], T]) -> T:
+    """Return what a message is good for; ProtocolError; OperationalError 53200."""
+
+    def run() -> T:
+        try:
+            return convert(data)
+        except DecodeError:
+            raise ProtocolError("a message that is none") from None
+
+    if len(data) <= _SMALL_BYTES_MAX:
+        return run()
+    byte_count = _READ_FACTOR * len(data)
+    if not hub.received.take(byte_count):
+        raise hub.too_much_received()
+    try:
+        return await hub.submit(run, is_urgent=False)
+    finally:
+        hub.received.give(byte_count)
