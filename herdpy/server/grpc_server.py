@@ -4,27 +4,25 @@ Health says SERVING until the server drains. TLS is that of the frame protocol's
 that are read again count from the next handshake on. On the server's loop.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health_pb2
 
+from herdpy.config import ServerConfig
 from herdpy.server.grpc_service import SERVICE, GrpcService
+from herdpy.server.grpc_standard import add_standard_services
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
     from herdpy.server.tls import ServerTls
 
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error
-    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_concurrent_streams", 1000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-)
+_CALLS_BESIDE = 100
+"""Calls that have no connection of the server's: of health and reflection."""
 _GRACE_S = 1.0
 """How long the last answers may take to go."""
 
@@ -35,12 +33,13 @@ class GrpcServer:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         service = GrpcService(hub, new_connection)
         self._gate = hub.gate
-        self._health: Any = cast(Any, health).aio.HealthServicer()
-        self._server: Any = grpc.aio.server(options=_OPTIONS)
+        config = hub.config
+        calls_max = config.connections_max + config.logins_max + _CALLS_BESIDE
+        self._server: Any = grpc.aio.server(
+            options=_options(config), maximum_concurrent_rpcs=calls_max
+        )
         self._server.add_generic_rpc_handlers((service.handlers(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        self._health = add_standard_services(self._server, (SERVICE,), _CALLS_BESIDE)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. OSError when it is taken."""
@@ -72,7 +71,10 @@ class GrpcServer:
 
     async def drain(self) -> None:
         """Tell those who ask for health; calls go on."""
-        await self._health.enter_graceful_shutdown()
+        self._health.is_draining = True
+        with suppress(TimeoutError):  # a watcher that takes nothing holds it up
+            async with asyncio.timeout(_GRACE_S):
+                await self._health.enter_graceful_shutdown()
 
     async def close(self) -> None:
         """End the port and all calls, which have been told to end."""
@@ -84,4 +86,25 @@ class GrpcServer:
 def _certificates(tls: "ServerTls") -> Any:
     return cast(Any, grpc).ssl_server_certificate_configuration(
         [tls.key_and_chain], root_certificates=tls.client_authority
+    )
+
+
+def _options(config: ServerConfig) -> tuple[tuple[str, int], ...]:
+    """Return what grpc is told; its names are those of grpc_types.h."""
+    return (
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", 1000),
+        ("grpc.max_allowed_incoming_connections", config.connections_max + config.logins_max),
+        # From the first byte to the end of TLS and of HTTP/2's preface.
+        ("grpc.server_handshake_timeout_ms", max(1, round(1000 * config.login_timeout_s))),
+        # Without a call; clients connect again by themselves.
+        ("grpc.max_connection_idle_ms", 300_000),
+        # A client that is gone without a word is found so; one that pings more often is sent away.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 2),
     )

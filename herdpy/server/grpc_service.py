@@ -4,6 +4,7 @@ Every call has a connection of its own (grpc_session.py), which counts among the
 server's loop.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from herdpy.server.grpc_call import Call
 from herdpy.server.grpc_callers import Caller, LoginStream, caller_of, logged_in, verifier_of
 from herdpy.server.grpc_errors import abort
 from herdpy.server.grpc_session import InnerSession, run_session
+from herdpy.server.grpc_standard import GONE
 from herdpy.server.hub import TABLESPACE
 from herdpy.server.tokens import Tokens
 
@@ -78,6 +80,8 @@ class GrpcService:
             try:
                 caller = self._caller(context, is_for_all=is_for_all)
                 await method(Call(self._hub, context, self._new_connection, caller))
+            except GONE:
+                raise asyncio.CancelledError from None
             except Error as error:
                 await abort(context, error)
 
