@@ -155,6 +155,12 @@ class ServerConfig:
     login_failure_delay_s: float = _setting(
         0.5, 0, 60, "seconds", "until a login that failed is told so, which slows down guessing"
     )
+    authentication: str = _text(
+        "auto",
+        "who comes without a user: required: nobody; trust: everybody on this machine, with all "
+        "rights; auto: everybody on this machine until the first password was ever set",
+        ("auto", "required", "trust"),
+    )
     tls_certificate: str = _text(
         "", "file (PEM) of the server's certificate and those up to its authority; empty: no TLS"
     )
@@ -164,6 +170,12 @@ class ServerConfig:
     )
     token_lifetime_s: float = _setting(
         3_600.0, 1, 2_592_000, "seconds", "that a token counts which Login of the gRPC service gave"
+    )
+    tls_client_check: str = _text(
+        "verify-ca",
+        "of that certificate: verify-ca: who signed it; verify-full: and that it names the user; "
+        "cert: the same, and no password is asked for",
+        ("verify-ca", "verify-full", "cert"),
     )
     audit_log: str = _text(
         "", "file that says who logged in, failed to, and changed tables, users and rights"

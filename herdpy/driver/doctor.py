@@ -15,8 +15,6 @@ from herdpy.errors import ProgrammingError
 if TYPE_CHECKING:
     import os
 
-    from bookie.runtime.os_disk import OsDisk
-
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -43,7 +41,7 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
         raise cannot_open_error(where, error) from error
 
 
-def _lock(disk: "OsDisk", where: str) -> DirectoryLock | None:
+def _lock(disk: local.OsDisk, where: str) -> DirectoryLock | None:
     """Keep others from opening it; where nothing can be written nobody else can either."""
     if disk.exists(LOCK):
         try:

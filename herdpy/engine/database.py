@@ -289,6 +289,11 @@ class Database:
         """True when some user can log in with a password."""
         return self.tablespace.state.catalog.access.has_logins
 
+    @property
+    def login_secret(self) -> bytes | None:
+        """What makes the salts of users who do not exist; None: no password was ever set."""
+        return self.tablespace.state.catalog.access.login_secret
+
     def check_usable(self) -> None:
         """Raise when closed, or in a forked child, which must never touch files or locks."""
         if process_generation() != self._generation:

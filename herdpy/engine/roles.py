@@ -24,6 +24,7 @@ from herdpy.model.access import (
     Fact,
     FactKey,
     Grant,
+    LoginSecret,
     Membership,
     Ownership,
     Rights,
@@ -53,6 +54,8 @@ class Actor(NamedTuple):
     """None: the program that has the database open."""
     verifier: str | None = None
     """What was made of the password in the statement."""
+    new_secret: str | None = None
+    """For the first of all passwords; see LoginSecret."""
 
 
 def change_access(
@@ -86,6 +89,7 @@ class _Changes:
         self._tablespace = tablespace
         self._transaction = transaction
         self._verifier = actor.verifier
+        self._new_secret = actor.new_secret
         self._user = actor.user
         self._before = current_access(tablespace, transaction)
         self._rights = rights_of(self._before, actor.user)
@@ -162,6 +166,9 @@ class _Changes:
             role = replace(role, can_login=options.can_login)
         if options.password is not None:
             role = replace(role, verifier=self._verifier)
+            if self._verifier is not None and self._before.login_secret is None:
+                assert self._new_secret is not None
+                self._put(LoginSecret(self._new_secret))
         if options.valid_until_us is not None:
             moment = options.valid_until_us
             role = replace(role, valid_until_us=None if moment == FOREVER else moment)

@@ -815,7 +815,9 @@ class Session:
         if not self._autocommit and self._transaction is None:
             self._open_transaction(self._settings.durability)
         transaction = self._own_or_statement()
-        self._execution(transaction).define(transaction, statement, Actor(self.user, verifier))
+        secret = None if verifier is None else self._database.rng.randbytes(32).hex()
+        actor = Actor(self.user, verifier, secret)
+        self._execution(transaction).define(transaction, statement, actor)
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
 

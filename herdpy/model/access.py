@@ -6,7 +6,7 @@ are. PUBLIC stands for every role. A grant does not remember who gave it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -25,7 +25,7 @@ SPACE = 0
 """In place of a table's id: the tablespace, and so every table in it, those to come included."""
 
 FactKey = tuple[int | str, ...]
-_ROLE, _MEMBER, _GRANT, _OWNER = 1, 2, 3, 4
+_ROLE, _MEMBER, _GRANT, _OWNER, _SECRET = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,22 @@ class Ownership:
         return owner_key(self.table_id)
 
 
-Fact = Role | Membership | Grant | Ownership
+@dataclass(frozen=True, slots=True)
+class LoginSecret:
+    """What makes the salts of users who do not exist, the same ones on every server; 64 hex digits.
+
+    It comes with the first password ever set, and stays when there is none any more: a database
+    that has it does not go back to letting everybody in.
+    """
+
+    text: str = field(repr=False)
+
+    @property
+    def key(self) -> FactKey:
+        return (_SECRET,)
+
+
+Fact = Role | Membership | Grant | Ownership | LoginSecret
 Changes = Mapping[FactKey, Fact | None]
 """Facts made or replaced, by key; None: removed."""
 
@@ -170,6 +185,12 @@ class Access:
         """True when some role can log in and has a password."""
         roles = (fact for fact in self._facts.values() if isinstance(fact, Role))
         return any(role.can_login and role.verifier is not None for role in roles)
+
+    @property
+    def login_secret(self) -> bytes | None:
+        """See LoginSecret; None: no password was ever set."""
+        found = self._facts.get((_SECRET,))
+        return bytes.fromhex(found.text) if isinstance(found, LoginSecret) else None
 
     def grant(self, table_id: int, grantee: str) -> Grant:
         """Return the grant, one without rights where there is none."""
@@ -289,11 +310,13 @@ def facts_to_plain(facts: Iterable[Fact]) -> list[Any]:
     return changes_to_plain({fact.key: fact for fact in facts})
 
 
+_Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _ROLE: (Role, tuple[str], tuple[bool, bool, bool, str | None, int | None]),
     _MEMBER: (Membership, tuple[str, str], tuple[bool]),
     _GRANT: (Grant, tuple[int, str], tuple[int, int]),
     _OWNER: (Ownership, tuple[int], tuple[str]),
+    _SECRET: (LoginSecret, tuple[()], tuple[_Hex]),
 }
 """By kind: what makes the fact, and the types of key and value in its plain form."""
 
@@ -314,6 +337,8 @@ def _fact_to_plain(fact: Fact) -> list[Any]:
             return [fact.rights, fact.grantable]
         case Ownership():
             return [fact.owner]
+        case LoginSecret():
+            return [fact.text]
 
 
 def _order(key: FactKey) -> tuple[int, tuple[tuple[int, int, str], ...]]:

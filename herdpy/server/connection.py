@@ -32,6 +32,7 @@ from herdpy.proto.server_machine import (
 from herdpy.server.gate import too_slow
 from herdpy.server.metrics import kind_of
 from herdpy.server.requests import Requests
+from herdpy.server.throttle import origin_of
 from herdpy.server.tls import ServerTls
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ServerConnection(asyncio.Protocol):
         self._user: str | None = None
         self._believed: str | None = None  # who the peer has proved to be, before it began
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
+        self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._received_bytes = 0  # as the hub has counted them
 
@@ -122,6 +124,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._is_lost = True
         self._stop_timer()
+        self._stop_pause()
         if self._requests is not None:
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
@@ -197,21 +200,49 @@ class ServerConnection(asyncio.Protocol):
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
         self.client = hello.client
-        if self._believed is not None and self._believed == hello.user:
-            self._user = hello.user
-            self._enter()
-            return
+        gate, user, pause_s = self._hub.gate, hello.user, 0.0
         try:
-            binding = None if self._tls is None else self._tls.binding
-            self._login = self._hub.gate.begin(hello.user, binding)
+            if self._believed is not None and self._believed == user:
+                gate.check_again(user, self._certificate)
+            else:
+                binding = None if self._tls is None else self._tls.binding
+                self._login = gate.begin(user, binding, self._certificate)
+                if self._login is not None:
+                    pause_s = gate.throttle.begin(origin_of(self.peer))
         except Error as error:
             self._audit("refused", reason=error.message)
             self.refuse(error)
             return
         if self._login is None:
+            self._user = user or None
             self._enter()
+        elif pause_s:
+            self._pause = self._hub.loop.call_later(pause_s, self._offer)
         else:
-            self._do(self._machine.ask(self._login.offer()))
+            self._offer()
+
+    @property
+    def _certificate(self) -> bytes | None:
+        """The client's certificate (DER), None: it has shown none."""
+        transport = self._transport
+        assert transport is not None
+        tls = transport.get_extra_info("ssl_object")
+        if tls is None:
+            return transport.get_extra_info("certificate")
+        return tls.getpeercert(True)
+
+    def _offer(self) -> None:
+        self._stop_pause()
+        login = self._login
+        assert login is not None
+        self._do(self._machine.ask(login.offer()))
+        self._pause_or_resume()
+
+    def _stop_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._hub.gate.throttle.end(origin_of(self.peer))
 
     def _log_in(self, message: messages.ScramStart | messages.ScramProof) -> None:
         login, hello = self._login, self._hello
@@ -227,6 +258,7 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(error)
         except Error as error:
             self._audit("login_failed", reason=self._hub.gate.why_not(hello.user))
+            self._hub.gate.throttle.failed(origin_of(self.peer))
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
         else:

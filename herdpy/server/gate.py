@@ -1,17 +1,20 @@
 """Gate: who gets in: TLS, logins, and how many strangers may stand at the door for how long.
 
 A stranger is a connection that has not been told Welcome. A server that only this machine reaches
-and that has no user with a password lets everybody in, with all rights; any other asks for a login.
-On the server's loop.
+lets everybody in, with all rights, until the first password is set: from then on, and after the
+last one is gone, it asks for a login. `authentication` says otherwise. On the server's loop.
 """
 
 import ipaddress
 
+from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.scram import ScramServer
 from herdpy.server.audit import Audit
+from herdpy.server.certificates import names_of
 from herdpy.server.interfaces import Authenticator
+from herdpy.server.throttle import Throttle
 from herdpy.server.tls import ServerTls, TlsFiles
 
 
@@ -24,11 +27,18 @@ class Gate:
         audit: Audit,
         secret: bytes,
         config: ServerConfig,
+        clock: Clock,
     ) -> None:
-        """OperationalError: a file of TLS cannot be used, or one of two is missing."""
+        """OperationalError: a file of TLS cannot be used, or one of two is missing.
+
+        `secret` makes the salts of users who do not exist while the database has none for it.
+        """
         self.audit = audit
+        self.throttle = Throttle(clock, config)
         self._authenticator = authenticator
         self._secret = secret
+        self._rule = config.authentication
+        self._client_check = config.tls_client_check
         self._tls_files = _tls_files(config)
         self.tls = None if self._tls_files is None else ServerTls(self._tls_files)
         self._is_public = False
@@ -38,10 +48,16 @@ class Gate:
         public = [each for each in addresses if not _is_loopback(each)]
         if not public:
             return
+        if self._rule == "trust":
+            raise OperationalError(
+                f"serve: others reach {public[0]}, and authentication is 'trust'",
+                sqlstate="F0000",
+                hint="listen on 127.0.0.1, or leave authentication at 'auto'",
+            )
         missing: list[str] = []
         if not has_tls:
             missing.append("TLS (--tls-certificate, --tls-key)")
-        if not self._authenticator.has_logins:
+        if not self._authenticator.has_logins and self._client_check != "cert":
             missing.append("a user with a password")
         if missing:
             raise OperationalError(
@@ -58,17 +74,59 @@ class Gate:
             self.tls = ServerTls(self._tls_files)
             self.audit.record("certificates_reloaded")
 
-    def begin(self, user: str, binding: bytes | None) -> ScramServer | None:
-        """Return the login to go through, None when none is needed; OperationalError 28000."""
-        if user:
-            return ScramServer(user, self._verifier(user), binding=binding, secret=self._secret)
-        if self._is_public or self._authenticator.has_logins:
-            raise OperationalError(
-                "this server asks for a user and a password",
-                sqlstate="28000",
-                hint='connect("herd://user@host", password=…)',
-            )
-        return None
+    def begin(
+        self, user: str, binding: bytes | None, certificate: bytes | None = None
+    ) -> ScramServer | None:
+        """Return the login to go through; None: none is needed, a named user is who she says.
+
+        `binding` is that of the server's certificate, `certificate` the client's (DER).
+        OperationalError 28000.
+        """
+        if not user:
+            if self._asks_for_users:
+                raise OperationalError(
+                    "this server asks for a user and a password",
+                    sqlstate="28000",
+                    hint='connect("herd://user@host", password=…)',
+                )
+            return None
+        if self._client_check != "verify-ca":
+            self._check_certificate(user, certificate)
+            if self._client_check == "cert":
+                return None
+        secret = self._authenticator.login_secret or self._secret
+        return ScramServer(user, self._verifier(user), binding=binding, secret=secret)
+
+    @property
+    def _asks_for_users(self) -> bool:
+        if self._rule != "auto":
+            return self._rule == "required"
+        found = self._authenticator
+        has_had_one = found.has_logins or found.login_secret is not None
+        return has_had_one or self._is_public or self._client_check != "verify-ca"
+
+    def check_again(self, user: str, certificate: bytes | None) -> None:
+        """Raise 28000 when a user who has proved to be one could not begin with this certificate.
+
+        `certificate` as for begin().
+        """
+        if self._client_check != "verify-ca":
+            self._check_certificate(user, certificate)
+
+    def _check_certificate(self, user: str, certificate: bytes | None) -> None:
+        """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
+        if certificate is None or user not in names_of(certificate):
+            reason = "the client's certificate does not name the user"
+        else:
+            found = self._authenticator.login(user)
+            if found is not None and found.may_login:
+                return
+            reason = "the user may not log in"
+        raise OperationalError(
+            f'certificate authentication failed for user "{user[:63]}": {reason}',
+            sqlstate="28000",
+            hint="its common name, or an alternative name, has to be that of the user",
+        )
 
     def _verifier(self, user: str) -> str | None:
         found = self._authenticator.login(user)
@@ -91,6 +149,12 @@ def _tls_files(config: ServerConfig) -> TlsFiles | None:
         raise OperationalError(
             "serve: expected tls_certificate and tls_key together, and tls_client_authority only "
             "with them",
+            sqlstate="F0000",
+        )
+    if config.tls_client_check != "verify-ca" and not config.tls_client_authority:
+        raise OperationalError(
+            f"serve: tls_client_check is {config.tls_client_check!r}, which needs "
+            "tls_client_authority",
             sqlstate="F0000",
         )
     if not config.tls_certificate:

@@ -5,6 +5,7 @@ limits, delays and the audit log are the same. On the server's loop.
 """
 
 import asyncio
+import ssl
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -61,13 +62,20 @@ def caller_of(context: Any, tokens: Tokens) -> Caller:
             "and a token",
             sqlstate="28000",
         )
-    return Caller(user, password)
+    return Caller(user, password or None)
 
 
 def certificate_of(context: Any) -> bytes:
     """Return the certificate (PEM) that a call's client showed, empty: none."""
     found = context.auth_context().get("x509_pem_cert")
     return bytes(found[0]) if found else b""
+
+
+def transport_of(connection: "ServerConnection", context: Any) -> StreamTransport:
+    """Return the transport that a call is for its connection."""
+    pem = certificate_of(context)
+    certificate = ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) if pem else None
+    return StreamTransport(connection, context.peer(), certificate)
 
 
 class CallLogin:
@@ -98,7 +106,7 @@ class LoginStream:
         self._connection = connection
         self._hub = hub
         self._context = context
-        self._transport = StreamTransport(connection, context.peer())
+        self._transport = transport_of(connection, context)
         self._start: pb.LoginStart | None = None
         self._verifier: str | None = None
 

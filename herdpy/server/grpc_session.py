@@ -22,7 +22,7 @@ from herdpy.proto.messages import (
     encode_frame,
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
-from herdpy.server.grpc_callers import EOF, Caller, CallLogin
+from herdpy.server.grpc_callers import EOF, Caller, CallLogin, transport_of
 from herdpy.server.grpc_messages import converted
 from herdpy.server.grpc_transport import StreamTransport
 
@@ -43,7 +43,7 @@ async def run_session(
     login = CallLogin(hub, caller)
     if caller.is_proven:
         connection.believe(caller.user)
-    transport = StreamTransport(connection, context.peer())
+    transport = transport_of(connection, context)
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
     reading = asyncio.ensure_future(_read(connection, hub, transport, context, login.user))
@@ -129,7 +129,7 @@ class InnerSession:
         self._connection = connection
         if caller.is_proven:
             connection.believe(caller.user)
-        self._transport = StreamTransport(connection, context.peer())
+        self._transport = transport_of(connection, context)
         self._login = CallLogin(hub, caller)
         self._machine = self._login.machine
 

@@ -13,8 +13,11 @@ _HIGH_WATER = 64 * 1024
 class StreamTransport(asyncio.Transport):
     """See the module."""
 
-    def __init__(self, protocol: asyncio.Protocol, peer: str) -> None:
-        super().__init__({"peername": peer, "protocol": "grpc"})
+    def __init__(
+        self, protocol: asyncio.Protocol, peer: str, certificate: bytes | None = None
+    ) -> None:
+        """`certificate` is the client's (DER)."""
+        super().__init__({"peername": peer, "protocol": "grpc", "certificate": certificate})
         self._protocol = protocol
         self._outgoing: deque[bytes] = deque()
         self._byte_count = 0

@@ -23,6 +23,11 @@ class Authenticator(Protocol):
         """True when some user can log in with a password."""
         ...
 
+    @property
+    def login_secret(self) -> bytes | None:
+        """What makes the salts of users who do not exist; None: no password was ever set."""
+        ...
+
     def login(self, user: str) -> Login | None:
         """Return how the user may log in now; None: there is no such user."""
         ...

@@ -32,7 +32,7 @@ class Server:
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py."""
         audit = Audit(database.clock, write_audit)
-        self.gate = Gate(database, audit, database.rng.randbytes(32), config)
+        self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
         self._workers = new_executor("statement", config.workers)
         self._urgent_workers = new_executor("transaction", config.connections_max)
         self._hub = Hub(

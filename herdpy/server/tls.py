@@ -51,6 +51,9 @@ class ServerTls:
             except OSError as error:
                 raise _unusable(f"client authority {files.client_authority}", error) from None
             context.verify_mode = ssl.CERT_REQUIRED
+            # A session taken up again would not look at the client's certificate once more.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
 
 
 def _first_certificate(pem: str) -> bytes:

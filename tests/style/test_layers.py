@@ -77,7 +77,7 @@ HEAVY = {
     "click": ("herdpy/cli/", "bookie/admin/"),
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "scramp": ("herdpy/proto/scram.py", "herdpy/engine/passwords.py"),
-    "asn1crypto": ("herdpy/proto/scram.py",),
+    "asn1crypto": ("herdpy/proto/scram.py", "herdpy/server/certificates.py"),
     "lmdb": ("bookie/server/lmdb_index.py",),
     "prometheus_client": (
         "bookie/admin/",

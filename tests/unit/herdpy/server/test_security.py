@@ -357,7 +357,7 @@ class TestTls:
     def test_settings_that_make_no_sense(self, settings: dict[str, str]) -> None:
         config = ServerConfig(**settings)  # type: ignore[arg-type]
         with engine() as own, pytest.raises(OperationalError) as caught:
-            Gate(own.database, Audit(own.database.clock), b"secret", config)
+            Gate(own.database, Audit(own.database.clock), b"secret", config, own.database.clock)
         assert caught.value.sqlstate == "F0000"
 
 
