@@ -1,25 +1,32 @@
-// herdpy from Node: connect, query, a transaction. Run it:
+// herdpy from Node: connect, log in, query, a transaction, many rows at once. Run it:
 //   herdpy serve ./data --grpc-port 7001
 //   npm install && node client.js localhost:7001
+// and where there are users and TLS: node client.js host:7001 user password ca.pem
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
+import { logIn } from "./login.js";
 
 const proto = fileURLToPath(new URL("../../herdpy/proto/herdpy.proto", import.meta.url));
-const loaded = loader.loadSync(proto, { longs: Number, enums: String, oneofs: true });
-const { Herdpy } = grpc.loadPackageDefinition(loaded).herdpy.v1;
-const address = process.argv[2] ?? "localhost:7001";
-const client = new Herdpy(address, grpc.credentials.createInsecure());
+const options = { keepCase: true, longs: Number, enums: String, oneofs: true };
+const { Herdpy } = grpc.loadPackageDefinition(loader.loadSync(proto, options)).herdpy.v1;
+const [address = "localhost:7001", user, password, authority] = process.argv.slice(2);
+const { createSsl, createInsecure } = grpc.credentials;
+const client = new Herdpy(address, authority ? createSsl(readFileSync(authority)) : createInsecure());
+const metadata = new grpc.Metadata();
+if (user) metadata.set("authorization", `Bearer ${await logIn(client, user, password)}`);
 
 const value = (item) => (typeof item === "number" ? { integer: item } : { text: item });
-const parameters = (items) => ({ positional: { values: items.map(value) } });
-const plain = (row) => row.values.map((each) => (each.kind ? each[each.kind] : null));
+const row = (items) => ({ values: items.map(value) });
+const parameters = (items) => ({ positional: row(items) });
+const plain = (found) => found.values.map((each) => (each.kind ? each[each.kind] : null));
 
 // One statement by itself.
 function execute(text, ...items) {
   const request = { text, parameters: parameters(items) };
   return new Promise((resolve, reject) =>
-    client.Execute(request, (error, reply) => (error ? reject(error) : resolve(reply))),
+    client.Execute(request, metadata, (error, reply) => (error ? reject(error) : resolve(reply))),
   );
 }
 
@@ -28,7 +35,7 @@ class Session {
   constructor() {
     this.waiting = [];
     this.number = 0;
-    this.stream = client.Session();
+    this.stream = client.Session(metadata);
     this.stream.on("data", (reply) => this.waiting.shift().take(reply));
     this.stream.on("error", (error) => this.waiting.forEach((each) => each.fail(error)));
   }
@@ -45,6 +52,20 @@ class Session {
   }
 }
 
+// Many rows as one statement; nothing is written before `finish`.
+function ingest(table, rows) {
+  return new Promise((resolve, reject) => {
+    const take = (error, reply) => (error ? reject(error) : resolve(reply.row_count));
+    const stream = client.Ingest(metadata, take);
+    stream.write({ start: { table } });
+    for (let at = 0; at < rows.length; at += 1000) {
+      stream.write({ rows: { rows: rows.slice(at, at + 1000).map(row) } });
+    }
+    stream.write({ finish: {} });
+    stream.end();
+  });
+}
+
 await execute("CREATE TABLE accounts (id BIGINT PRIMARY KEY, name TEXT, amount BIGINT)");
 await execute("INSERT INTO accounts VALUES (?, ?, ?), (2, 'bee', 50)", 1, "ant", 100);
 
@@ -57,12 +78,17 @@ await session.execute("DELETE FROM accounts");
 await session.ask({ rollback: {} });
 session.stream.end();
 
-const query = client.Query({ statement: { text: "SELECT * FROM accounts ORDER BY id" } });
-for await (const reply of query) {
-  for (const row of reply.rows) console.log(JSON.stringify(plain(row)));
+const many = Array.from({ length: 2500 }, (_, index) => [index + 3, `name ${index}`, 1]);
+console.log(await ingest("accounts", many));
+// 2500
+
+const statement = { text: "SELECT * FROM accounts WHERE id < 4 ORDER BY id" };
+for await (const reply of client.Query({ statement }, metadata)) {
+  for (const each of reply.rows) console.log(JSON.stringify(plain(each)));
 }
 // [1,"ant",70]
 // [2,"bee",80]
+// [3,"name 0",1]
 await execute("SELECT nope FROM accounts").catch((error) =>
   console.log(grpc.status[error.code], error.details),
 );
