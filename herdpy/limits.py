@@ -42,6 +42,9 @@ varchar_length_max = 10_485_760
 # Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.
 token_sessions_max = 10_000
 token_outcomes_max = 1_000
+# Snapshot leases: how many, and how long one may live unused.
+leases_max = 100
+lease_seconds_max = 30 * 24 * 3600
 # Partitions that a table is asked to be read in.
 partitions_max = 10_000
 # Staging: jobs that are open, attempts of their tasks, and committed jobs that are remembered.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.os_process import process_generation
 from herdpy import errors
 from herdpy.driver import local
-from herdpy.driver.cursor import Cursor, Parameters
+from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
 from herdpy.engine.settings import Settings
@@ -22,9 +22,12 @@ from herdpy.errors import InterfaceError, ProgrammingError
 from herdpy.log.interfaces import Durability
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from herdpy.driver.box import Box
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
+    from herdpy.driver.leases import Partition, SnapshotLease
     from herdpy.driver.staging import Stage, StageToken
 
 
@@ -211,6 +214,59 @@ class Connection:
     def commit_position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""
         return self.live_session().staging.position(job)
+
+    # Snapshots that are kept, and tables in parts.
+
+    def lease(self, seconds: float = 600) -> "SnapshotLease":
+        """Keep what is committed now, to be read later and by others, as it is now.
+
+        It stays over restarts of the server, until release(), or until nobody has used it for
+        `seconds`. `SET TRANSACTION SNAPSHOT '<its id>'` reads at it, and so does read_partition().
+        """
+        from herdpy.driver.leases import SnapshotLease
+
+        return SnapshotLease(self, self.live_session().leasing.take(seconds))
+
+    def release_lease(self, lease: str) -> bool:
+        """Let a lease go, by its id, whoever of the same user took it; False: it was gone."""
+        return self.live_session().leasing.end(lease)
+
+    def renew_lease(self, lease: str) -> None:
+        """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
+        self.live_session().leasing.use(lease)
+
+    def partitions(
+        self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
+    ) -> "list[Partition]":
+        """Cut a table into at most `count` parts with about as many rows, for read_partition().
+
+        Every row is in exactly one of them. Partitions are plain values: other processes may read
+        them, too, all at one lease or each as the table is then.
+        """
+        from herdpy.driver.leases import list_partitions
+
+        return list_partitions(self.live_session(), table, count, lease)
+
+    def read_partition(
+        self,
+        partition: "Partition",
+        *,
+        columns: "Sequence[str] | None" = None,
+        where: str | None = None,
+        parameters: Parameters | None = None,
+        lease: "SnapshotLease | str | None" = None,
+        rows: int = ARROW_BATCH_ROWS,
+    ) -> "pa.RecordBatchReader":
+        """Return a reader of a part's rows, in batches of at most `rows`, in any order.
+
+        `columns` are names as the catalog has them, `where` is a condition in SQL on the table's
+        own columns, `lease` another one than the partition's. Nothing is read ahead.
+        """
+        from herdpy.driver.leases import read_partition
+
+        return read_partition(
+            self.live_session(), partition, columns, where, parameters, lease, rows
+        )
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""

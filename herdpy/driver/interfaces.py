@@ -58,6 +58,53 @@ class DriverSession(Protocol):
         """Return the tables that the next statement can name, by name."""
         ...
 
+    @property
+    def leasing(self) -> "Leasing":
+        """What the session does with snapshot leases and parts of tables."""
+        ...
+
+
+class HeldLease(Protocol):
+    """A snapshot lease, as the database knows it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def position(self) -> str:
+        """Which state it keeps: the Lsn as text."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """So long it lives unused."""
+        ...
+
+
+class Leasing(Protocol):
+    """Snapshot leases and parts of tables: engine/leasing.py has the contract."""
+
+    def take(self, seconds: float) -> HeldLease: ...
+
+    def use(self, number: str) -> HeldLease: ...
+
+    def end(self, number: str) -> bool: ...
+
+    def partitions(
+        self, name: str, count: int, lease: str | None = None
+    ) -> list[tuple[bytes | None, bytes | None, int, int]]: ...
+
+    def read_partition(
+        self,
+        name: str,
+        lower: bytes | None,
+        upper: bytes | None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        parameters: Parameters = None,
+        lease: str | None = None,
+    ) -> Result: ...
+
 
 class StagingPort(Protocol):
     """A session's part in stagings: engine/staging.py has the contract. Any thread."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.remote_ingest import RemoteIngest
+    from herdpy.driver.remote_leasing import RemoteLeasing
     from herdpy.driver.remote_staging import RemoteStaging
 
 _FETCH_ROWS = 65_536
@@ -247,6 +248,13 @@ class RemoteSession:
         except ValueError as error:
             raise ProtocolError(f"a table that is none: {error}") from None
 
+    @property
+    def leasing(self) -> "RemoteLeasing":
+        """What the session does with snapshot leases and parts of tables."""
+        from herdpy.driver.remote_leasing import RemoteLeasing
+
+        return RemoteLeasing(self.ask, self.as_result)
+
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
         running = self._running
@@ -269,6 +277,10 @@ class RemoteSession:
         self._stream.close()
 
     # --- results ---------------------------------------------------------------------------------
+
+    def as_result(self, done: messages.Done) -> Result:
+        """Return what a statement gives back."""
+        return self._result(done)
 
     def _result(self, done: messages.Done) -> Result:
         if done.columns is None:

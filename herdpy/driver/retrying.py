@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.retrying_leasing import RetryingLeasing
 from herdpy.driver.retrying_staging import RetryingStaging
 from herdpy.engine.result import Result
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FIRST_WORD = re.compile(r"\s*([A-Za-z]+)")
-_OPTION = re.compile(r"\s*(SET|RESET)\s+(?:SESSION\s+)?([A-Za-z_]+)", re.IGNORECASE)
+_OPTION = re.compile(
+    r"\s*(SET|RESET)\s+(?:SESSION\s+)?(?!TRANSACTION\b)([A-Za-z_]+)", re.IGNORECASE
+)
 COMMITTED, REFUSED = "committed", "refused"
 
 
@@ -221,6 +224,14 @@ class RetryingSession:
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
         return self._run(lambda session: session.tables(), Kind.READ, list)
+
+    @property
+    def leasing(self) -> RetryingLeasing:
+        """What the session does with snapshot leases and parts of tables."""
+        return RetryingLeasing(self._read)
+
+    def _read(self, body: Callable[[RemoteConnection], T]) -> T:
+        return self._run(body, Kind.READ, _impossible)
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""

@@ -46,6 +46,7 @@ from herdpy.engine.dump import Dump
 from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.figures import Timed
 from herdpy.engine.interrupt import StatementInterrupt
+from herdpy.engine.leases import lease_rows
 from herdpy.engine.passwords import Login
 from herdpy.engine.prepared import PlanCache
 from herdpy.engine.recovery import recover_tablespace
@@ -56,6 +57,7 @@ from herdpy.engine.staging_uses import StagingUses
 from herdpy.engine.system_tables import (
     SYSCLIENTS,
     SYSGRANTS,
+    SYSLEASES,
     SYSMEMBERS,
     SYSROLES,
     SYSSTATEMENTS,
@@ -203,6 +205,7 @@ class Database:
             SYSROLES.id: role_rows,
             SYSMEMBERS.id: member_rows,
             SYSGRANTS.id: lambda catalog: grant_rows(catalog, DIRECTORY),
+            SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 
         def on_progress() -> None:
@@ -472,6 +475,8 @@ class Database:
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
+        with suppress(LogSpaceError):  # the next tick tries again
+            self.tablespace.end_leases(None)
         self._end_stagings()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:

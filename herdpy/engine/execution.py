@@ -26,7 +26,7 @@ from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Table
-from herdpy.model.types import Physical, Row
+from herdpy.model.types import Key, Physical, Row
 from herdpy.sql.plan import (
     DeletePlan,
     Find,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Batch = list[tuple[Prepared, list[Physical]]]
 """One statement with several sets of parameters: a plan and values for each."""
+Part = tuple[Table, Key | None, Key | None]
+"""Rows of a table with keys from the first up to, not with, the second (None: open)."""
 
 
 def with_log_space(tablespace: Tablespace, step: Callable[[], T]) -> T:
@@ -102,14 +104,33 @@ class Execution:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def select_rows(
-        self, prepared: Prepared, plan: RowSelect, values: Sequence[Physical]
-    ) -> Result:
+    def select_part(self, prepared: Prepared, values: Sequence[Physical], part: Part) -> Result:
+        """Run a query of one table on the rows of a part of it."""
+        plan = prepared.plan
+        if isinstance(plan, RowSelect):
+            return self.select_rows(prepared, plan, values, part)
+        if isinstance(plan, VectorSelect):
+            return self.select_vector(prepared, plan.query, values, part)
+        raise InternalError(f"no part of {plan.__class__.__name__}")
+
+    def _snapshot(self, part: Part | None) -> Snapshot:
         snapshot = self._tablespace.snapshot(self._transaction)
+        if part is not None:
+            snapshot.restrict(*part)
+        return snapshot
+
+    def select_rows(
+        self,
+        prepared: Prepared,
+        plan: RowSelect,
+        values: Sequence[Physical],
+        part: Part | None = None,
+    ) -> Result:
+        snapshot = self._snapshot(part)
         source = snapshot.source(plan.ref.table) if plan.ref is not None else None
         if plan.is_scan and source is not None and self._is_big(source):
             snapshot.close()
-            return self.select_vector(prepared, plan.query, values)
+            return self.select_vector(prepared, plan.query, values, part)
         rows = prepared.select(plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
@@ -143,8 +164,14 @@ class Execution:
         found = self._vector(prepared, plan.query, values, snapshot)
         return found.reader(rows_per_batch)
 
-    def select_vector(self, prepared: Prepared, query: Query, values: Sequence[Physical]) -> Result:
-        snapshot = self._tablespace.snapshot(self._transaction)
+    def select_vector(
+        self,
+        prepared: Prepared,
+        query: Query,
+        values: Sequence[Physical],
+        part: Part | None = None,
+    ) -> Result:
+        snapshot = self._snapshot(part)
         try:
             found = self._vector(prepared, query, values, snapshot)
         except BaseException:

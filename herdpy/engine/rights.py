@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
-from herdpy.engine.system_tables import SYSCLIENTS, SYSSTATEMENTS
+from herdpy.engine.system_tables import SYSCLIENTS, SYSLEASES, SYSSTATEMENTS
 from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.access import (
     CREATE,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ACCESS_LOCK: "Resource" = (SPACE,)
 """Held by whoever changes access; the table id that no table has."""
 _PASSED_MAX = 1_000
-_SUPERUSERS_ONLY = frozenset((SYSCLIENTS.id, SYSSTATEMENTS.id))
+_SUPERUSERS_ONLY = frozenset((SYSCLIENTS.id, SYSSTATEMENTS.id, SYSLEASES.id))
 
 Needs = tuple[tuple[Table | None, int], ...]
 """(table, rights) pairs; without a table rights on the tablespace."""
@@ -73,7 +73,7 @@ def needs_of(statement: tree.Statement) -> Needs:
             return ((None, CREATE),)
         case _:
             return ()
-    for node in _walk(parts):
+    for node in nodes(parts):
         if isinstance(node, tree.TableRef):
             add(node.table, SELECT)
     return tuple(found.values())
@@ -81,11 +81,11 @@ def needs_of(statement: tree.Statement) -> Needs:
 
 def _reads_columns(parts: tuple[object, ...], relation: int) -> bool:
     return any(
-        isinstance(node, tree.ColumnRef) and node.relation == relation for node in _walk(parts)
+        isinstance(node, tree.ColumnRef) and node.relation == relation for node in nodes(parts)
     )
 
 
-def _walk(node: object) -> Iterator[object]:
+def nodes(node: object) -> Iterator[object]:
     """Yield the nodes of a bound tree, those of subqueries too."""
     pending = [node]
     while pending:

@@ -18,6 +18,8 @@ from herdpy.engine.explain import Measured, check_explainable, explain
 from herdpy.engine.faults import idle_error
 from herdpy.engine.ingest import Ingest, IngestMode, ingest_mode
 from herdpy.engine.interrupt import StatementInterrupt
+from herdpy.engine.leases import Lease
+from herdpy.engine.leasing import Leasing, LeasingPart, use_lease
 from herdpy.engine.passwords import verifier_of
 from herdpy.engine.prepared import Prepared, plan_key, prepare
 from herdpy.engine.result import Columns, LogicalRow, Result
@@ -67,6 +69,7 @@ from herdpy.sql.tree import (
     Kill,
     Rollback,
     SetOption,
+    SetSnapshot,
     ShowOption,
 )
 
@@ -177,7 +180,7 @@ class Session:
             transaction = self._transaction
             own, statement = None, 0
             if transaction is not None:
-                if transaction.state is not TransactionState.ACTIVE:
+                if transaction.state is not TransactionState.ACTIVE or transaction.lease:
                     return None
                 if transaction.catalog_changes or transaction.access_changes:
                     return None
@@ -512,6 +515,8 @@ class Session:
     def _catalog(self) -> Catalog:
         catalog = self._tablespace.state.catalog
         transaction = self._transaction
+        if transaction is not None and transaction.lease is not None:
+            return transaction.lease.state.catalog
         if transaction is not None and transaction.catalog_changes:
             return catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1
@@ -540,8 +545,10 @@ class Session:
         if interrupt is not None:
             interrupt.check()
 
-    def _prepare(self, text: str, parameters: Parameters) -> Prepared:
-        catalog = self._catalog()
+    def _prepare(
+        self, text: str, parameters: Parameters, catalog: Catalog | None = None
+    ) -> Prepared:
+        catalog = self._catalog() if catalog is None else catalog
         if catalog.version < 0:
             return self._let_pass(prepare(text, catalog, parameters, self._check_interrupt))
         cache = self._database.plans
@@ -558,7 +565,9 @@ class Session:
         latest = self._database.plans.latest.get(text)
         if latest is not None and latest.bind is not None:
             transaction = self._transaction
-            is_changed = transaction is not None and transaction.catalog_changes
+            is_changed = transaction is not None and (
+                transaction.catalog_changes or transaction.lease
+            )
             if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
                 values = latest.bind(parameters)
                 if values is not None:
@@ -582,6 +591,7 @@ class Session:
         self._check_not_lost()
         if not self._autocommit and self._transaction is None:
             self._open_transaction(self._settings.durability)
+        self._use_lease()
         if prepared.is_write:
             return self._write(prepared, [values], lambda: self._prepare(text, parameters))
         if isinstance(plan, RowSelect):
@@ -640,6 +650,8 @@ class Session:
             self._settings = change_option(
                 self._settings, self._defaults, statement.name, statement.value
             )
+        elif isinstance(statement, SetSnapshot):
+            self._set_snapshot(statement.lease)
         elif isinstance(statement, ShowOption):
             return self._show(statement.name)
         elif isinstance(statement, Kill):
@@ -821,6 +833,66 @@ class Session:
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
 
+    # --- leases ----------------------------------------------------------------------------------
+
+    @property
+    def leasing(self) -> Leasing:
+        """What the session does with snapshot leases and parts of tables."""
+        return Leasing(
+            self._database,
+            LeasingPart(
+                self._guarded,
+                self._reading,
+                self._catalog_of,
+                self._prepare,
+                self._now_us,
+                self._execution,
+                self._rights,
+                self.user,
+            ),
+        )
+
+    def _leased(self, number: str) -> Lease:
+        return use_lease(self._database, number, self.user, self._rights())
+
+    def _use_lease(self) -> None:
+        """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""
+        transaction = self._transaction
+        if transaction is not None and transaction.lease is not None:
+            self._leased(transaction.lease.id)
+
+    def _set_snapshot(self, number: str) -> None:
+        self._check_not_lost()
+        if not self._autocommit and self._transaction is None:
+            self._open_transaction(self._settings.durability)
+        transaction = self._transaction
+        if transaction is None:
+            raise InternalError(
+                "SET TRANSACTION SNAPSHOT: there is no transaction", sqlstate="25P01", hint="BEGIN."
+            )
+        if transaction.id is not None or transaction.statement > 1 or transaction.lease:
+            raise InternalError(
+                "SET TRANSACTION SNAPSHOT comes first in a transaction",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK, and begin another one.",
+            )
+        transaction.lease = self._leased(number)
+
+    def _reading(self, lease: str | None) -> Transaction | None:
+        """Return what a read by the driver's own call belongs to."""
+        self._check_not_lost()
+        if lease is None:
+            self._use_lease()
+            return self._transaction
+        reading = self._tablespace.begin(self._settings.durability, is_autocommit=True)
+        reading.lease = self._leased(lease)
+        return reading
+
+    def _catalog_of(self, transaction: Transaction | None) -> Catalog:
+        if transaction is not None and transaction.lease is not None:
+            return transaction.lease.state.catalog
+        return self._catalog()
+
     def _own_or_statement(self) -> Transaction:
         """Return the open transaction, or begin the autocommit statement's own."""
         transaction = self._transaction
@@ -829,6 +901,12 @@ class Session:
                 self._settings.durability, is_autocommit=True
             )
             transaction.token = self.token
+        elif transaction.lease is not None:
+            raise InternalError(
+                "cannot write in a read-only transaction: it reads at a snapshot lease",
+                sqlstate="25006",
+                hint="COMMIT or ROLLBACK ends it; write in another transaction.",
+            )
         return transaction
 
     def _finish_autocommit(self, transaction: Transaction) -> None:

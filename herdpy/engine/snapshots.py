@@ -26,9 +26,12 @@ from herdpy.storage.table_pages import TablePages
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.engine.leases import Lease, Leases
     from herdpy.engine.transactions import Transaction
 
 
+KeyRange = tuple[Key | None, Key | None]
+"""Keys from the first on, those from the second on not among them; None: open."""
 _OVERLAY_KEYS_COPIED = 256
 _NO_LSN = Lsn(0, 0, 0)
 
@@ -40,10 +43,11 @@ class PlanIsStaleError(ProgrammingError):
 class SnapshotRegistry:
     """The positions at which someone may still read. Dict stores only, so no lock is needed."""
 
-    __slots__ = ("_next", "_positions", "cache_bytes_max", "system")
+    __slots__ = ("_held", "_next", "_positions", "cache_bytes_max", "system")
 
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
+        self._held: dict[int, int] = {}  # those of them that are never evicted
         self._next = count(1)
         self.cache_bytes_max = 64 * MIB  # of a table's overlay in Arrow; set once, after open
         self.system: dict[int, SystemRows] = {}  # by id of the table; filled once, after open
@@ -61,9 +65,15 @@ class SnapshotRegistry:
         if token in self._positions:
             self._positions[token] = position
 
+    def hold(self, token: int, position: int) -> None:
+        """Register a position that is never evicted, nor those who read at it. Monitor held."""
+        self._held[token] = position
+        self._positions[token] = position
+
     def leave(self, token: int) -> None:
         """Forget the token; repeatable."""
         self._positions.pop(token, None)
+        self._held.pop(token, None)
 
     def is_registered(self, token: int) -> bool:
         return token in self._positions
@@ -85,7 +95,12 @@ class SnapshotRegistry:
         positions = self._positions.copy()
         if 0 in positions.values():
             return 0
-        items = [(position, token) for token, position in positions.items() if position < newest]
+        held = set(self._held.copy().values())
+        items = [
+            (position, token)
+            for token, position in positions.items()
+            if position < newest and position not in held
+        ]
         oldest = nsmallest(count, items)
         for _, token in oldest:
             self._positions.pop(token, None)
@@ -105,7 +120,10 @@ class Snapshot:
     __slots__ = (
         "_access_changes",
         "_catalog_changes",
+        "_lease",
         "_parent",
+        "_present",
+        "_ranges",
         "_registry",
         "_system",
         "_token",
@@ -121,13 +139,20 @@ class Snapshot:
         transaction: "Transaction | None",
         *,
         parent: "Snapshot | None" = None,
+        leased: "tuple[Leases, Lease] | None" = None,
     ) -> None:
+        """With `leased` the tables are the lease's; read_state() gives what is the present's."""
         self._parent = parent
         self._registry = registry
         self._token = registry.new_token()
+        self._lease = leased
+        self._ranges: dict[int, KeyRange] = {}
         if parent is None:
             registry.enter(self._token)
-        self.state = read_state()
+        self.state = self._present = read_state()
+        if leased is not None:
+            leased[1].enter(self._token)
+            self.state = leased[1].state
         registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
@@ -147,7 +172,16 @@ class Snapshot:
                 hint="Run the statement again.",
             )
         own = self._writes.get(table.id) if self._writes is not None else None
-        return TableSnapshot(table, table_state, self.state.position, own, self.statement, self)
+        position, part = self.state.position, self._ranges.get(table.id)
+        if part is None:
+            return TableSnapshot(table, table_state, position, own, self.statement, self)
+        from herdpy.engine.ranges import RangeSnapshot
+
+        return RangeSnapshot(table, table_state, position, own, self.statement, self, part)
+
+    def restrict(self, table: Table, low: Key | None, high: Key | None) -> None:
+        """Show of this table only the rows with low <= key < high (None = open)."""
+        self._ranges[table.id] = (low, high)
 
     def _system_source(self, table: Table) -> "TableSnapshot":
         """Return the rows of a system table as if the statement itself had written them before."""
@@ -159,7 +193,7 @@ class Snapshot:
 
     def _catalog(self) -> Catalog:
         """Return tables and rights as the transaction sees them."""
-        return self.state.catalog.with_changes(
+        return self._present.catalog.with_changes(
             self._catalog_changes, self._access_changes, version=-1
         )
 
@@ -191,6 +225,9 @@ class Snapshot:
         """Let go of the versions; repeatable."""
         if self._parent is None:
             self._registry.leave(self._token)
+            if self._lease is not None:
+                leases, lease = self._lease
+                leases.closed(lease, self._token)
 
     def __del__(self) -> None:
         try:

@@ -89,7 +89,28 @@ SYSGRANTS = _table(
 )
 """Rights, one a row; object_type is table or tablespace."""
 
+SYSLEASES = _table(
+    7,
+    "sysleases",
+    ("lease", TEXT),
+    ("user_name", TEXT),
+    ("position", TEXT),
+    ("taken_at", TIMESTAMP),
+    ("seconds", DOUBLE),
+    ("remaining_s", DOUBLE),
+    ("is_in_pages", BOOLEAN),
+)
+"""Snapshots that are kept; is_in_pages: by the disk, and nothing in memory."""
+
 SYSTEM_TABLES: dict[str, Table] = {
     table.name: table
-    for table in (SYSCLIENTS, SYSSTATEMENTS, SYSUSERS, SYSROLES, SYSMEMBERS, SYSGRANTS)
+    for table in (
+        SYSCLIENTS,
+        SYSSTATEMENTS,
+        SYSUSERS,
+        SYSROLES,
+        SYSMEMBERS,
+        SYSGRANTS,
+        SYSLEASES,
+    )
 }

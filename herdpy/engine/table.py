@@ -13,6 +13,7 @@ from itertools import chain
 from operator import itemgetter
 
 from herdpy.engine.adopt import adopt
+from herdpy.engine.leases import Leases
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.staged import StagingRecord
 from herdpy.engine.state import State, TableState
@@ -22,6 +23,7 @@ from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import (
     Begin,
+    BeginLease,
     BeginStage,
     BeginStaging,
     ChangeAccess,
@@ -30,6 +32,7 @@ from herdpy.log.record import (
     CreateTable,
     DropStages,
     DropTable,
+    EndLeases,
     EndStaging,
     Expire,
     FinishStage,
@@ -70,6 +73,7 @@ class Applier:
         "_horizon",
         "counter",
         "epoch",
+        "leases",
         "next_row_id",
         "next_table_id",
         "reserved",
@@ -78,8 +82,9 @@ class Applier:
         "transactions",
     )
 
-    def __init__(self, state: State, horizon: Horizon) -> None:
+    def __init__(self, state: State, horizon: Horizon, leases: Leases | None = None) -> None:
         self.state = state
+        self.leases = Leases() if leases is None else leases
         self.transactions: dict[TransactionId, Transaction] = {}
         self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
         self.next_row_id: dict[int, int] = {}
@@ -129,6 +134,8 @@ class Applier:
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, Commit | Refuse) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
+        elif isinstance(record, BeginLease | EndLeases):
+            self.leases.fill(record)
         elif isinstance(record, BeginStage):
             self.next_table_id = max(self.next_table_id, record.stage + 1)
         elif isinstance(record, StageRows) and record.first_row_id:
@@ -175,6 +182,8 @@ class Applier:
             state = self._apply_staging(record, lsn)
         if isinstance(record, Commit | Refuse | Expire):
             self.tokens.apply(record)
+        elif isinstance(record, BeginLease | EndLeases):
+            self.leases.apply(record, state._replace(lsn=lsn))
         self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
 
     def finish(self, record: Record) -> None:

@@ -18,6 +18,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.faults import stopped_error
+from herdpy.engine.leases import Lease, Leases
 from herdpy.engine.locks import LockTable
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
@@ -29,8 +30,10 @@ from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
 from herdpy.log.record import (
     Begin,
+    BeginLease,
     Commit,
     CommitToken,
+    EndLeases,
     EndStaging,
     Expire,
     Record,
@@ -90,7 +93,7 @@ class Tablespace:
         # Whoever checkpoints or compacts, one at a time.
         self.unpublished: Unpublished | None = None
         # Monitor.
-        self.applier = Applier(state, self._horizon)
+        self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
         self.locks = LockTable()
         self.failure: Error | None = None
         self._incoming: Entry | None = None
@@ -110,7 +113,11 @@ class Tablespace:
         return self.applier.state
 
     def snapshot(self, transaction: Transaction | None) -> Snapshot:
-        return Snapshot(self.registry, self._read_state, transaction)
+        lease = None if transaction is None else transaction.lease
+        if lease is None:
+            return Snapshot(self.registry, self._read_state, transaction)
+        leased = (self.applier.leases, lease)
+        return Snapshot(self.registry, self._read_state, transaction, leased=leased)
 
     def _read_state(self) -> State:
         return self.applier.state
@@ -399,6 +406,40 @@ class Tablespace:
         with self.monitor:
             self.enter()
             self.submit(Entry([record], [encode(record)], nobody, ends=True))
+
+    def begin_lease(self, record: BeginLease) -> Ticket[None]:
+        """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
+
+        53400: there are as many as may be. LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            self.applier.leases.check_room()
+            return self._submit_alone(record)
+
+    def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
+        """End these leases, or for None those that nobody used for so long; None: there are none.
+
+        LogSpaceError, or the log's failure: nothing happened.
+        """
+        with self.monitor:
+            self.enter()
+            leases = self.applier.leases
+            due = leases.take_due(ids)
+            if not due:
+                return None
+            try:
+                self.check_writable()
+                return self._submit_alone(EndLeases(due))
+            except BaseException:
+                leases.take_back(due)
+                raise
+
+    def _submit_alone(self, record: Record) -> Ticket[None]:
+        asker = Transaction(Durability.SYNC, begun_us=self.clock.wall_us(), is_autocommit=True)
+        self.submit(Entry([record], [encode(record)], asker, ends=True))
+        return asker.outcome
 
     def leave_queues(self, transaction: Transaction) -> None:
         """Stop waiting for locks, after a statement that failed; repeatable.

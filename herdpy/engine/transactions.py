@@ -6,7 +6,7 @@ transaction's own session, because each key's chain changes by one dict store.
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Resource, Waiter
@@ -17,6 +17,9 @@ from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
+
+if TYPE_CHECKING:
+    from herdpy.engine.leases import Lease
 
 # OwnVersion(…) without the Python function around it; once per row written.
 _new_version: Callable[..., "OwnVersion"] = tuple.__new__
@@ -54,6 +57,7 @@ class Transaction:
         "durability",
         "id",
         "is_autocommit",
+        "lease",
         "locks",
         "outcome",
         "state",
@@ -69,6 +73,9 @@ class Transaction:
         self.durability = durability
         self.begun_us = begun_us
         self.is_autocommit = is_autocommit
+        # Set by its session, before its first statement.
+        self.lease: Lease | None = None
+        """What it reads instead of the present; it writes nothing then."""
         # Monitor of the tablespace.
         self.id: TransactionId | None = None
         self.state = TransactionState.ACTIVE

@@ -184,6 +184,23 @@ class EndStaging(msgspec.Struct, array_like=True, tag=36, frozen=True, gc=False)
     jobs: list[str]
 
 
+class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False):
+    """The state at this record's Lsn is kept, until END LEASES."""
+
+    id: str
+    owner: str | None
+    """Whose it is; None: the program's own."""
+    seconds: float
+    """The leader may end it when nobody has used it for so long."""
+    at_us: int
+
+
+class EndLeases(msgspec.Struct, array_like=True, tag=41, frozen=True, gc=False):
+    """These leases are over."""
+
+    ids: list[str]
+
+
 Record = (
     Noop
     | Begin
@@ -196,6 +213,8 @@ Record = (
     | ChangeAccess
     | Refuse
     | Expire
+    | BeginLease
+    | EndLeases
     | BeginStaging
     | BeginStage
     | StageRows

@@ -235,6 +235,55 @@ class CloseExport(Message, tag=42):
     """Give up what Export began; no answer."""
 
 
+class TakeLease(Message, tag=50):
+    """Keep what is committed now, unless nobody uses it for so long. Leased or Failed."""
+
+    request: int
+    seconds: float
+
+
+class UseLease(Message, tag=51):
+    """Let a lease's time begin anew. Leased or Failed."""
+
+    request: int
+    lease: str
+
+
+class EndLease(Message, tag=52):
+    """Let a lease go. Done, with a row_count of 1, 0 when there was none, or Failed."""
+
+    request: int
+    lease: str
+
+
+class ListPartitions(Message, tag=53):
+    """Cut a table into ranges of its key, at most `count`. Partitions or Failed."""
+
+    request: int
+    table: str
+    count: int
+    lease: str | None = None
+    """At whose snapshot; nil: now."""
+
+
+class ReadPartition(Message, tag=54):
+    """Read the rows of one table with lower <= key < upper. Done, as of a SELECT, or Failed."""
+
+    request: int
+    table: str
+    lower: bytes | None
+    """As docs/formats/keys.md writes keys; nil: open."""
+    upper: bytes | None
+    columns: Annotated[list[str], Meta(max_length=columns_max)] | None
+    """nil: all."""
+    where: str | None
+    """A condition on the table's own columns; nil: none."""
+    parameters: Undecoded
+    """Of the condition: of ? a list, of :name a dict, or None."""
+    lease: str | None = None
+    """At whose snapshot; nil: the session's, with what its transaction has written."""
+
+
 class ExecuteKept(Message, tag=24):
     """Run the statement that an Execute before said to keep. Done or Failed."""
 
@@ -450,6 +499,23 @@ class StagingSettled(Message, tag=96):
     """Of its commit in the log; None: it has not committed."""
 
 
+class Leased(Message, tag=91):
+    """A lease is there."""
+
+    request: int
+    lease: str
+    position: str
+    seconds: float
+
+
+class Partitions(Message, tag=92):
+    """Ranges of a table's key, in order; every row is in exactly one."""
+
+    request: int
+    parts: list[tuple[bytes | None, bytes | None, int, int]]
+    """lower, upper, and about how many rows and bytes."""
+
+
 ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
@@ -457,11 +523,13 @@ ToServer = (
     | ExecuteKept
     | ScramStart | ScramProof | Resolve
     | Export | NextPiece | CloseExport
+    | TakeLease | UseLease | EndLease | ListPartitions | ReadPartition
     | BeginStaging | BeginStage | StageRows | EndStage | SettleStaging
 )  # fmt: skip
 ToDriver = (
     Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
     | LoginRequired | ScramChallenge | ScramVerified | Resolved | Piece
+    | Leased | Partitions
     | StagingBegun | StageBegun | StagingSettled
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bookie.runtime.interfaces import Clock
 from herdpy.engine.faults import disk_error
+from herdpy.engine.leases import Lease
 from herdpy.engine.result import Result
 from herdpy.engine.session import Session
 from herdpy.engine.tokens import COUNTER_MAX, UsedToken
@@ -159,6 +160,8 @@ class Requests:
             case messages.Resolve():
                 outcome = session.resolve(message.token_session, message.counter)
                 return encode_frame(messages.Resolved(message.request, outcome.value))
+            case messages.ReadPartition():
+                return self._answer(message.request, self._read_partition(message))
             case messages.BeginIngest():
                 return encode_frame(self._ingests.begin(message))
             case messages.IngestRows():
@@ -180,10 +183,37 @@ class Requests:
                 self._ingests.drop(message.ingest)
                 return b""
             case _:
-                self._control(message)
+                return self._leasing(message) or self._control(message)
         return self._done(message.request)
 
-    def _control(self, message: Any) -> None:
+    def _read_partition(self, message: messages.ReadPartition) -> Result:
+        return self._session.leasing.read_partition(
+            message.table,
+            message.lower,
+            message.upper,
+            message.columns,
+            message.where,
+            decode_parameters(message.parameters, self._charge),
+            message.lease,
+        )
+
+    def _leasing(self, message: Any) -> bytes | None:
+        """Answer what is about leases; None: it is not."""
+        leasing = self._session.leasing
+        match message:
+            case messages.TakeLease():
+                return _leased(message.request, leasing.take(message.seconds))
+            case messages.UseLease():
+                return _leased(message.request, leasing.use(message.lease))
+            case messages.EndLease():
+                return self._done(message.request, row_count=int(leasing.end(message.lease)))
+            case messages.ListPartitions():
+                parts = leasing.partitions(message.table, message.count, message.lease)
+                return encode_frame(messages.Partitions(message.request, parts))
+            case _:
+                return None
+
+    def _control(self, message: Any) -> bytes:
         session = self._session
         match message:
             case messages.Begin():
@@ -198,6 +228,7 @@ class Requests:
                 session.checkpoint()
             case _:
                 raise InternalError(f"no way to answer {type(message).__name__}")
+        return self._done(message.request)
 
     def _charge(self, byte_count: int) -> None:
         """Take memory for parameters until the request is answered; 53200: there is none."""
@@ -334,3 +365,7 @@ class Requests:
 
     def _done(self, request: int, **fields: Any) -> bytes:
         return encode_frame(Done(request, self._session.in_transaction, **fields))
+
+
+def _leased(request: int, lease: Lease) -> bytes:
+    return encode_frame(messages.Leased(request, lease.id, lease.position, lease.seconds))

@@ -163,11 +163,13 @@ class _Reader:
         self.index += 1
         return tree.Kill(int(text), not is_statement)
 
-    def _set(self) -> tree.SetOption:
+    def _set(self) -> tree.SetOption | tree.SetSnapshot:
         if self._word() == "LOCAL":
             raise self._refused("SET LOCAL")
         self._accept("SESSION")
         if self._accept("TRANSACTION"):
+            if self._accept("SNAPSHOT"):
+                return tree.SetSnapshot(self._string())
             self._transaction_modes()
             return tree.SetOption("transaction_isolation", "read committed")
         is_zone = self._word() == "TIME"
@@ -188,6 +190,14 @@ class _Reader:
         if not parts:
             raise self._unexpected()
         return tree.SetOption(name, "".join(parts))
+
+    def _string(self) -> str:
+        tokens = self.scanned.tokens
+        token = tokens[self.index] if self.index < len(tokens) else None
+        if token is None or token.token_type is not TokenType.STRING:
+            raise self._unexpected("a string")
+        self.index += 1
+        return token.text
 
     def _option_name(self) -> str:
         name = self._take().lower()

@@ -356,6 +356,13 @@ class SetOption:
 
 
 @dataclass(frozen=True, slots=True)
+class SetSnapshot:
+    """SET TRANSACTION SNAPSHOT 'lease'."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShowOption:
     """SHOW name, or SHOW TABLES with name "tables", or SHOW ALL with name "all"."""
 
@@ -469,6 +476,7 @@ Statement = (
     | Commit
     | Rollback
     | SetOption
+    | SetSnapshot
     | ShowOption
     | Kill
     | AccessStatement

@@ -1,0 +1,105 @@
+"""Snapshot leases and parts of tables, as a program sees them.
+
+A SnapshotLease belongs to its connection as a cursor does; its id and a Partition are plain values,
+for other connections, threads and processes.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from herdpy.driver.cursor import Parameters, checked_parameters
+from herdpy.driver.interfaces import DriverSession, HeldLease
+from herdpy.errors import ProgrammingError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.driver.connection import Connection
+
+
+class SnapshotLease:
+    """What is committed when it is taken, kept; `with` releases it at the end of the block."""
+
+    def __init__(self, connection: "Connection", held: HeldLease) -> None:
+        self._connection = connection
+        self.id = held.id
+        self.position = held.position
+        """Which state it is: the position of the log, as text."""
+        self.seconds = held.seconds
+        """So long it lives when nobody uses it."""
+
+    def renew(self) -> None:
+        """Begin its time anew, as every use does; SnapshotTooOldError: it is gone."""
+        self._connection.renew_lease(self.id)
+
+    def release(self) -> None:
+        """Let it go; repeatable."""
+        self._connection.release_lease(self.id)
+
+    def __enter__(self) -> "SnapshotLease":
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<herdpy.SnapshotLease {self.id} at {self.position}>"
+
+
+class Partition(NamedTuple):
+    """A part of a table: the rows with lower <= key < upper, at a lease or at none."""
+
+    table: str
+    lower: bytes | None
+    """The key as docs/formats/keys.md writes it; None: from the first row on."""
+    upper: bytes | None
+    """None: up to the last row."""
+    rows: int
+    """About how many there are."""
+    byte_count: int
+    """About how many bytes they are on the disk."""
+    lease: str | None
+    """The id of the lease that it was cut at."""
+
+
+def list_partitions(
+    session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
+) -> list[Partition]:
+    """Cut a table into parts."""
+    held = _id_of(lease)
+    parts = session.leasing.partitions(table, count, held)
+    return [Partition(table, *part, held) for part in parts]
+
+
+def read_partition(
+    session: DriverSession,
+    partition: Partition,
+    columns: Sequence[str] | None,
+    where: str | None,
+    parameters: Parameters | None,
+    lease: SnapshotLease | str | None,
+    rows: int,
+) -> "pa.RecordBatchReader":
+    """Return a reader of a part's rows."""
+    if rows < 1:
+        raise ProgrammingError(f"read_partition: expected batches of a row or more, found {rows}")
+    if isinstance(columns, str):
+        raise ProgrammingError(f"read_partition: expected a list of columns, found {columns!r}")
+    table, lower, upper, _, _, held = partition
+    result = session.leasing.read_partition(
+        table,
+        lower,
+        upper,
+        columns,
+        where,
+        None if parameters is None else checked_parameters(parameters),
+        held if lease is None else _id_of(lease),
+    )
+    return result.arrow_batches(rows)
+
+
+def _id_of(lease: SnapshotLease | str | None) -> str | None:
+    return lease.id if isinstance(lease, SnapshotLease) else lease

@@ -1,0 +1,280 @@
+"""Leases: snapshots that the log keeps, over restarts, until a record ends them.
+
+A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
+LEASES has taken it away, which only the leader writes: when the owner lets go, or when nobody has
+used the lease for its seconds by the leader's monotonic clock. That clock begins anew wherever the
+tablespace is opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
+of it (engine/checkpoint.py), its versions are held in the memtables, as for a reader that is never
+evicted. Source: CLUSTER.md §6, ADR 0024.
+
+Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from herdpy.engine.catalog import Catalog
+from herdpy.engine.memtable import Memtable
+from herdpy.engine.snapshots import SnapshotRegistry
+from herdpy.engine.state import State, TableState
+from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.limits import leases_max
+from herdpy.log.record import BeginLease, EndLeases
+from herdpy.model.lsn import Lsn
+from herdpy.model.types import Row
+from herdpy.storage.table_pages import TablePages
+
+BEHIND_ALL = 2**62
+"""The position of a state that is all pages: behind every version of a memtable, it needs none."""
+
+PlainLease = tuple[str, str | None, float, tuple[int, int, int], int]
+"""Id, owner, seconds, Lsn, and the wall clock at its beginning."""
+
+
+class Lease:
+    """One lease. `state` is replaced by an equal one of pages only, by one assignment."""
+
+    __slots__ = (
+        "_open",
+        "at_us",
+        "id",
+        "is_ended",
+        "lsn",
+        "owner",
+        "seconds",
+        "state",
+        "token",
+        "used_s",
+    )
+
+    def __init__(self, record: BeginLease, state: State, used_s: float) -> None:
+        # Constant after __init__.
+        self.id = record.id
+        self.owner = record.owner
+        self.seconds = record.seconds
+        self.at_us = record.at_us
+        self.lsn = state.lsn
+        # Monitor.
+        self.state = state
+        self.token: int | None = None
+        """In the registry while memtables hold its versions; None: it is pages only."""
+        self.is_ended = False
+        # Any thread, one store each.
+        self.used_s = used_s
+        self._open: dict[int, None] = {}
+
+    @property
+    def position(self) -> str:
+        """The Lsn as text."""
+        return str(self.lsn)
+
+    @property
+    def is_pages(self) -> bool:
+        """Nothing in memory is needed for it any more."""
+        return self.state.position == BEHIND_ALL
+
+    def enter(self, token: int) -> None:
+        """Note that a snapshot of it is open, under the registry's token."""
+        self._open[token] = None
+
+    def leave(self, token: int, now_s: float) -> None:
+        """Note that it is closed; repeatable."""
+        if self._open.pop(token, token) is None:
+            self.used_s = max(self.used_s, now_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether nobody has used it for its seconds."""
+        return not self._open and now_s - self.used_s >= self.seconds
+
+    def to_plain(self) -> PlainLease:
+        lsn = (self.lsn.ledger_id, self.lsn.entry_id, self.lsn.index)
+        return self.id, self.owner, self.seconds, lsn, self.at_us
+
+
+class Leases:
+    """See the module."""
+
+    __slots__ = ("_by_id", "_coming", "_now_s", "_registry")
+
+    def __init__(
+        self, registry: SnapshotRegistry | None = None, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._registry = SnapshotRegistry() if registry is None else registry
+        self._now_s = now_s
+        self._by_id: dict[str, Lease] = {}  # replaced, never changed
+        self._coming: set[str] = set()  # in the log, not applied
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, number: str) -> Lease | None:
+        return self._by_id.get(number)
+
+    def use(self, number: str) -> Lease:
+        """Return a lease that is there, and note the use; SnapshotTooOldError."""
+        lease = self._by_id.get(number)
+        if lease is None or lease.is_ended:
+            raise gone_error(number)
+        lease.used_s = self._now_s()
+        return lease
+
+    def closed(self, lease: Lease, token: int) -> None:
+        """Note that a snapshot of the lease was closed; repeatable."""
+        lease.leave(token, self._now_s())
+
+    # --- the leader: monitor ---------------------------------------------------------------------
+
+    def check_room(self) -> None:
+        """Raise 53400 when there are as many as may be."""
+        count = len(self._by_id) + len(self._coming)
+        if count >= leases_max:
+            raise OperationalError(
+                f"{count} snapshot leases are held, more are not allowed",
+                sqlstate="53400",
+                retry=Retry.SAFE,
+                hint="release those that nobody needs; SELECT * FROM sysleases shows them",
+            )
+
+    def take_due(self, ids: Collection[str] | None) -> list[str]:
+        """Return those to end, none of which may be used from now on.
+
+        `ids`: those that their owners let go; None: those that nobody has used for so long.
+        """
+        now_s = self._now_s()
+        found = [
+            lease
+            for lease in self._by_id.values()
+            if not lease.is_ended and (lease.is_due(now_s) if ids is None else lease.id in ids)
+        ]
+        for lease in found:
+            lease.is_ended = True
+        return [lease.id for lease in found]
+
+    def take_back(self, ids: Iterable[str]) -> None:
+        """Undo take_due(): the log has not taken it."""
+        for number in ids:
+            if (lease := self._by_id.get(number)) is not None:
+                lease.is_ended = False
+
+    # --- records: monitor ------------------------------------------------------------------------
+
+    def fill(self, record: BeginLease | EndLeases) -> None:
+        """Note what is in the log and not applied; repeatable."""
+        if isinstance(record, BeginLease) and record.id not in self._by_id:
+            self._coming.add(record.id)
+
+    def apply(self, record: BeginLease | EndLeases, state: State) -> None:
+        """Begin a lease of `state`, or end some; repeatable."""
+        if isinstance(record, EndLeases):
+            self._end(record.ids)
+            return
+        if record.id not in self._by_id:
+            lease = Lease(
+                record, State(state.position, state.lsn, state.catalog, state.tables), self._now_s()
+            )
+            lease.token = self._registry.new_token()
+            self._registry.hold(lease.token, state.position)
+            self._by_id = {**self._by_id, lease.id: lease}
+        self._coming.discard(record.id)
+
+    def _end(self, ids: Sequence[str]) -> None:
+        for number in ids:
+            lease = self._by_id.get(number)
+            if lease is not None:
+                lease.is_ended = True
+                self._by_id = {key: each for key, each in self._by_id.items() if key != number}
+                self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        if lease.token is not None:
+            self._registry.leave(lease.token)
+            lease.token = None
+
+    # --- pages: monitor --------------------------------------------------------------------------
+
+    @property
+    def has_versions(self) -> bool:
+        """Some lease needs what memtables hold."""
+        return any(not lease.is_pages for lease in self._by_id.values())
+
+    def in_pages(self, table_id: int, done: Collection[Memtable], pages: TablePages) -> None:
+        """Let leases see the pages that have all of these frozen memtables in them."""
+        for lease, item in self._of_table(table_id):
+            if all(memtable in item.frozen for memtable in done):
+                kept = tuple(memtable for memtable in item.frozen if memtable not in done)
+                self._replace(lease, TableState(item.table, item.memtable, kept, pages))
+
+    def moved(self, table_id: int, before: TablePages, pages: TablePages) -> None:
+        """Let leases see the pages into which a compaction wrote the rows of `before`."""
+        for lease, item in self._of_table(table_id):
+            if item.pages is before:
+                self._replace(lease, item._replace(pages=pages))
+
+    def _of_table(self, table_id: int) -> Iterator[tuple[Lease, TableState]]:
+        for lease in self._by_id.values():
+            item = lease.state.tables.get(table_id)
+            if item is not None and not lease.is_pages:
+                yield lease, item
+
+    def _replace(self, lease: Lease, item: TableState) -> None:
+        tables = {**lease.state.tables, item.table.id: item}
+        lease.state = lease.state._replace(tables=tables)
+
+    def settle(self, number: str, pages: dict[int, TablePages]) -> None:
+        """Let a lease see pages only: these, which are durable; its versions may go."""
+        lease = self._by_id.get(number)
+        if lease is None or lease.is_pages:
+            return
+        state = lease.state
+        tables = {
+            table_id: TableState(item.table, Memtable(), (), pages[table_id])
+            for table_id, item in state.tables.items()
+        }
+        lease.state = state._replace(position=BEHIND_ALL, tables=tables)
+        self._let_go(lease)
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def to_plain(self) -> list[PlainLease]:
+        """Return all, for a checkpoint or a digest."""
+        return [lease.to_plain() for lease in self._by_id.values()]
+
+    def restore(self, plain: Sequence[Any], tables_of: "TablesOf") -> None:
+        """Invert to_plain(); tables_of(id) are the pages of a lease's tables."""
+        for number, owner, seconds, lsn, at_us in plain:
+            tables = tables_of(number)
+            catalog = Catalog(-1, (item.table for item in tables.values()))
+            state = State(BEHIND_ALL, Lsn(*lsn), catalog, tables)
+            lease = Lease(BeginLease(number, owner, seconds, at_us), state, self._now_s())
+            self._by_id = {**self._by_id, number: lease}
+
+
+TablesOf = Callable[[str], dict[int, TableState]]
+
+
+def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
+    """Yield the rows of sysleases."""
+    for lease in leases:
+        left_s = max(0.0, lease.seconds - (now_s - lease.used_s))
+        yield (
+            lease.id,
+            lease.owner,
+            lease.position,
+            lease.at_us,
+            lease.seconds,
+            left_s,
+            lease.is_pages,
+        )
+
+
+def gone_error(number: str) -> SnapshotTooOldError:
+    """Return what a statement says whose lease is none, or none any more."""
+    return SnapshotTooOldError(
+        f"snapshot lease {number!r}: it has ended, or never was: it was released, or nobody used "
+        "it for its seconds",
+        retry=Retry.NEVER,
+        hint="take a new lease, for more seconds or renewed in time, and begin again",
+    )
