@@ -1,4 +1,4 @@
-"""CREATE TABLE and DROP TABLE: transactional, each behind an exclusive lock on the table's name."""
+"""CREATE TABLE, DROP TABLE, TRUNCATE: transactional, behind exclusive locks on tables' names."""
 
 from dataclasses import replace
 
@@ -6,15 +6,18 @@ import msgspec
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
-from herdpy.engine.rights import ACCESS_LOCK, current_access, denied, rights_of
+from herdpy.engine.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
 from herdpy.engine.tablespace import Entry, Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import ProgrammingError
 from herdpy.log.record import ChangeAccess, Record, encode
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
+from herdpy.model.access import DELETE, Access, facts_to_plain
 from herdpy.model.schema import Table, table_to_plain
-from herdpy.sql.tree import CreateTable, DropTable
+from herdpy.sql.tree import CreateTable, DropTable, TruncateTables
+
+Definition = CreateRecord | DropRecord | ChangeAccess
 
 
 def create_table(
@@ -86,6 +89,57 @@ def drop_table(
         return None
 
 
+def truncate_tables(
+    tablespace: Tablespace, transaction: Transaction, statement: TruncateTables, user: str | None
+) -> Ticket[None] | None:
+    """Log for each table its removal and an empty one in its place, of the same owner and grants.
+
+    So it costs the same for every number of rows, and what reads goes on reading what it began
+    with. Or return the Ticket to wait for. LogSpaceError: nothing happened.
+    """
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.check_writable()
+        wait = tablespace.locks.acquire(transaction, ACCESS_LOCK, Mode.SHARED)
+        if wait is not None:  # who grants
+            return wait
+        tables: list[Table] = []
+        for planned in statement.tables:
+            wait = tablespace.locks.acquire(transaction, (planned.name,), Mode.EXCLUSIVE)
+            if wait is not None:
+                return wait
+            table = _find(tablespace, transaction, planned.name)
+            if table is None:
+                raise ProgrammingError(f'table "{planned.name}" does not exist', sqlstate="42P01")
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+            if wait is not None:
+                return wait
+            tables.append(table)
+        access = current_access(tablespace, transaction)
+        rights = rights_of(access, user)
+        if rights is not None:  # of the tables that are there by now
+            check_needs(rights, tuple((table, DELETE) for table in tables))
+        records: list[Definition] = []
+        for number, table in enumerate(tables, tablespace.applier.next_table_id):
+            records += _replacing(table, number, access, transaction.statement)
+        submit_definition(tablespace, transaction, *records)
+        return None
+
+
+def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:
+    """Return the records that put an empty table with another id in a table's place."""
+    plain = table_to_plain(replace(table, id=number))
+    records: list[Definition] = [
+        DropRecord(tx=None, statement=statement, table_id=table.id),
+        CreateRecord(None, statement, plain, access.owner(table.id)),
+    ]
+    grants = access.grants_on(table.id)
+    if grants:
+        facts = [replace(grant, table_id=number) for grant in grants]
+        records.append(ChangeAccess(None, statement, facts_to_plain(facts)))
+    return records
+
+
 def _find(tablespace: Tablespace, transaction: Transaction, name: str) -> Table | None:
     if name in transaction.catalog_changes:
         return transaction.catalog_changes[name]
@@ -93,17 +147,16 @@ def _find(tablespace: Tablespace, transaction: Transaction, name: str) -> Table 
 
 
 def submit_definition(
-    tablespace: Tablespace,
-    transaction: Transaction,
-    record: CreateRecord | DropRecord | ChangeAccess,
+    tablespace: Tablespace, transaction: Transaction, *definitions: Definition
 ) -> None:
-    """Log one definition; the record's transaction is filled in. Monitor held."""
-    records: list[Record] = [record]
-    if not transaction.is_autocommit or transaction.token is not None:
-        begin = tablespace.begin_records(transaction)
-        records = [*begin, msgspec.structs.replace(record, tx=transaction.id)]
-    if transaction.is_autocommit and transaction.token is not None:
-        records.append(tablespace.commit_record(transaction))
+    """Log one statement's definitions; their transaction is filled in. Monitor held."""
+    records: list[Record] = list(definitions)
+    is_alone = transaction.is_autocommit and transaction.token is None and len(definitions) == 1
+    if not is_alone:
+        records = tablespace.begin_records(transaction)
+        records += [msgspec.structs.replace(item, tx=transaction.id) for item in definitions]
+        if transaction.is_autocommit:
+            records.append(tablespace.commit_record(transaction))
     tablespace.submit(
         Entry(
             records, [encode(item) for item in records], transaction, ends=transaction.is_autocommit

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.batch import BatchLayers
-from herdpy.engine.ddl import create_table, drop_table
+from herdpy.engine.ddl import create_table, drop_table, truncate_tables
 from herdpy.engine.faults import disk_error
 from herdpy.engine.ingest import Ingest, make_write
-from herdpy.engine.inserts import FreshInsert
+from herdpy.engine.inserts import FreshInsert, InsertOfAbsent, absent_rows
 from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared
 from herdpy.engine.result import Result
@@ -37,7 +37,14 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import AccessStatement, ColumnRef, CreateTable, DropTable, Query
+from herdpy.sql.tree import (
+    AccessStatement,
+    ColumnRef,
+    CreateTable,
+    DropTable,
+    Query,
+    TruncateTables,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -250,7 +257,7 @@ class Execution:
     def define(
         self,
         transaction: Transaction,
-        statement: CreateTable | DropTable | AccessStatement,
+        statement: CreateTable | DropTable | TruncateTables | AccessStatement,
         actor: Actor,
     ) -> None:
         """Run DDL until it is logged, through its waits."""
@@ -260,6 +267,8 @@ class Execution:
                 return create_table(self._tablespace, transaction, statement, actor.user)
             if isinstance(statement, DropTable):
                 return drop_table(self._tablespace, transaction, statement, actor.user)
+            if isinstance(statement, TruncateTables):
+                return truncate_tables(self._tablespace, transaction, statement, actor.user)
             return change_access(self._tablespace, transaction, statement, actor)
 
         while (wait := with_log_space(self._tablespace, step)) is not None:
@@ -418,6 +427,11 @@ class Execution:
         """Return the write of rows that are whole and checked."""
         self._interrupt.check()
         table, is_upsert = plan.statement.table, plan.statement.is_upsert
+        memory_bytes_max = self._database.config.transaction_bytes_max
+        if plan.statement.skips_conflicts and not table.is_heap:
+            return InsertOfAbsent(
+                self._tablespace, transaction, table, rows, memory_bytes_max=memory_bytes_max
+            )
         if is_upsert or table.is_heap:
 
             def compute(source: TableSnapshot) -> tuple[list[Change], int]:
@@ -429,7 +443,7 @@ class Execution:
             transaction,
             table,
             rows,
-            memory_bytes_max=self._database.config.transaction_bytes_max,
+            memory_bytes_max=memory_bytes_max,
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:
@@ -530,6 +544,8 @@ class Execution:
 def _insert_changes(
     plan: InsertPlan, rows: list[Row], source: TableSnapshot
 ) -> tuple[list[Change], int]:
+    if plan.statement.skips_conflicts:
+        rows = absent_rows(rows, source)
     if not plan.statement.is_upsert:
         return [(None, row) for row in rows], len(rows)
     key_of = source.table.key_of

@@ -71,6 +71,8 @@ def needs_of(statement: tree.Statement) -> Needs:
             return needs_of(statement.statement)
         case tree.CreateTable():
             return ((None, CREATE),)
+        case tree.TruncateTables():
+            return tuple((table, DELETE) for table in statement.tables)
         case _:
             return ()
     for node in nodes(parts):

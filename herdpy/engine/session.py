@@ -71,6 +71,7 @@ from herdpy.sql.tree import (
     SetOption,
     SetSnapshot,
     ShowOption,
+    TruncateTables,
 )
 
 if TYPE_CHECKING:
@@ -657,7 +658,7 @@ class Session:
         elif isinstance(statement, Kill):
             check_superuser(self._rights(), "end what others do")
             self._database.kill(self, statement.number, is_connection=statement.is_connection)
-        elif isinstance(statement, CreateTable | DropTable | AccessStatement):
+        elif isinstance(statement, CreateTable | DropTable | TruncateTables | AccessStatement):
             self._check_not_lost()
             self._define(statement, values)
         else:
@@ -819,7 +820,9 @@ class Session:
         return Result(row_count=count)
 
     def _define(
-        self, statement: CreateTable | DropTable | AccessStatement, values: list[Physical]
+        self,
+        statement: CreateTable | DropTable | TruncateTables | AccessStatement,
+        values: list[Physical],
     ) -> None:
         verifier = None
         if isinstance(statement, CreateRole | AlterRole):

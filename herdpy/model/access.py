@@ -197,6 +197,12 @@ class Access:
         found = self._facts.get(grant_key(table_id, grantee))
         return found if isinstance(found, Grant) else Grant(table_id, grantee, 0)
 
+    def grants_on(self, table_id: int) -> list[Grant]:
+        """Return the grants on one table, in the order of their keys."""
+        facts = (fact for fact in self._facts.values() if isinstance(fact, Grant))
+        found = [fact for fact in facts if fact.table_id == table_id]
+        return sorted(found, key=lambda grant: _order(grant.key))
+
     def membership(self, role: str, member: str) -> Membership | None:
         found = self._facts.get(member_key(role, member))
         return found if isinstance(found, Membership) else None

@@ -56,9 +56,46 @@ def _check_writable(table: Table, context: StatementContext) -> None:
 
 
 def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.Insert:
-    context.only(
-        node, ("this", "expression", "default", "with_"), "UPSERT" if is_upsert else "INSERT"
-    )
+    word = "UPSERT" if is_upsert else "INSERT"
+    context.only(node, ("this", "expression", "default", "with_", "conflict"), word)
+    conflict = node.args.get("conflict")
+    if conflict is not None and is_upsert:
+        raise context.error("0A000", "UPSERT with ON CONFLICT is not supported", node)
+    insert = _bind_rows(node, context, is_upsert)
+    if conflict is None:
+        return insert
+    _check_conflict(conflict, insert.table, context)
+    return replace(insert, skips_conflicts=True)
+
+
+def _check_conflict(node: Any, table: Table, context: StatementContext) -> None:
+    """Refuse what is not ON CONFLICT [(the primary key's columns)] DO NOTHING."""
+    if str(node.args.get("action")).upper() != "DO NOTHING":
+        raise context.error(
+            "0A000",
+            "ON CONFLICT DO UPDATE is not supported",
+            node,
+            "UPSERT INTO replaces the row that is there.",
+        )
+    context.only(node, ("action", "conflict_keys"), "ON CONFLICT")
+    items = node.args.get("conflict_keys") or ()
+    names: list[str] = []
+    for item in items:
+        column = item.this if isinstance(item, exp.Ordered) else item
+        if not isinstance(column, exp.Column) or column.args.get("table") is not None:
+            raise context.error("0A000", "ON CONFLICT takes names of columns", node)
+        names.append(table.columns[_ordinal(table, column.this, context)].name)
+    if items and (table.is_heap or set(names) != set(table.key_names)):
+        key = "it has none" if table.is_heap else ", ".join(table.key_names)
+        raise context.error(
+            "42P10",
+            "there is no unique constraint matching the ON CONFLICT specification",
+            node,
+            f'The primary key of "{table.name}": {key}.',
+        )
+
+
+def _bind_rows(node: Any, context: StatementContext, is_upsert: bool) -> tree.Insert:
     target, names = node.this, None
     if isinstance(target, exp.Schema):
         target, names = target.this, target.expressions
@@ -385,9 +422,22 @@ def _bind_drop(node: Any, context: StatementContext) -> tree.DropTable:
     return tree.DropTable(name, if_exists)
 
 
+def _bind_truncate(node: Any, context: StatementContext) -> tree.TruncateTables:
+    # Neither inheritance nor foreign keys nor identities are there to take notice of.
+    context.only(node, ("expressions", "identity", "option"), "TRUNCATE")
+    tables: dict[str, Table] = {}
+    for item in node.expressions:
+        item.args.pop("only", None)
+        table = context.table(item)
+        _check_writable(table, context)
+        tables[table.name] = table
+    return tree.TruncateTables(tuple(tables.values()))
+
+
 _BINDERS: dict[type[exp.Expr], Callable[[Any, StatementContext], tree.Statement]] = {
     exp.Update: _bind_update,
     exp.Delete: _bind_delete,
     exp.Create: _bind_create,
     exp.Drop: _bind_drop,
+    exp.TruncateTable: _bind_truncate,
 }

@@ -79,8 +79,8 @@ def compile_sql(
             return Compiled(found, ())
         check_interrupt()
         functions, wrong = check(found.rest)
-        if wrong is not None and found.rest.word(0) == "CREATE" and not _has_features(found.rest):
-            raise wrong  # sqlglot would log a warning of it
+        if wrong is not None and _is_logged(found.rest):
+            raise wrong
         check_interrupt()
         node = parse(found.rest)
         check_interrupt()
@@ -100,9 +100,14 @@ def compile_sql(
     return Compiled(statement, context.slots)
 
 
-def _has_features(scanned: Scanned) -> bool:
-    """Tell whether CREATE TABLE names something that binding refuses with 0A000."""
-    return any(scanned.word(index) in _FEATURES for index in range(len(scanned.tokens)))
+def _is_logged(scanned: Scanned) -> bool:
+    """Tell whether sqlglot would log a warning of a wrong statement, and binding says no more.
+
+    Of CREATE TABLE with something that there is not binding says 0A000.
+    """
+    if scanned.word(0) != "CREATE":
+        return scanned.word(0) == "TRUNCATE"
+    return not any(scanned.word(index) in _FEATURES for index in range(len(scanned.tokens)))
 
 
 def _bind(

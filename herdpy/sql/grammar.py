@@ -201,7 +201,7 @@ class _Reader:
     def statement(self) -> None:
         has_with = self._with()
         word = self.words[self.index]
-        if has_with and word in ("WITH", "CREATE", "DROP"):
+        if has_with and word in ("WITH", "CREATE", "DROP", "TRUNCATE"):
             raise _UnexpectedError
         if word == "INSERT":
             self._insert()
@@ -213,6 +213,8 @@ class _Reader:
             self._create()
         elif word == "DROP":
             self._drop()
+        elif word == "TRUNCATE":
+            self._truncate()
         else:
             self.query()
 
@@ -224,10 +226,13 @@ class _Reader:
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in _QUERIES and following != "(":
             self.names()
-        if self.accept_all("DEFAULT", "VALUES"):
-            return
-        self.allows_default = True
-        self.query()
+        if not self.accept_all("DEFAULT", "VALUES"):
+            self.allows_default = True
+            self.query()
+        if self.accept_all("ON", "CONFLICT"):
+            if self.words[self.index] == "(":
+                self.names()
+            self.expect("DO", "NOTHING")  # of other forms binding says that they are missing
 
     def _update(self) -> None:
         self.expect("UPDATE")
@@ -311,6 +316,19 @@ class _Reader:
         self.table_name()
         while self.accept(","):
             self.table_name()
+        self.accept_any(("CASCADE", "RESTRICT"))
+
+    def _truncate(self) -> None:
+        self.expect("TRUNCATE")
+        self.accept("TABLE")
+        while True:
+            self.accept("ONLY")
+            self.table_name()
+            self.accept("*")
+            if not self.accept(","):
+                break
+        if self.accept_any(("RESTART", "CONTINUE")):
+            self.expect("IDENTITY")
         self.accept_any(("CASCADE", "RESTRICT"))
 
     # --- queries ---------------------------------------------------------------------------------

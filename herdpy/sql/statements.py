@@ -13,14 +13,26 @@ from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.sql import tree
 from herdpy.sql.tokens import Scanned
 
-_PARSED = ("SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP")
+_PARSED = (
+    "SELECT",
+    "WITH",
+    "VALUES",
+    "TABLE",
+    "(",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "CREATE",
+    "DROP",
+    "TRUNCATE",
+)
 _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
     "KILL",
 )  # fmt: skip
 _OTHERS = ("UPSERT", "GRANT", "REVOKE", "ALTER")  # read before, or else
 _REFUSED = (
-    "SAVEPOINT", "RELEASE", "ALTER", "TRUNCATE", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
+    "SAVEPOINT", "RELEASE", "ALTER", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
     "LISTEN", "NOTIFY", "UNLISTEN", "CALL", "DO", "COMMENT", "CLUSTER", "REINDEX", "CHECKPOINT",
     "REFRESH", "DISCARD", "USE", "PRAGMA", "ATTACH", "DETACH", "DESCRIBE", "REPLACE",

@@ -295,6 +295,8 @@ class Insert:
     rows: tuple[tuple[Expression, ...], ...] | None
     source: Query | None
     is_upsert: bool
+    skips_conflicts: bool = False
+    """ON CONFLICT DO NOTHING: a row whose key is there already is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +332,13 @@ class DropTable:
 
     name: str
     if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTables:
+    """TRUNCATE of these tables, each once."""
+
+    tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,6 +481,7 @@ Statement = (
     | Delete
     | CreateTable
     | DropTable
+    | TruncateTables
     | Begin
     | Commit
     | Rollback

@@ -43,7 +43,11 @@ class Operation(NamedTuple):
             model.table(self.table, work)
         except RefusedError:
             is_there = False
-        if self.text.startswith("CREATE"):
+        if self.text.startswith("TRUNCATE"):
+            if not is_there:
+                raise RefusedError("42P01")
+            work.catalog[self.table] = model.new_number()
+        elif self.text.startswith("CREATE"):
             if is_there:
                 raise RefusedError("42P07")
             work.catalog[self.table] = model.new_number()
@@ -61,6 +65,10 @@ def drop(name: str) -> Operation:
     return Operation(f"DROP TABLE {name}", None, name)
 
 
+def truncate(name: str) -> Operation:
+    return Operation(f"TRUNCATE {name}", None, name)
+
+
 def _row(rng: random.Random, name: str, key: int) -> Row:
     cells: list[Any] = [key]
     if SHAPES[name].width == 4:
@@ -74,7 +82,13 @@ def _key(name: str, row: Row, new_number: Callable[[], int]) -> Key:
 
 
 def insert(
-    rng: random.Random, name: str, *, count: int, is_many: bool, is_upsert: bool
+    rng: random.Random,
+    name: str,
+    *,
+    count: int,
+    is_many: bool,
+    is_upsert: bool,
+    skips_conflicts: bool = False,
 ) -> Operation:
     low = rng.randrange(KEYS)
     keys = [low + index for index in range(count)]
@@ -84,21 +98,25 @@ def insert(
     shape = SHAPES[name]
     one = f"({', '.join('?' * shape.width)})"
     verb = "UPSERT" if is_upsert else "INSERT"
+    tail = " ON CONFLICT DO NOTHING" if skips_conflicts else ""
 
     def effect(old: Rows, new_number: Callable[[], int]) -> tuple[Changes, int]:
         changes: Changes = {}
         for row in rows:
             key = _key(name, row, new_number)
+            if skips_conflicts and (key in old or key in changes):
+                continue
             if not is_upsert and (key in old or key in changes):
                 raise RefusedError("23505")
             changes[key] = row
-        return changes, len(rows)
+        return changes, len(changes) if skips_conflicts else len(rows)
 
     if is_many:
-        return Operation(f"{verb} INTO {name} VALUES {one}", rows, name, effect, is_many=True)
+        text = f"{verb} INTO {name} VALUES {one}{tail}"
+        return Operation(text, rows, name, effect, is_many=True)
     values = ", ".join([one] * count)
     flat = tuple(cell for row in rows for cell in row)
-    return Operation(f"{verb} INTO {name} VALUES {values}", flat, name, effect)
+    return Operation(f"{verb} INTO {name} VALUES {values}{tail}", flat, name, effect)
 
 
 def uniform(rng: random.Random) -> Operation:
@@ -199,10 +217,17 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return role(rng)
     if chance < 0.05:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
+    if chance < 0.06:
+        return truncate(rng.choice("abchd"))
     if shape.is_heap:
         if with_vector and chance < 0.15:
             return rng.choice((update, delete, select))(rng, name)
         return insert(rng, name, count=rng.choice((1, 1, 3)), is_many=False, is_upsert=False)
+    if chance < 0.10:
+        count, is_many = rng.choice(((1, False), (3, False), (8, True)))
+        return insert(
+            rng, name, count=count, is_many=is_many, is_upsert=False, skips_conflicts=True
+        )
     if chance < 0.30:
         return insert(rng, name, count=rng.choice((1, 1, 3)), is_many=False, is_upsert=False)
     if chance < 0.36:

@@ -140,11 +140,17 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
         ("ROLLBACK", None),
         ("SHOW statement_timeout", [("5s",)]),
     ],
-    "Refused with 0A000, too: TRUNCATE, DROP TABLE of several tables or with CASCADE, SET "
-    "LOCAL, transactions that are READ ONLY, and random() where it would be drawn twice: in "
-    "BETWEEN, nullif and CASE random() WHEN.": [
-        ("TRUNCATE x", "0A000"),
+    "TRUNCATE takes the right DELETE, and ON CONFLICT DO NOTHING no right on the columns it "
+    "names.": [
         ("CREATE TABLE x (a INTEGER)", None),
+        ("TRUNCATE x", None),
+        ("DROP TABLE x", None),
+    ],
+    "Refused with 0A000, too: ON CONFLICT DO UPDATE, DROP TABLE of several tables or with CASCADE, "
+    "SET LOCAL, transactions that are READ ONLY, and random() where it would be drawn twice: in "
+    "BETWEEN, nullif and CASE random() WHEN.": [
+        ("CREATE TABLE x (a INTEGER)", None),
+        ("INSERT INTO x VALUES (1) ON CONFLICT (a) DO UPDATE SET a = 2", "0A000"),
         ("DROP TABLE x, x", "0A000"),
         ("DROP TABLE x CASCADE", "0A000"),
         ("SET LOCAL statement_timeout = '1s'", "0A000"),
