@@ -323,11 +323,12 @@ class TestOverTheWire:
             assert conn.execute("SELECT count(*) FROM copy").fetchone() == (160,)
 
     def test_names_that_are_no_text(self) -> None:
-        from herdpy.exec.vector.arrow_input import batch_bytes, batches_of
+        from herdpy.exec.vector.arrow_input import batch_bytes
+        from herdpy.exec.vector.arrow_stranger import batches_of
 
         data = batch_bytes(pa.record_batch({"name of it": [1]}))
         with pytest.raises(ProtocolError, match="Arrow stream that is none"):
-            batches_of(data.replace(b"name of it", b"name \xff it"))
+            list(batches_of(data.replace(b"name of it", b"name \xff it")))
 
     def test_few_are_open_at_a_time(self, server: RunningServer) -> None:
         with herdpy.connect(server.url, autocommit=True) as conn:

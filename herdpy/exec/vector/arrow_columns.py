@@ -59,7 +59,7 @@ class RowMaker:
                     column.hidden or source is not None or not self._must_be_set(ordinal)
                 )
                 continue
-            array = _plain(batch.column(cast("int", source)))
+            array = plain(batch.column(cast("int", source)))
             values = _fast(array, column)
             if values is None:
                 values = _slow(array, column, first_row)
@@ -113,7 +113,7 @@ def _default(column: Column, now_us: int) -> Physical:
     return now_us // DAY_US if column.type.kind is Kind.DATE else now_us
 
 
-def _plain(array: Array) -> Array:
+def plain(array: Array) -> Array:
     """Return the values without the wrapping of dictionaries, run ends and extensions."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from herdpy.errors import DataError, Error, ProgrammingError, ProtocolError
+from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.exec.coerce import compile_row_converter, output_converter
+from herdpy.exec.vector.arrow_columns import plain
 from herdpy.exec.vector.arrow_rows import arrow_type
+from herdpy.exec.vector.arrow_stranger import is_shared, plain_bytes
 from herdpy.exec.vector.arrow_stream import halved
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
@@ -32,7 +34,20 @@ def input_batches(data: Any, table: Table) -> Iterator[pa.RecordBatch]:
     """
     for batch in _batches(data, table):
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield from halved(batch.slice(start, BATCH_ROWS_MAX), BATCH_BYTES_MAX)
+            yield from _parts(batch.slice(start, BATCH_ROWS_MAX))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of about BATCH_BYTES_MAX, without dictionaries and the like."""
+    if not any(is_shared(kind) for kind in batch.schema.types):
+        yield from halved(batch, BATCH_BYTES_MAX)
+    elif batch.num_rows > 1 and plain_bytes(batch) > BATCH_BYTES_MAX:
+        middle = batch.num_rows // 2
+        yield from _parts(batch.slice(0, middle))
+        yield from _parts(batch.slice(middle))
+    else:
+        # A slice would carry the whole dictionary.
+        yield pa.record_batch(list(map(plain, batch.columns)), names=batch.schema.names)
 
 
 def check_input(data: object) -> None:
@@ -144,17 +159,3 @@ def batch_bytes(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
-
-
-def batches_of(data: bytes) -> list[pa.RecordBatch]:
-    """Return the batches of an Arrow IPC stream from a stranger, checked; ProtocolError."""
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            batches = list(reader)
-            reader.schema.names  # noqa: B018 - names that are no UTF-8 are told here
-        for batch in batches:
-            batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        text = str(error).splitlines()[0][:200]
-        raise ProtocolError(f"an Arrow stream that is none: {text}") from None
-    return batches
