@@ -219,7 +219,7 @@ class Snapshot:
     def check(self) -> None:
         """Raise 72000 when the snapshot was evicted."""
         if not self._registry.is_registered(self._token):
-            raise _too_old()
+            raise snapshot_too_old()
 
     def close(self) -> None:
         """Let go of the versions; repeatable."""
@@ -236,7 +236,7 @@ class Snapshot:
             pass
 
 
-def _too_old() -> SnapshotTooOldError:
+def snapshot_too_old() -> SnapshotTooOldError:
     return SnapshotTooOldError(
         "snapshot too old: the row versions this statement reads were given up for memory",
         hint="Run the statement again; read faster or give the database more memory_bytes_max.",
@@ -323,7 +323,7 @@ class TableSnapshot:
         while found is not None and found[0] > self._position:
             found = found[2]
         if found is TRIMMED:
-            raise _too_old()
+            raise snapshot_too_old()
         if self._snapshot is not None:
             self._snapshot.check()  # afterwards: a snapshot is given up before its versions
         return found
@@ -341,7 +341,7 @@ class TableSnapshot:
                 if memtable.chains:
                     spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
         except SnapshotGoneError:
-            raise _too_old() from None
+            raise snapshot_too_old() from None
         if self._own:
             own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
             own.sort()
@@ -441,7 +441,7 @@ class TableSnapshot:
         try:
             found = arrow_table(self, ordinals, prune)
         except SnapshotGoneError:
-            raise _too_old() from None
+            raise snapshot_too_old() from None
         if self._snapshot is not None:
             self._snapshot.check()
         return found

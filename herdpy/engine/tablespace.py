@@ -18,7 +18,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.faults import stopped_error
-from herdpy.engine.leases import Lease, Leases
+from herdpy.engine.leases import Leases
 from herdpy.engine.locks import LockTable
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
