@@ -1,13 +1,17 @@
 """The typed messages of gRPC stand for frames, and nothing is lost on the way."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from scramp import ScramClient
 
 from herdpy.errors import ProtocolError
+from herdpy.model.schema import Column, Table, table_to_plain
+from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.messages import LENGTH_BYTES, decode_to_driver, decode_to_server, encode_frame
@@ -35,6 +39,11 @@ REQUESTS = st.one_of(
     st.builds(messages.Begin, NUMBER, MAYBE_TEXT),
     st.builds(messages.Commit, NUMBER, COUNT, COUNT),
     st.builds(messages.SetAutocommit, NUMBER, st.booleans()),
+    st.builds(messages.BeginIngest, NUMBER, TEXT, TEXT.filter(bool)),
+    st.builds(messages.IngestRows, NUMBER, COUNT, st.binary(max_size=50)),
+    st.builds(messages.FinishIngest, NUMBER, COUNT, COUNT, COUNT),
+    st.builds(messages.DropIngest, COUNT),
+    st.builds(messages.Resolve, NUMBER, TEXT, COUNT),
     *(
         st.builds(kind, NUMBER)
         for kind in (messages.Rollback, messages.Checkpoint, messages.Cancel, messages.Ping,
@@ -63,6 +72,7 @@ REPLIES = st.one_of(
         st.one_of(st.none(), TEXT), MAYBE,
     ),
     st.builds(messages.Pong, NUMBER),
+    st.builds(messages.Resolved, NUMBER, TEXT),
     st.builds(messages.Tables, NUMBER, st.just([[1, "t"]])),
 )  # fmt: skip
 
@@ -121,3 +131,41 @@ def test_what_is_no_message_of_ours_is_an_error_of_ours(data: bytes) -> None:
             assert isinstance(use(typed), bytes)
         except ProtocolError:
             pass
+
+
+def test_a_table_is_typed_for_who_reads_no_frames() -> None:
+    column = Column(1, "id", SqlType(Kind.BIGINT), not_null=True)
+    table = Table(id=1, name="t", version=1, key=(0,), columns=(column,))
+    begun = messages.IngestBegun(7, 3, table_to_plain(table))
+    body = encode_frame(begun)[LENGTH_BYTES:]
+    assert to_reply(body, is_whole=True).WhichOneof("kind") == "frames"  # which says more
+    typed = to_reply(body).ingest_begun
+    assert (typed.ingest, typed.table.name, typed.table.primary_key) == (3, "t", ["id"])
+
+
+# --- docs/protocols/grpc.md, "By hand" -----------------------------------------------------------
+
+
+def by_hand() -> list[str]:
+    """Return the blocks behind the headline."""
+    text = (Path(__file__).parents[4] / "docs/protocols/grpc.md").read_text()
+    return text.partition("## By hand")[2].split("```")[1::2]
+
+
+def test_the_bytes_in_the_document() -> None:
+    request, reply = by_hand()[0].removeprefix("text").strip().splitlines()
+    assert pb.ExecuteRequest(text="SELECT 1").SerializeToString() == bytes.fromhex(request)
+    columns = pb.Columns(columns=[pb.Column(name="?column?", kind=pb.INTEGER)])
+    row = pb.Row(values=[pb.Value(integer=1)])
+    whole = pb.ExecuteReply(columns=columns, rows=[row], row_count=-1)
+    assert whole == pb.ExecuteReply.FromString(bytes.fromhex(reply))
+
+
+def test_the_login_in_the_document() -> None:
+    lines = by_hand()[1].removeprefix("text").strip().splitlines()
+    first, challenge, proof, verified = (line.split(maxsplit=1)[1] for line in lines)
+    client = ScramClient(["SCRAM-SHA-256"], "*", "pencil", c_nonce="rOprNGfwEbeRWgbNEkqO")
+    assert client.get_client_first() == first
+    client.set_server_first(challenge)
+    assert client.get_client_final() == proof
+    client.set_server_final(verified)
