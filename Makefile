@@ -104,8 +104,8 @@ fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz
 fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=2000
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
-integration: setup ## real processes and real disks
-	$(call suite,tests/integration)
+integration: setup ## real processes and real disks; a client in Node, where npm is
+	$(call suite,tests/integration tests/interop/test_grpc_node.py)
 
 interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
@@ -155,7 +155,7 @@ demo: setup ## load five real tables, query them, kill a writer, prove that noth
 bench-wire: setup ## the wire codecs against plain protobuf, into build/bench/wire.json
 	$(PY) -m tests.benchmarks.wire
 
-interop: setup ## with Apache BookKeeper from Maven: its client on our bookies, ours on its, mixed
+interop: setup ## Apache BookKeeper from Maven with ours, mixed; gRPC clients in Node and Go
 	$(PY) -m pytest -q --timeout 600 tests/interop
 
 soak: setup ## ledgers rolled and deleted for 20 minutes, or N: make soak N=5
