@@ -222,6 +222,16 @@ class Execution:
         first = self._make_write(prepared, values, transaction)
         return self._run(first, lambda: self._make_write(prepare_again(), values, transaction))
 
+    def write_at_once(
+        self, transaction: Transaction, prepared: Prepared, values: list[Physical]
+    ) -> int | None:
+        """Run a write until it is logged, if that takes no wait; None: it has had no effect."""
+        try:
+            outcome = self._make_write(prepared, [values], transaction).attempt()
+        except LogSpaceError:
+            return None
+        return outcome if isinstance(outcome, int) else None
+
     def write_batch(self, transaction: Transaction, prepare_all: Callable[[], Batch]) -> int:
         """Run one write for several sets of parameters, one after the other, as one statement."""
 

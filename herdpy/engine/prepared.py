@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.engine.at_once import is_short
 from herdpy.engine.rights import Needs, needs_of
 from herdpy.engine.shortcuts import (
     Bind,
@@ -137,6 +138,11 @@ class Prepared:
     def needs(self) -> Needs:
         """The rights that the statement takes."""
         return self._once("needs", lambda: needs_of(self.compiled.statement))
+
+    @property
+    def is_short(self) -> bool:
+        """True for a write of one row at the most, by its key."""
+        return self._once("short", lambda: is_short(self.plan))
 
     @property
     def is_secret(self) -> bool:

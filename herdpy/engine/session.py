@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.activity import Client, Running, killed_error
+from herdpy.engine.at_once import Begun, WouldWaitError
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.execution import Batch, Execution, with_log_space
 from herdpy.engine.explain import Measured, check_explainable, explain
@@ -88,6 +89,8 @@ _INGEST_RIGHTS = {
     IngestMode.REPLACE: INSERT | DELETE,
 }
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
+_PATIENCE_S = 0.001
+"""For the monitor, which who applies a commit holds when its answer leaves already."""
 
 
 class Session:
@@ -211,6 +214,38 @@ class Session:
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         return self._planned(lambda: self._execute(text, parameters), text)
+
+    def write_at_once(self, text: str, parameters: Parameters) -> Begun | None:
+        """Run a short write that came before, without any wait; None: execute() has to.
+
+        For a thread that serves many sessions: what is busy is left alone. When an outcome is
+        given, end_write() follows as soon as it is done, before any other call.
+        """
+        latest = self._database.plans.latest.get(text)
+        if latest is None or latest.bind is None or not latest.is_short:
+            return None
+        transaction = self._transaction
+        if transaction is not None and transaction.state is not TransactionState.ACTIVE:
+            return None
+        durability = self._settings.durability
+        if self._mutex.locked() or self._statement is not None or durability is Durability.OS:
+            return None
+        monitor = self._tablespace.monitor
+        if not monitor.acquire(True, _PATIENCE_S):
+            return None
+        monitor.release()
+        try:
+            return self._guarded(lambda: self._write_at_once(latest, parameters), text)
+        except WouldWaitError:
+            return None
+
+    def end_write(self, begun: Begun) -> None:
+        """Take note of a write's outcome, which is done; its error is raised."""
+        with self._mutex:
+            if self._statement is begun.transaction:
+                self._statement = None
+        if begun.outcome is not None:
+            begun.outcome.result()
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
@@ -607,6 +642,37 @@ class Session:
                 is_analyze=plan.is_analyze,
             )
         raise InternalError(f"no way to run {plan.__class__.__name__}")
+
+    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> Begun:
+        transaction = self._transaction
+        if transaction is not None and (transaction.catalog_changes or transaction.lease):
+            raise WouldWaitError
+        if prepared.version != self._tablespace.applier.state.catalog.version:
+            raise WouldWaitError
+        values = prepared.bind(parameters) if prepared.bind is not None else None
+        if values is None:
+            raise WouldWaitError
+        self._let_pass(prepared)
+        self._tablespace.check_running()
+        self._check_not_lost()
+        if transaction is None and not self._autocommit:
+            self._open_transaction(self._settings.durability)
+        self._database.check_memory()
+        transaction = self._own_or_statement()
+        count = self._execution(transaction).write_at_once(transaction, prepared, values)
+        if count is None:
+            raise WouldWaitError
+        outcome = None
+        if transaction.is_autocommit:
+            syncer = self._tablespace.syncer
+            if transaction.state is TransactionState.ACTIVE:  # nothing was logged
+                self._tablespace.rollback(transaction)
+            else:
+                outcome = transaction.outcome
+                if syncer is not None:
+                    syncer.ask(transaction.durability)
+        self._database.after_write()
+        return Begun(count, transaction, outcome)
 
     def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:

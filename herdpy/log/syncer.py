@@ -35,6 +35,10 @@ class Syncer(Protocol):
         """
         ...
 
+    def ask(self, durability: Durability) -> None:
+        """As request(), of SYNC or NONE, but in another thread if there is one for passes."""
+        ...
+
     def close(self) -> None:
         """Stop and join; what is not synced yet stays so (CommitLog.close() syncs). Idempotent."""
         ...
@@ -58,10 +62,7 @@ class InlineSyncer:
 
     def request(self, durability: Durability) -> None:
         bytes_appended = self._log.bytes_appended
-        if (
-            durability is Durability.NONE
-            and bytes_appended - self._bytes_written < _UNWRITTEN_BYTES_MAX
-        ):
+        if durability is Durability.NONE and not self.is_much_unwritten:
             return
         try:
             self._measure(self._log.sync if durability is Durability.SYNC else self._log.write)
@@ -72,6 +73,13 @@ class InlineSyncer:
             return
         self._bytes_written = bytes_appended
         self._on_progress()
+
+    def ask(self, durability: Durability) -> None:
+        self.request(durability)
+
+    @property
+    def is_much_unwritten(self) -> bool:
+        return self._log.bytes_appended - self._bytes_written >= _UNWRITTEN_BYTES_MAX
 
     def close(self) -> None:
         """Do nothing: no thread, nothing kept."""
@@ -113,6 +121,15 @@ class GroupSyncer:
             # no one to tell it later, so it does its own write.
             self._pass(durability)
             return
+        self._wake()
+
+    def ask(self, durability: Durability) -> None:
+        if self._is_closing:
+            raise InvariantViolation("syncer: a request after close()")
+        if durability is Durability.SYNC or self._inline.is_much_unwritten:
+            self._wake()
+
+    def _wake(self) -> None:
         self._is_sync_wanted = True
         with self._worker_mutex:
             if self._worker is None or not self._worker.is_alive:

@@ -1,8 +1,8 @@
 """ServerConnection: one driver's connection: a socket, a machine, a session.
 
 On the server's loop. Requests are carried out by workers (requests.py), one of a connection at a
-time; a point read that was planned before is answered on the loop. While the peer takes no answers
-nothing is read from it, and no further request begins.
+time; reads and writes of one row that were planned before begin on the loop if they need not wait.
+While the peer takes no answers nothing is read from it, and no further request begins.
 """
 
 import asyncio
@@ -31,9 +31,10 @@ from herdpy.proto.server_machine import (
 )
 from herdpy.server.gate import too_slow
 from herdpy.server.metrics import kind_of
-from herdpy.server.requests import Requests
+from herdpy.server.requests import Requests, small_parameters
 from herdpy.server.throttle import origin_of
 from herdpy.server.tls import ServerTls
+from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -360,11 +361,8 @@ class ServerConnection(asyncio.Protocol):
         hub, is_urgent = self._hub, requests.in_transaction
         begun_s = hub.clock.monotonic()
         if isinstance(message, messages.Execute):
-            frame = requests.read_row(message)
-            if frame is not None:
-                took_s = hub.clock.monotonic() - begun_s
-                hub.metrics.observe("select", None, took_s, in_transaction=is_urgent)
-                self._answer(frame)
+            parameters = small_parameters(message)
+            if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
         if not is_urgent and isinstance(message, messages.Execute | messages.ExecuteMany):
             refusal = hub.check_queue()
@@ -374,6 +372,37 @@ class ServerConnection(asyncio.Protocol):
         job = partial(requests.carry_out, message)
         self._running = hub.submit(job, is_urgent=is_urgent)
         self._running.add_done_callback(partial(self._ran, message, begun_s))
+
+    def _at_once(
+        self,
+        message: messages.Execute,
+        parameters: Parameters,
+        requests: Requests,
+        begun_s: float,
+    ) -> bool:
+        """Read or write a row here, if that takes no wait but for the disk."""
+        hub = self._hub
+        frame = requests.read_row(message, parameters)
+        if frame is not None:
+            took_s = hub.clock.monotonic() - begun_s
+            is_inside = requests.in_transaction
+            hub.metrics.observe("select", None, took_s, in_transaction=is_inside)
+            self._answer(frame)
+            return True
+        try:
+            begun = requests.write_row(message, parameters)
+        except Exception as error:  # noqa: BLE001 - a bug, which is this request's alone
+            begun = self._bug(message, requests, error)
+        if begun is None:
+            return False
+        if isinstance(begun, bytes):
+            self._note(message, requests, begun_s)
+            self._answer(begun)
+            return True
+        assert begun.outcome is not None
+        self._running = hub.when_done(begun.outcome, partial(requests.end_write, message, begun))
+        self._running.add_done_callback(partial(self._ran, message, begun_s))
+        return True
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
@@ -394,13 +423,16 @@ class ServerConnection(asyncio.Protocol):
         if error is None:
             frame = future.result()
         else:
-            _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
-            frame = requests.failed(message, InternalError(f"the server failed: {error!r}"))
+            frame = self._bug(message, requests, error)
         self._note(message, requests, begun_s)
         self._answer(frame)
         self._count_received()
         self._pause_or_resume()
         self.drain()
+
+    def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> bytes:
+        _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
+        return requests.failed(message, InternalError(f"the server failed: {error!r}"))
 
     def _note(self, message: messages.ToServer, requests: Requests, begun_s: float) -> None:
         """Count what was carried out, and log what took long."""

@@ -8,9 +8,11 @@ nothing has happened.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_executors import Executor
+from bookie.runtime.ticket import Ticket
 from herdpy.config import ServerConfig
 from herdpy.engine.activity import Client
 from herdpy.engine.database import Database
@@ -136,6 +138,23 @@ class Hub:
         else:
             self._usual_count += 1
             future.add_done_callback(self._usual_done)
+        return future
+
+    def when_done(self, ticket: Ticket[None], job: Callable[[], bytes]) -> "asyncio.Future[bytes]":
+        """Run a job on the loop when a ticket is done."""
+        future: asyncio.Future[bytes] = self.loop.create_future()
+
+        def run() -> None:
+            if future.done():
+                return  # a ticket may tell it twice
+            try:
+                future.set_result(job())
+            except Exception as error:  # noqa: BLE001 - a bug, for whoever waits
+                future.set_exception(error)
+
+        self._jobs[future] = None
+        future.add_done_callback(self._jobs.pop)
+        ticket.on_done(partial(self.loop.call_soon_threadsafe, run))
         return future
 
     def _usual_done(self, future: "asyncio.Future[Any]") -> None:

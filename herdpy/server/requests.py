@@ -1,12 +1,14 @@
 """Requests: carries out the requests of one connection on its session, and makes the answers.
 
-On a worker, one request at a time, but for read_row(), which is the loop's and cannot wait.
+On a worker, one request at a time, but for read_row(), write_row() and end_write(), which are the
+loop's and never wait.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from bookie.runtime.interfaces import Clock
+from herdpy.engine.at_once import Begun
 from herdpy.engine.faults import disk_error
 from herdpy.engine.leases import Lease
 from herdpy.engine.result import Result
@@ -26,6 +28,7 @@ from herdpy.server.ingests import Ingests
 from herdpy.server.limits import Budget
 from herdpy.server.results import OpenResult
 from herdpy.server.stagings import staging_answer
+from herdpy.sql.plan import Parameters
 
 RESULTS_MAX = 1000
 """Open results of one connection."""
@@ -77,12 +80,9 @@ class Requests:
         """Stop the statement that runs, if any; any thread."""
         self._session.cancel()
 
-    def read_row(self, message: messages.Execute) -> bytes | None:
+    def read_row(self, message: messages.Execute, parameters: Parameters) -> bytes | None:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
         try:
-            parameters = decode_small_parameters(message.parameters)
-            if not parameters:
-                return None
             found = self._session.read_row(message.text, parameters)
         except Error:
             return None  # once more, where errors are answered
@@ -93,6 +93,35 @@ class Requests:
             message.request, columns=_SENT.of(columns), rows=messages.raw(encode_rows(rows))
         )
 
+    def write_row(
+        self, message: messages.Execute, parameters: Parameters
+    ) -> "bytes | Begun | None":
+        """Write a row if that takes no wait but for the disk; None: carry_out() has to.
+
+        What is begun is answered by end_write() when its outcome is there.
+        """
+        session = self._session
+        self.begun_s = self._clock.monotonic()
+        self.sqlstate = None
+        try:
+            session.token = self._token(message)
+            begun = session.write_at_once(message.text, parameters)
+        except Error as error:
+            return self._refused(message, error)
+        if begun is None:
+            return None
+        if begun.outcome is None or begun.outcome.is_done:
+            return self.end_write(message, begun)
+        return begun
+
+    def end_write(self, message: messages.Execute, begun: Begun) -> bytes:
+        """Return the answer to a write whose outcome is there."""
+        try:
+            self._session.end_write(begun)
+        except Error as error:
+            return self.failed(message, error)
+        return self._done(message.request, row_count=begun.row_count)
+
     def carry_out(self, message: Any) -> bytes:
         """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
         text: str | None = getattr(message, "text", None)
@@ -101,9 +130,7 @@ class Requests:
         try:
             frame = self._answer_to(message)
         except Error as error:
-            if error.sqlstate == "42501":
-                self._audit("denied", reason=error.message, statement=without_literals(text or ""))
-            return self.failed(message, error)
+            return self._refused(message, error)
         finally:
             if self._charged_bytes:
                 self._memory.give(self._charged_bytes)
@@ -111,6 +138,12 @@ class Requests:
         if text is not None and is_audited(text):
             self._audit("changed", statement=without_literals(text))
         return frame
+
+    def _refused(self, message: Any, error: Error) -> bytes:
+        if error.sqlstate == "42501":
+            text: str = getattr(message, "text", None) or ""
+            self._audit("denied", reason=error.message, statement=without_literals(text))
+        return self.failed(message, error)
 
     def failed(self, message: Any, error: Error) -> bytes:
         """Return the answer that a request has failed."""
@@ -369,3 +402,11 @@ class Requests:
 
 def _leased(request: int, lease: Lease) -> bytes:
     return encode_frame(messages.Leased(request, lease.id, lease.position, lease.seconds))
+
+
+def small_parameters(message: messages.Execute) -> Parameters | None:
+    """Return a statement's parameters if they can be read on the loop."""
+    try:
+        return decode_small_parameters(message.parameters)
+    except Error:
+        return None  # once more, where errors are answered

@@ -27,6 +27,7 @@ from herdpy.errors import Error
 from herdpy.log.interfaces import Durability
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.schema import table_to_plain
+from herdpy.sql.compile import parameter_types
 from tests.crash import operations
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
@@ -139,6 +140,9 @@ class PumpSyncer:
             if durability is not Durability.NONE:
                 world.has_rollback = False
         world.model.refresh()
+
+    def ask(self, durability: Durability) -> None:
+        self.request(durability)
 
     def sync(self) -> None:
         """Do the sync that someone below on the stack has asked for."""
@@ -414,6 +418,23 @@ class World:
                 self.done["commit"] += 1
         connection.work = None
 
+    def _write_at_once(self, session: Session, operation: Operation) -> int | None:
+        """Write as a server's loop does, if that can be; it takes a plan of this very catalog."""
+        text, parameters = operation.text, operation.parameters
+        latest = self.database.plans.latest
+        compiled = session._prepare(text, parameters).compiled
+        version = self.database.tablespace.state.catalog.version
+        latest[text] = Prepared(compiled, version, parameter_types(parameters))
+        try:
+            begun = session.write_at_once(text, parameters)
+            if begun is None:
+                return None
+            session.end_write(begun)
+        finally:
+            latest.clear()
+        self.done["at once"] += 1
+        return begun.row_count
+
     def run(self, connection: Connection, operation: Operation) -> None:
         """Run one statement and compare its outcome with the model's."""
         self.say(f"{connection.name}: {operation.text} {operation.parameters}")
@@ -437,6 +458,10 @@ class World:
             try:
                 if operation.is_many:
                     return session.execute_many(operation.text, operation.parameters).row_count
+                if self.done["statement"] % 3 == 0:
+                    count = self._write_at_once(session, operation)
+                    if count is not None:
+                        return count
                 return session.execute(operation.text, operation.parameters).row_count
             except Error as error:
                 return self._sqlstate(error)

@@ -1,0 +1,236 @@
+"""Writes without a wait: as far as COMMIT in the log, or not at all."""
+
+import threading
+
+import pytest
+
+from herdpy.engine.at_once import Begun
+from herdpy.errors import Error, IntegrityError, OperationalError
+from herdpy.log.interfaces import Durability
+from tests.fixtures.engines import Engine, engine, rows, run, table
+from tests.sim.disk import SimulatedDisk
+
+INSERT = "INSERT INTO t VALUES (?, ?)"
+UPDATE = "UPDATE t SET v = v + ? WHERE id = ?"
+DELETE = "DELETE FROM t WHERE id = ?"
+ALL = "SELECT id, v FROM t ORDER BY id"
+
+
+def known(db: Engine) -> None:
+    """Have the statements of this file planned; the table has the rows 1 and 2."""
+    session = db.session(autocommit=True)
+    table(session, (1, 10), (2, 20))
+    for text, parameters in ((INSERT, (90, 1)), (UPDATE, (0, 90)), (DELETE, (90,))):
+        session.execute(text, parameters)
+
+
+class HeldDisk:
+    """Lets no sync of the log go on between hold() and release()."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._is_free = threading.Event()
+        self._is_free.set()
+        self._reached = threading.Event()
+        disk.latency = self._on_disk
+
+    def _on_disk(self, op: str, path: str) -> None:
+        if op == "sync" and "/log/" in path:
+            self._reached.set()
+            self._is_free.wait()
+
+    def hold(self) -> None:
+        self._reached.clear()
+        self._is_free.clear()
+
+    def until_reached(self) -> None:
+        self._reached.wait()
+
+    def release(self) -> None:
+        self._is_free.set()
+
+
+def test_as_execute_does_it() -> None:
+    with engine() as db:
+        known(db)
+        session = db.session(autocommit=True)
+        for text, parameters, count in (
+            (INSERT, (3, 30), 1),
+            (UPDATE, (5, 3), 1),
+            (UPDATE, (5, 77), 0),
+            (DELETE, (1,), 1),
+            (DELETE, (1,), 0),
+        ):
+            begun = session.write_at_once(text, parameters)
+            assert begun is not None, text
+            assert begun.row_count == count
+            assert (begun.outcome is None) == (count == 0)
+            assert begun.outcome is None or begun.outcome.is_done
+            session.end_write(begun)
+        assert rows(session, ALL) == [(2, 20), (3, 35)]
+        assert db.locks == {}
+        db.reopen()
+        assert rows(db.session(), ALL) == [(2, 20), (3, 35)]
+
+
+def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> None:
+    disk = SimulatedDisk(1)
+    with engine(disk=disk, is_threaded=True) as db:
+        known(db)
+        held = HeldDisk(disk)
+        writer, reader = db.session(autocommit=True), db.session(autocommit=True)
+        held.hold()
+        try:
+            begun = writer.write_at_once(INSERT, (3, 30))
+            assert begun is not None
+            assert begun.outcome is not None
+            held.until_reached()  # by another thread
+            assert not begun.outcome.is_done
+            assert rows(reader, ALL) == [(1, 10), (2, 20)]
+            assert writer.write_at_once(INSERT, (4, 40)) is None  # one at a time
+            assert writer.read_row("SELECT v FROM t WHERE id = ?", (1,)) is None
+            done = threading.Event()
+            begun.outcome.on_done(done.set)
+        finally:
+            held.release()
+        done.wait()
+        writer.end_write(begun)
+        assert rows(reader, ALL) == [(1, 10), (2, 20), (3, 30)]
+        assert isinstance(writer.write_at_once(INSERT, (4, 40)), Begun)
+
+
+def test_what_would_wait_has_no_effect() -> None:
+    with engine() as db:
+        known(db)
+        holder, session = db.session(), db.session(autocommit=True)
+        run(holder, UPDATE, 1, 2)
+        before = db.locks
+        for text, parameters in ((UPDATE, (5, 2)), (DELETE, (2,)), (INSERT, (2, 5))):
+            assert session.write_at_once(text, parameters) is None, text
+            assert db.locks == before
+        holder.commit()
+        assert db.locks == {}
+        assert run(session, UPDATE, 5, 2) == 1
+        assert rows(session, ALL) == [(1, 10), (2, 26)]
+
+
+def test_a_transaction_goes_on_behind_what_would_wait() -> None:
+    with engine() as db:
+        known(db)
+        holder, session = db.session(), db.session()
+        run(holder, UPDATE, 1, 2)
+        begun = session.write_at_once(INSERT, (3, 30))  # begins the transaction
+        assert begun is not None
+        assert begun.outcome is None
+        session.end_write(begun)
+        assert session.write_at_once(UPDATE, (5, 2)) is None
+        assert session.in_transaction
+        assert session.write_at_once(UPDATE, (5, 1)) is not None
+        holder.rollback()
+        assert session.write_at_once(UPDATE, (5, 2)) is not None
+        assert rows(db.session(), ALL) == [(1, 10), (2, 20)]
+        session.commit()
+        assert rows(db.session(), ALL) == [(1, 15), (2, 25), (3, 30)]
+        assert db.locks == {}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_errors_are_those_of_execute(autocommit: bool) -> None:
+    with engine() as db:
+        known(db)
+        texts = []
+        for name in ("execute", "write_at_once"):
+            session = db.session(autocommit=autocommit)
+            with pytest.raises(IntegrityError) as caught:
+                getattr(session, name)(INSERT, (1, 1))
+            texts.append(str(caught.value))
+            session.rollback()
+        assert texts[0] == texts[1]
+        assert db.locks == {}
+
+
+def test_only_short_writes_that_came_before() -> None:
+    with engine() as db:
+        known(db)
+        session = db.session(autocommit=True)
+        for text, parameters in (
+            ("UPDATE t SET v = ?", (5,)),
+            ("DELETE FROM t WHERE v = ?", (5,)),
+            ("INSERT INTO t VALUES (?, ?), (100, 1)", (101, 5)),
+            ("SELECT v FROM t WHERE id = ?", (5,)),
+        ):
+            session.execute(text, parameters).close()
+            assert session.write_at_once(text, parameters) is None, text
+        assert session.write_at_once("DELETE FROM t WHERE id =  ?", (1,)) is None  # never seen
+        assert session.write_at_once(INSERT, ("a", "b")) is None  # of other classes
+        run(session, "DROP TABLE t")
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        assert session.write_at_once(INSERT, (1, 1)) is None  # planned for another table
+
+
+def test_what_others_hold_is_left_alone() -> None:
+    with engine() as db:
+        known(db)
+        session = db.session(autocommit=True)
+        with db.database.tablespace.monitor:
+            assert session.write_at_once(INSERT, (3, 1)) is None
+        with session._mutex:
+            assert session.write_at_once(INSERT, (3, 1)) is None
+        session = db.session(autocommit=True, durability=Durability.OS)
+        assert session.write_at_once(INSERT, (3, 1)) is None
+
+
+def test_a_log_that_fails_is_told_by_the_outcome() -> None:
+    disk = SimulatedDisk(1)
+    db = Engine(disk=disk, is_threaded=True)
+    known(db)
+    session = db.session(autocommit=True)
+
+    def fail(op: str, path: str) -> None:
+        if op == "sync":
+            raise OSError(5, "Input/output error")
+
+    disk.latency = fail
+    begun = session.write_at_once(INSERT, (3, 30))
+    assert begun is not None
+    assert begun.outcome is not None
+    done = threading.Event()
+    begun.outcome.on_done(done.set)
+    done.wait()
+    with pytest.raises(Error):
+        session.end_write(begun)
+    with pytest.raises(Error):
+        session.write_at_once(INSERT, (4, 40))
+    disk.latency = None
+    db.database.close()
+
+
+def test_a_killed_session_writes_nothing() -> None:
+    with engine() as db:
+        known(db)
+        session = db.session(autocommit=True)
+        session.kill()
+        with pytest.raises(OperationalError) as caught:
+            session.write_at_once(INSERT, (3, 30))
+        assert caught.value.sqlstate == "57P01"
+
+
+def test_what_does_not_wait_for_the_disk_is_written_all_the_same() -> None:
+    disk = SimulatedDisk(1)
+    with engine(disk=disk, is_threaded=True) as db:
+        run(db.session(autocommit=True), "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        session = db.session(autocommit=True, durability=Durability.NONE)
+        run(session, INSERT, 0, "a")
+        log = db.database.tablespace.log
+        written = threading.Event()
+        disk.latency = lambda op, path: written.set() if op == "sync" else None
+        number = 0
+        while log.bytes_appended < 3_000_000:
+            number += 1
+            begun = session.write_at_once(INSERT, (number, "x" * 1000))
+            if begun is None:  # the log is being made longer
+                run(session, INSERT, number, "x" * 1000)
+                continue
+            assert begun.outcome is not None
+            assert begun.outcome.is_done
+            session.end_write(begun)
+        written.wait()
