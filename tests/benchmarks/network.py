@@ -8,9 +8,12 @@ against a client whose database is in its own process. --quick: a few rows, with
 """
 
 import argparse
+import asyncio
 import json
+import multiprocessing
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -21,7 +24,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us
+from bookie.client.blocking import new_loop
+from tests.benchmarks.harness import Bench, fdatasync_us
 from tests.benchmarks.ledger_plots import draw
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.ports import own_port
@@ -31,6 +35,7 @@ PEER = "psycopg"
 MANY = 8
 _ANSWER_LIMIT_S = 600.0
 _START_DELAY_S = 0.1
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PEER_IDLE = 50
 """PostgreSQL allows 100 connections."""
 
@@ -67,11 +72,20 @@ class Side:
         start = perf_counter() + _START_DELAY_S
         for client in self.clients[:number]:
             client.begin(name, start=start, **arguments)
+        before = self._cpu_s()
         found = [client.end() for client in self.clients[:number]]
+        rate = sum(each["rate"] for each in found)
+        done = sum(each["count"] for each in found)
         return {
-            "rate": sum(each["rate"] for each in found),
+            "rate": rate,
             "p50_us": statistics.median(each["p50_us"] for each in found),
+            "cpu_us": (self._cpu_s() - before) / done * 1e6,
         }
+
+    def _cpu_s(self) -> float:
+        """What the server's processes and the clients have used."""
+        pids = [self.server, *_children(self.server), *(client.pid for client in self.clients)]
+        return sum(map(_cpu_s, pids))
 
     def memory_bytes(self) -> int:
         """What the server's processes have for themselves."""
@@ -86,6 +100,14 @@ def _own_bytes(pid: int) -> int:
     return sum(
         int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("RssAnon:")
     )
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0  # it ended
+    return (int(parts[11]) + int(parts[12])) / _TICKS_PER_S
 
 
 def _children(pid: int) -> list[int]:
@@ -174,6 +196,48 @@ def idle_bytes(side: Side, number: int) -> float:
     return found
 
 
+class _Echo(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+def _serve_echo(say: Any) -> None:
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", 0)
+        say.send(server.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(serve())
+
+
+def echo_rate(seconds: float) -> float:
+    """Return how often a second 64 bytes go to a server of Python's that does nothing, and back.
+
+    The loop and the kind of socket are those that herdpy has: this is what is left of a round trip
+    without a database.
+    """
+    context = multiprocessing.get_context("spawn")
+    hear, say = context.Pipe(duplex=False)
+    process = context.Process(target=_serve_echo, args=(say,), daemon=True)
+    process.start()
+    try:
+        with socket.create_connection(("127.0.0.1", hear.recv())) as stream:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            count, data, end = 0, bytes(64), perf_counter() + seconds
+            while perf_counter() < end:
+                stream.sendall(data)
+                stream.recv(4096)
+                count += 1
+    finally:
+        process.terminate()
+        process.join()
+    return count / seconds
+
+
 def report(bench: Bench, found: Found, rows: int, many: int) -> None:
     def add(
         name: str, title: str, bar: float | None = None, *, count: int = 1, peer: str = ""
@@ -191,6 +255,15 @@ def report(bench: Bench, found: Found, rows: int, many: int) -> None:
     add(f"commits that do not wait, {MANY} connections", f"commits {MANY} without")
     add(f"rows by executemany, {many:,} each", "executemany", 1.5, count=many)
     add(f"point selects, {many:,} pipelined", "pipelined", count=many)
+    for title, name in ((f"points {MANY}", "point select"), (f"commits {MANY}", "durable commit")):
+        mine, theirs = found[title]
+        bench.add(
+            f"CPU of a {name}, client and server, {MANY} connections",
+            "µs",
+            statistics.median(each["cpu_us"] for each in mine),
+            statistics.median(each["cpu_us"] for each in theirs) if theirs else None,
+            PEER,
+        )
     add("rows to Arrow : rows fetched", "fetch arrow", 10, count=rows, peer="fetch rows")
     add("rows to Arrow", "fetch arrow", count=rows)
     add("rows to Arrow : COPY of CSV", "fetch arrow", count=rows, peer="fetch csv")
@@ -247,20 +320,24 @@ def measure(directory: Path, options: argparse.Namespace) -> Bench:
             cases.round(number)
         calibrations.append(fdatasync_us(directory))
         far_us, near_us = latency(ours, local, rows, rounds, cases.seconds)
-        idle = idle_bytes(ours, options.idle)
+        # Of a server that has done nothing yet: what one has freed would hide it.
+        url, server = stack.enter_context(herdpy_server(directory / "idle"))
+        opener = stack.enter_context(Client("herdpy", url, 0))
+        idle = idle_bytes(Side([opener], server), options.idle)
         peer_idle = None if peer is None else idle_bytes(peer, PEER_IDLE)
+        bare = echo_rate(seconds=cases.seconds)
         calibrations.append(fdatasync_us(directory))
     bench.fdatasync_us = round(statistics.median(calibrations), 1)
     report(bench, cases.found, rows, cases.many)
+    bench.add("the same bytes to a bare echo and back, 1 connection", "1/s", bare, None, None)
     bench.add("a point select's way to the server and back", "µs", far_us - near_us, None, None, 80)
     bench.add(
-        f"memory of an idle connection, of {options.idle:,}",
-        "KB",
-        idle / 1000,
-        None if peer_idle is None else peer_idle / 1000,
-        None if peer is None else "PostgreSQL",
+        f"memory of one of {options.idle:,} idle connections", "KB", idle / 1000, None, None, 200
     )
-    bench.add("the same, in KB", "KB", idle / 1000, None, None, 200)
+    if peer_idle is not None:
+        bench.add(
+            "the same, PostgreSQL's processes", "KB", idle / 1000, peer_idle / 1000, "PostgreSQL"
+        )
     return bench
 
 
@@ -284,7 +361,7 @@ def main() -> None:
         except (ImportError, NoPostgresError) as error:
             print(f"*** SKIPPED: {error}")
             return
-    with tempfile.TemporaryDirectory(prefix="bench-network-") as folder, busy_machine():
+    with tempfile.TemporaryDirectory(prefix="bench-network-") as folder:
         bench = measure(Path(folder), options)
     document = bench.write()
     print(f"\nwrote {document}, {bench.write_markdown()}", end="")

@@ -253,6 +253,7 @@ def _repeat(once: Callable[[], object], start: float, seconds: float) -> dict[st
         taken.append(now - begun)
     taken.sort()
     return {
+        "count": len(taken),
         "rate": len(taken) / (now - end + seconds),
         "p50_us": taken[len(taken) // 2] * 1e6,
         "p99_us": taken[len(taken) * 99 // 100] * 1e6,
