@@ -4,7 +4,7 @@
 VERSIONS := 3.14 3.13 3.12 3.11
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -q -n 2
-CODE := herdpy bookie tests examples
+CODE := herdpy bookie spark_connector tests examples
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 STAMP := .venv/.stamp
 PROTOS := bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \

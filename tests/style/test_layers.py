@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 HERDPY = {
     "cli": 9,
     "aio": 9,
+    "spark": 9,
     "driver": 8,
     "server": 8,
     "engine": 7,
@@ -31,6 +32,7 @@ HERDPY = {
 }
 BOOKIE = {"admin": 7, "client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4}
 BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
+CONNECTOR = "spark_connector"
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
 # What herdpy may know of bookie.
 BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors"}
@@ -89,9 +91,14 @@ HEAVY = {
     "grpc_health": ("herdpy/server/grpc_",),
     "grpc_reflection": ("herdpy/server/grpc_",),
     "google": (
-        "bookie/proto/", "bookie/ledger/", "bookie/metadata/", "herdpy/server/grpc_messages.py",
+        "bookie/proto/",
+        "bookie/ledger/",
+        "bookie/metadata/",
+        "herdpy/server/grpc_messages.py",
     ),
     "greenlet": ("herdpy/aio/switching.py",),
+    "pyspark": (),
+    "pyspark_herdpy": (),
     "uvloop": ("bookie/admin/", "bookie/client/blocking.py"),
 }
 
@@ -136,8 +143,9 @@ def violations(path: str, source: str) -> list[str]:
     for module, line, is_typing_only in imports(ast.parse(source)):
         broken = [
             _storeys(package, storey, module),
-            _world(path, module),
-            None if is_typing_only else _heavy(path, module),
+            None if package == CONNECTOR else _world(path, module),
+            None if is_typing_only or package == CONNECTOR else _heavy(path, module),
+            _loads(package, module) if not is_typing_only else None,
         ]
         found += [f"{path}:{line}: imports {module}: {reason}" for reason in broken if reason]
     return found
@@ -147,6 +155,8 @@ def _storeys(package: str, storey: str, module: str) -> str | None:
     parts = module.split(".")
     if module.startswith("."):
         return "relative imports are banned"
+    if package == CONNECTOR:
+        return _connector(parts)
     if parts[0] in ("tests", "examples"):
         return "production code does not know its tests"
     if parts[0] not in RANKS:
@@ -168,6 +178,15 @@ def _storeys(package: str, storey: str, module: str) -> str | None:
     return f"{storey} knows no {target}" if (storey, target) in BLIND else None
 
 
+def _connector(parts: list[str]) -> str | None:
+    """The connector is a program beside herdpy: it knows what every program knows."""
+    if parts[0] in ("bookie", "tests", "examples"):
+        return f"{CONNECTOR} knows no {parts[0]}"
+    if parts[0] == "herdpy" and len(parts) > 1 and parts[1] != "driver":
+        return f"{CONNECTOR} uses the public driver only"
+    return None
+
+
 def _world(path: str, module: str) -> str | None:
     parts = module.split(".")
     if parts[:2] == ["bookie", "runtime"] and path.startswith("herdpy/") and len(parts) > 2:
@@ -184,6 +203,12 @@ def _world(path: str, module: str) -> str | None:
     return "only bookie/runtime touches time, disks, threads and chance"
 
 
+def _loads(package: str, module: str) -> str | None:
+    """Names of the driver's modules are for type checkers only."""
+    is_inner = package == CONNECTOR and module.startswith("herdpy.driver")
+    return "only `import herdpy`, which loads what is used" if is_inner else None
+
+
 def _heavy(path: str, module: str) -> str | None:
     homes = HEAVY.get(module.split(".")[0])
     if homes is None or any(path.startswith(home) for home in homes):
@@ -193,7 +218,11 @@ def _heavy(path: str, module: str) -> str | None:
 
 def product_files() -> list[str]:
     """Return what people wrote; generated code obeys its generator (test_generated.py)."""
-    files = [*ROOT.glob("herdpy/**/*.py"), *ROOT.glob("bookie/**/*.py")]
+    files = [
+        *ROOT.glob("herdpy/**/*.py"),
+        *ROOT.glob("bookie/**/*.py"),
+        *ROOT.glob(f"{CONNECTOR}/**/*.py"),
+    ]
     paths = sorted(file.relative_to(ROOT).as_posix() for file in files)
     return [path for path in paths if not path.endswith("_pb2.py")]
 
@@ -231,6 +260,9 @@ def test_every_import_obeys() -> None:
         ("herdpy/storage/page.py", "import pyarrow as pa"),
         ("herdpy/engine/session.py", "def f():\n    import duckdb"),
         ("herdpy/exec/row/select.py", "from sqlglot import exp"),
+        ("spark_connector/pyspark_herdpy/a.py", "from herdpy.engine import session"),
+        ("spark_connector/pyspark_herdpy/a.py", "from herdpy.driver.leases import Partition"),
+        ("spark_connector/pyspark_herdpy/a.py", "import bookie"),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_found(path: str, source: str) -> None:
@@ -246,6 +278,7 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
         ("herdpy/driver/cursor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
          "    import pyarrow as pa"),
         ("bookie/runtime/os_disk.py", "import os, mmap"),
+        ("spark_connector/pyspark_herdpy/a.py", "import herdpy, os, pyspark"),
     ],
 )  # fmt: skip
 def test_what_is_allowed_passes(path: str, source: str) -> None:

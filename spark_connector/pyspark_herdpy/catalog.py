@@ -1,0 +1,52 @@
+"""What the connector asks about tables: their names, columns and types, by SQL alone."""
+
+import herdpy
+from pyspark_herdpy.options import Options, near, wrong
+from pyspark_herdpy.types import Column, spark_columns
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL text that means just it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def find_table(connection: herdpy.Connection, given: str) -> str | None:
+    """Return a table's name as the catalog has it, None when there is none."""
+    names = {row[0] for row in connection.execute("SHOW TABLES").fetchall()}
+    return next((name for name in (given, given.lower()) if name in names), None)
+
+
+def table_name(connection: herdpy.Connection, given: str) -> str:
+    """Return a table's name as the catalog has it; 42P01 when there is none."""
+    found = find_table(connection, given)
+    if found is None:
+        names = [row[0] for row in connection.execute("SHOW TABLES").fetchall()]
+        raise wrong(f'table "{given}" does not exist', near(given, names), "42P01")
+    return found
+
+
+def columns_of(connection: herdpy.Connection, table: str) -> list[Column]:
+    """Return all columns of a table that there is."""
+    cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
+    return spark_columns(cursor.description or ())
+
+
+def result_columns(connection: herdpy.Connection, options: Options) -> list[Column]:
+    """Return what a DataFrame of these options has; 42P01, 42703, 0A000."""
+    if options.query is not None:
+        # On a line of its own: the query may end with a comment.
+        text = f"SELECT * FROM (\n{options.query}\n) AS q LIMIT 0"  # noqa: S608 - the user's own
+        return spark_columns(connection.execute(text).description or ())
+    table = table_name(connection, options.table or "")
+    if options.columns is None:
+        return columns_of(connection, table)
+    cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
+    described = {item[0]: item for item in cursor.description or ()}
+    items = []
+    for given in options.columns:
+        name = given if given in described else given.lower()
+        if name not in described:
+            hint = near(given, list(described))
+            raise wrong(f'table "{table}" has no column "{given}"', hint, "42703")
+        items.append(described[name])
+    return spark_columns(items)

@@ -1,0 +1,197 @@
+"""The options of spark.read and df.write: read from text once, checked, unknown ones refused."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import herdpy
+
+OPERATIONS = ("append", "upsert", "update", "delete", "ignore")
+_BATCH_ROWS = 65_536
+_BATCH_ROWS_MAX = 1_000_000
+_PARTITIONS_MAX = 10_000
+_LEASE_S_MAX = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a job was told; None: not given. Picklable. The password is in no repr."""
+
+    url: str = field(repr=False)  # it may have a password in it
+    password: str | None = field(default=None, repr=False)
+    table: str | None = None
+    query: str | None = None
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    partition_count: int | None = None
+    batch_rows: int = _BATCH_ROWS
+    lease_s: float = 600.0
+    snapshot: str | None = None
+    operation: str | None = None
+    key_columns: tuple[str, ...] | None = None
+    creates_table: bool = False
+    job: str | None = None
+
+    def connect(self) -> herdpy.Connection:
+        """Return a new connection, in autocommit; the caller closes it."""
+        return herdpy.connect(self.url, autocommit=True, password=self.password)
+
+
+def wrong(message: str, hint: str | None = None, sqlstate: str = "22023") -> herdpy.Error:
+    """Return (not raise) the error of what the program asked for."""
+    return herdpy.ProgrammingError(message, sqlstate=sqlstate, hint=hint)
+
+
+def near(word: str, known: tuple[str, ...] | list[str]) -> str | None:
+    """Return a hint that names what was probably meant; None: nothing is near."""
+    by_folded = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
+    return f"Did you mean {by_folded[found[0]]}?" if found else None
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Read names between commas; "…" around one keeps commas, blanks and, doubled, quotes."""
+    names: list[str] = []
+    place, end = 0, len(text)
+    while True:
+        while place < end and text[place].isspace():
+            place += 1
+        if place < end and text[place] == '"':
+            name, place = _quoted(text, place + 1)
+            while place < end and text[place].isspace():
+                place += 1
+            if place < end and text[place] != ",":
+                raise ValueError(f"a comma behind {name!r}")
+        else:
+            stop = text.find(",", place)
+            stop = end if stop < 0 else stop
+            name, place = text[place:stop].strip(), stop
+        if not name:
+            raise ValueError("a name")
+        names.append(name)
+        if place >= end:
+            return tuple(names)
+        place += 1
+
+
+def _quoted(text: str, place: int) -> tuple[str, int]:
+    parts: list[str] = []
+    while (stop := text.find('"', place)) >= 0:
+        parts.append(text[place:stop])
+        if text[stop + 1 : stop + 2] != '"':
+            return "".join(parts), stop + 1
+        parts.append('"')
+        place = stop + 2
+    raise ValueError('a closing "')
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low:,} to {high:,}")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= _LEASE_S_MAX:
+        raise ValueError(f"1 to {_LEASE_S_MAX:,} seconds")
+    return seconds
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _operation(text: str) -> str:
+    if text.lower() not in OPERATIONS:
+        raise ValueError(", ".join(OPERATIONS))
+    return text.lower()
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("text")
+    return text
+
+
+_BOTH: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "url": ("url", _text),
+    "password": ("password", str),
+    "table": ("table", _text),
+}
+_READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "query": ("query", _text),
+    "columns": ("columns", split_names),
+    "where": ("where", _text),
+    "numPartitions": ("partition_count", _number(1, _PARTITIONS_MAX)),
+    "fetchBatchRows": ("batch_rows", _number(1, _BATCH_ROWS_MAX)),
+    "leaseSeconds": ("lease_s", _seconds),
+    "snapshot": ("snapshot", _text),
+}
+_WRITE: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "operation": ("operation", _operation),
+    "keyColumns": ("key_columns", split_names),
+    "createTable": ("creates_table", _truth),
+    "jobId": ("job", _text),
+}
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Return the options of spark.read; ProgrammingError (22023) for what they cannot be."""
+    options = _options(given, _READ, _WRITE, "writing")
+    if (options.table is None) == (options.query is None):
+        raise wrong('expected one of the options "table" and "query"')
+    if options.query is not None:
+        for name in ("columns", "where", "numPartitions"):
+            if getattr(options, _READ[name][0]) is not None:
+                raise wrong(
+                    f'option "{name}" goes with "table"', "Write it into the query instead."
+                )
+    return options
+
+
+def write_options(given: Mapping[str, str]) -> Options:
+    """Return the options of df.write; ProgrammingError (22023) for what they cannot be."""
+    options = _options(given, _WRITE, _READ, "reading")
+    if options.table is None:
+        raise wrong('expected the option "table"')
+    return options
+
+
+def _options(
+    given: Mapping[str, str],
+    own: dict[str, tuple[str, Callable[[str], Any]]],
+    others: dict[str, tuple[str, Callable[[str], Any]]],
+    other_use: str,
+) -> Options:
+    known = {**_BOTH, **own}
+    by_folded = {name.lower(): name for name in known}
+    elsewhere = {name.lower(): name for name in others}
+    values: dict[str, Any] = {}
+    for key, text in given.items():
+        name = by_folded.get(key.lower())
+        if name is None and key.lower() in elsewhere:
+            raise wrong(f'option "{elsewhere[key.lower()]}" is one of {other_use}')
+        if name is None:
+            hint = near(key, list(known)) or f"Known: {', '.join(known)}."
+            if key.lower() == "path":
+                hint = 'Name the table with option("table", …), and give load() and save() nothing.'
+            raise wrong(f'unknown option "{key}"', hint)
+        target, read = known[name]
+        try:
+            values[target] = read(text)
+        except ValueError as error:
+            shown = "…" if name in ("url", "password") else repr(text)
+            raise wrong(f'option "{name}": expected {error}, found {shown}') from None
+    if "url" not in values:
+        raise wrong('expected the option "url"', 'As in "herd://localhost:7000/default".')
+    return Options(**values)

@@ -1,0 +1,138 @@
+"""Batch read: a table in ranges of its key, or a query, everything at one leased snapshot.
+
+partitions() runs once for a DataFrame, in a process of the planner: it takes the lease and cuts the
+table. read() runs in tasks, again for every action, each over a connection of its own. Nobody
+knows when the last action was, so the lease ends when no task has used it for leaseSeconds, or by
+herdpy.spark.release().
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import herdpy
+from pyspark_herdpy import kept
+from pyspark_herdpy.catalog import quoted, result_columns, table_name
+from pyspark_herdpy.options import Options, wrong
+from pyspark_herdpy.types import chosen
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.driver.leases import Partition
+
+_PARTITION_BYTES = 16 * 1024 * 1024
+_PARTITION_ROWS = 100_000
+_PARTITIONS_MAX = 256
+_RENEW_BATCHES = 16
+_TOO_OLD = "72000"
+
+
+class HerdPartition(InputPartition):
+    """A part of a table at a lease, or the whole of a query (`part` is None)."""
+
+    def __init__(self, lease: str, part: "Partition | None") -> None:
+        self.lease = lease
+        self.part = part
+
+
+class HerdReader(DataSourceReader):
+    """Reads what options and schema say. Picklable."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """42P01, 42703, 42804: the schema is none of the table's or the query's."""
+        self._options = options
+        with closing(options.connect()) as connection:
+            columns = result_columns(connection, options)
+        what = "the query" if options.table is None else f'table "{options.table}"'
+        self._names = chosen(columns, schema, what)
+        self._shown = list(schema.names)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take a lease and cut the table at it."""
+        options = self._options
+        with closing(options.connect()) as connection:
+            lease = _lease_of(connection, options)
+            if options.table is None:
+                return [HerdPartition(lease, None)]
+            table = table_name(connection, options.table)
+            count = options.partition_count
+            if count is None:
+                (whole,) = connection.partitions(table, 1, lease=lease) or (None,)
+                count = 1 if whole is None else _count_for(whole.rows, whole.byte_count)
+            parts = connection.partitions(table, count, lease=lease)
+            return [HerdPartition(lease, part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
+        """Yield Arrow batches of at most fetchBatchRows rows."""
+        if not isinstance(partition, HerdPartition):
+            raise TypeError(f"expected a partition of herdpy, found {partition!r}")
+        with closing(self._options.connect()) as connection:
+            try:
+                yield from self._batches(connection, partition)
+            except herdpy.Error as error:
+                if error.sqlstate != _TOO_OLD:
+                    raise
+                raise wrong(
+                    f"the snapshot of this DataFrame is gone: {error.message}",
+                    "load() it again; a greater leaseSeconds keeps it longer between actions.",
+                    _TOO_OLD,
+                ) from None
+
+    def _batches(
+        self, connection: herdpy.Connection, partition: HerdPartition
+    ) -> Iterator["pa.RecordBatch"]:
+        options = self._options
+        if partition.part is not None:
+            reader = connection.read_partition(
+                partition.part, columns=self._names, where=options.where, rows=options.batch_rows
+            )
+        else:
+            connection.execute("BEGIN")
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{partition.lease}'")
+            names = ", ".join(map(quoted, self._names))
+            text = f"SELECT {names} FROM (\n{options.query}\n) AS q"  # noqa: S608 - the user's own
+            reader = connection.execute(text).fetch_record_batch(options.batch_rows)
+        for number, batch in enumerate(reader, 1):
+            if batch.num_rows:
+                yield batch.rename_columns(self._shown)
+            if number % _RENEW_BATCHES == 0:
+                connection.renew_lease(partition.lease)
+
+
+def _lease_of(connection: herdpy.Connection, options: Options) -> str:
+    """Return the id of the lease to read at: the one that `snapshot` names, or a new one."""
+    wanted = options.snapshot
+    if wanted is not None:
+        rows = connection.execute("SELECT lease, position FROM sysleases").fetchall()
+        for lease, position in rows:
+            if wanted in (lease, position):
+                return lease
+    lease = connection.lease(options.lease_s)
+    if wanted is not None and not _reaches(lease.position, wanted):
+        lease.release()
+        raise wrong(
+            f'option "snapshot": there is no lease {wanted!r}, and the database is at'
+            f" {lease.position}",
+            "Give a position that herdpy.spark.commit_position() has told, or the id of a lease.",
+        )
+    kept.note(lease.id)
+    return lease.id
+
+
+def _reaches(position: str, wanted: str) -> bool:
+    """Tell whether a state has everything up to a position."""
+    try:
+        found, asked = ([int(part) for part in text.split(".")] for text in (position, wanted))
+    except ValueError:
+        return False
+    return len(found) == len(asked) and found >= asked
+
+
+def _count_for(rows: int, byte_count: int) -> int:
+    """Return into how many parts a table of that size is cut."""
+    wanted = max(-(-byte_count // _PARTITION_BYTES), -(-rows // _PARTITION_ROWS), 1)
+    return min(wanted, _PARTITIONS_MAX)

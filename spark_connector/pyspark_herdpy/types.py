@@ -1,0 +1,112 @@
+"""Types of herdpy and of Spark, one into the other; the table of docs/guides/spark.md.
+
+Arrow is between them: herdpy's results have just the Arrow types that Spark expects of these.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import types as spark
+
+from pyspark_herdpy.options import near, wrong
+
+Column = tuple[str, spark.DataType]
+
+_BY_CODE: dict[str, spark.DataType] = {
+    "BOOLEAN": spark.BooleanType(),
+    "INTEGER": spark.IntegerType(),
+    "BIGINT": spark.LongType(),
+    "DOUBLE": spark.DoubleType(),
+    "TEXT": spark.StringType(),
+    "UNKNOWN": spark.StringType(),
+    "BYTEA": spark.BinaryType(),
+    "DATE": spark.DateType(),
+    "TIMESTAMP": spark.TimestampNTZType(),
+    "TIMESTAMPTZ": spark.TimestampType(),
+}
+_SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
+    spark.BooleanType: lambda _: "BOOLEAN",
+    spark.ByteType: lambda _: "INTEGER",
+    spark.ShortType: lambda _: "INTEGER",
+    spark.IntegerType: lambda _: "INTEGER",
+    spark.LongType: lambda _: "BIGINT",
+    spark.FloatType: lambda _: "DOUBLE PRECISION",
+    spark.DoubleType: lambda _: "DOUBLE PRECISION",
+    spark.DecimalType: lambda kind: f"NUMERIC({kind.precision},{kind.scale})",
+    spark.StringType: lambda _: "TEXT",
+    spark.CharType: lambda kind: f"VARCHAR({kind.length})",
+    spark.VarcharType: lambda kind: f"VARCHAR({kind.length})",
+    spark.BinaryType: lambda _: "BYTEA",
+    spark.DateType: lambda _: "DATE",
+    spark.TimestampNTZType: lambda _: "TIMESTAMP",
+    spark.TimestampType: lambda _: "TIMESTAMPTZ",
+}
+_NUMBERS = {"INTEGER", "BIGINT", "DOUBLE", "DECIMAL"}
+_MOMENTS = {"DATE", "TIMESTAMP", "TIMESTAMPTZ"}
+
+
+def spark_columns(description: Sequence[Sequence[Any]]) -> list[Column]:
+    """Return names and Spark's types of a result; 0A000 for what Spark cannot hold."""
+    return [(item[0], _spark_type(item)) for item in description]
+
+
+def _spark_type(item: Sequence[Any]) -> spark.DataType:
+    name, code, _, _, precision, scale, _ = item
+    if code == "DECIMAL":
+        return spark.DecimalType(precision or 38, scale or 0)
+    found = _BY_CODE.get(code)
+    if found is None:
+        raise wrong(
+            f'column "{name}" is of type {code.lower()}, which Spark cannot hold',
+            'Leave it out by the option "columns", or cast it in a "query".',
+            "0A000",
+        )
+    return found
+
+
+def sql_type(name: str, kind: spark.DataType) -> str:
+    """Return the SQL type for a column of Spark; 0A000 where there is none."""
+    make = _SQL.get(type(kind))
+    if make is None:
+        raise wrong(
+            f'column "{name}": Spark\'s type {kind.simpleString()} has no counterpart in herdpy',
+            "Turn it into columns of simple types, or into a string by to_json().",
+            "0A000",
+        )
+    return make(kind)
+
+
+def check_written(name: str, kind: spark.DataType, code: str) -> None:
+    """Raise 42804 when a column of Spark does not go into a column of the kind `code`."""
+    given = sql_type(name, kind).split("(")[0].replace("DOUBLE PRECISION", "DOUBLE")
+    given = {"NUMERIC": "DECIMAL", "VARCHAR": "TEXT"}.get(given, given)
+    fits = given == code or any({given, code} <= group for group in (_NUMBERS, _MOMENTS))
+    if not fits and not isinstance(kind, spark.NullType):
+        raise wrong(
+            f'column "{name}" of the table is of type {code.lower()}, the DataFrame has'
+            f" {kind.simpleString()}",
+            f'Cast it: df.withColumn("{name}", col("{name}").cast(…)).',
+            "42804",
+        )
+
+
+def chosen(columns: Sequence[Column], schema: spark.StructType, what: str) -> list[str]:
+    """Return the names that a schema given by the program selects; 42703, 42804."""
+    known = dict(columns)
+    names: list[str] = []
+    for item in schema.fields:
+        name = item.name if item.name in known else item.name.lower()
+        kind = known.get(name)
+        if kind is None:
+            raise wrong(
+                f'{what} has no column "{item.name}"', near(item.name, list(known)), "42703"
+            )
+        if kind != item.dataType:
+            raise wrong(
+                f'column "{name}" of {what} is {kind.simpleString()} in Spark, the schema says'
+                f" {item.dataType.simpleString()}",
+                "Give it that type, or no schema, and cast in Spark.",
+                "42804",
+            )
+        names.append(name)
+    return names

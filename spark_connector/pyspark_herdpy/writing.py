@@ -1,0 +1,114 @@
+"""Batch write: tasks stage their rows on the server, the Spark driver commits them all at once.
+
+The job is begun by __init__, once, in a process of the planner; write() runs in each task, again
+when a task is repeated or doubled, under an attempt of its own; commit() names the attempts that
+Spark took, and the server's transaction has their rows and no others. A job that dies between is
+given up by the server after a time.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import herdpy
+from pyspark_herdpy.catalog import find_table, quoted, table_name
+from pyspark_herdpy.options import Options, near, wrong
+from pyspark_herdpy.types import check_written, sql_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.driver.staging import StageToken
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one attempt of a task staged."""
+
+    token: "StageToken"
+
+
+class HerdWriter(DataSourceArrowWriter):
+    """Writes one DataFrame into one table. Picklable."""
+
+    def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:
+        """Begin the job; 42P01, 42703, 42804, 22023: it cannot be."""
+        operation = options.operation or "append"
+        if overwrite and operation != "append":
+            raise wrong(
+                f'mode("overwrite") replaces all rows: the option "operation" cannot be'
+                f' "{operation}"',
+                f'Use mode("append") with operation "{operation}".',
+            )
+        self._options = options
+        with closing(options.connect()) as connection:
+            table = _prepared_table(connection, options, schema)
+            self._names = _checked_columns(connection, table, schema)
+            self.job = connection.begin_staging(
+                table,
+                operation="replace" if overwrite else operation,
+                job=options.job,
+                key_columns=options.key_columns,
+            )
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        """Stage the rows of a task; errors name the row."""
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("herdpy writes in tasks of Spark only")
+        attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
+        with (
+            closing(self._options.connect()) as connection,
+            connection.stage(self.job, context.partitionId(), attempt) as stage,
+        ):
+            for batch in iterator:
+                stage.add(batch.rename_columns(self._names))
+            return Staged(stage.finish())
+
+    def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
+        """Make the rows of these tasks one transaction; repeatable."""
+        tokens = [message.token for message in messages if isinstance(message, Staged)]
+        with closing(self._options.connect()) as connection:
+            connection.commit_staging(self.job, tokens)
+
+    def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
+        """Give the job up, with what tasks have staged; repeatable."""
+        del messages
+        with closing(self._options.connect()) as connection:
+            connection.abort_staging(self.job)
+
+
+def _prepared_table(connection: herdpy.Connection, options: Options, schema: StructType) -> str:
+    """Return the table's name; make the table if it is missing and may be made."""
+    given = options.table or ""
+    if not options.creates_table or find_table(connection, given) is not None:
+        return table_name(connection, given)
+    parts = [f"{quoted(item.name)} {sql_type(item.name, item.dataType)}" for item in schema.fields]
+    keys = options.key_columns or ()
+    for key in keys:
+        if key not in schema.names:
+            raise wrong(f'the DataFrame has no column "{key}"', near(key, schema.names), "42703")
+    if keys:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, keys))})")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(given)} ({', '.join(parts)})")
+    return given
+
+
+def _checked_columns(connection: herdpy.Connection, table: str, schema: StructType) -> list[str]:
+    """Return the table's names of the DataFrame's columns; 42703, 42804."""
+    cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
+    codes = {item[0]: item[1] for item in cursor.description or ()}
+    names: list[str] = []
+    for item in schema.fields:
+        name = item.name if item.name in codes else item.name.lower()
+        if name not in codes:
+            hint = near(item.name, list(codes))
+            raise wrong(f'table "{table}" has no column "{item.name}"', hint, "42703")
+        check_written(name, item.dataType, codes[name])
+        names.append(name)
+    return names
