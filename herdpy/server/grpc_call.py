@@ -4,6 +4,7 @@ Messages come as bytes and are read only when somebody has been let in, or has b
 that a stranger's cost nothing. On the server's loop.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +12,11 @@ from herdpy.errors import ProtocolError
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.typed_session import execute
+from herdpy.server.gate import too_many_strangers, too_slow
 from herdpy.server.grpc_callers import EOF, Caller
 from herdpy.server.grpc_messages import converted
 from herdpy.server.grpc_session import InnerSession
+from herdpy.server.limits import Budget
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -31,11 +34,14 @@ class Call:
         context: Any,
         new_connection: "Callable[[], ServerConnection]",
         caller: Caller,
+        strangers: Budget,
     ) -> None:
+        """`strangers` are calls whose first message has not come."""
         self.hub = hub
         self.context = context
         self.caller = caller
         self.new_connection = new_connection
+        self._strangers = strangers
 
     async def read(self, convert: Callable[[bytes], T]) -> T | None:
         """Return the next message, converted; None: no more come."""
@@ -43,8 +49,17 @@ class Call:
         return None if data is EOF else await converted(self.hub, data, convert)
 
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
-        """Return the only message, converted."""
-        found = await self.read(convert)
+        """Return the first message, converted, which has to come soon."""
+        config = self.hub.config
+        if not self._strangers.take():
+            raise too_many_strangers(config.logins_max)
+        try:
+            async with asyncio.timeout(config.login_timeout_s):
+                found = await self.read(convert)
+        except TimeoutError:
+            raise too_slow(config.login_timeout_s) from None
+        finally:
+            self._strangers.give()
         if found is None:
             raise ProtocolError("a call without its message")
         return found

@@ -1,6 +1,7 @@
-"""What messages of herdpy.proto cost: reading a large one takes much more memory than its bytes.
+"""What messages of herdpy.proto cost: large ones are read, and made, by workers.
 
-For a moment; that memory counts as received, and a worker does it. On the server's loop.
+Reading takes much more memory than a message's bytes, for a moment, which counts as received. The
+workers are those of transactions: whoever waits here may hold locks. On the server's loop.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from herdpy.server.hub import Hub
 
 T = TypeVar("T")
-_SMALL_BYTES_MAX = 64 * 1024
+_SMALL_BYTES_MAX = 16 * 1024
+"""What is read or made in a few milliseconds at most."""
 _READ_FACTOR = 25
 """Bytes of memory that reading a message takes at most for each of its own: all empty values."""
 
@@ -34,6 +36,13 @@ async def converted(hub: "Hub", data: bytes, convert: Callable[[bytes], T]) -> T
     if not hub.received.take(byte_count):
         raise hub.too_much_received()
     try:
-        return await hub.submit(run, is_urgent=False)
+        return await hub.submit(run, is_urgent=True)
     finally:
         hub.received.give(byte_count)
+
+
+async def made(hub: "Hub", byte_count: int, make: Callable[[], T]) -> T:
+    """Return what becomes of an answer of so many bytes."""
+    if byte_count <= _SMALL_BYTES_MAX:
+        return make()
+    return await hub.submit(make, is_urgent=True)

@@ -34,7 +34,8 @@ class GrpcServer:
         service = GrpcService(hub, new_connection)
         self._gate = hub.gate
         config = hub.config
-        calls_max = config.connections_max + config.logins_max + _CALLS_BESIDE
+        # Strangers are those that log in, and those whose first message has not come.
+        calls_max = config.connections_max + 2 * config.logins_max + _CALLS_BESIDE
         self._server: Any = grpc.aio.server(
             options=_options(config), maximum_concurrent_rpcs=calls_max
         )
@@ -100,7 +101,7 @@ def _options(config: ServerConfig) -> tuple[tuple[str, int], ...]:
         # From the first byte to the end of TLS and of HTTP/2's preface.
         ("grpc.server_handshake_timeout_ms", max(1, round(1000 * config.login_timeout_s))),
         # Without a call; clients connect again by themselves.
-        ("grpc.max_connection_idle_ms", 300_000),
+        ("grpc.max_connection_idle_ms", 60_000),
         # A client that is gone without a word is found so; one that pings more often is sent away.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

@@ -5,7 +5,8 @@ server's loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from msgspec import Raw
 
 from herdpy.engine.figures import figures_of
 from herdpy.engine.result import Result
-from herdpy.errors import Error, OperationalError
+from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
@@ -26,15 +27,18 @@ from herdpy.server.grpc_bulk import get_snapshot, ingest
 from herdpy.server.grpc_call import Call
 from herdpy.server.grpc_callers import Caller, LoginStream, caller_of, logged_in, verifier_of
 from herdpy.server.grpc_errors import abort
+from herdpy.server.grpc_messages import made
 from herdpy.server.grpc_session import InnerSession, run_session
 from herdpy.server.grpc_standard import GONE
 from herdpy.server.hub import TABLESPACE
+from herdpy.server.limits import Budget
 from herdpy.server.tokens import Tokens
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
+_log = logging.getLogger(__name__)
 SERVICE = "herdpy.v1.Herdpy"
 _QUERY_ROWS = 1000
 _EXECUTE_ROWS = 1001
@@ -49,6 +53,7 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
+        self._strangers = Budget(hub.config.logins_max)
         self._tokens = Tokens(
             hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )
@@ -79,11 +84,16 @@ class GrpcService:
         async def run(_: object, context: Any) -> None:
             try:
                 caller = self._caller(context, is_for_all=is_for_all)
-                await method(Call(self._hub, context, self._new_connection, caller))
+                await method(
+                    Call(self._hub, context, self._new_connection, caller, self._strangers)
+                )
             except GONE:
                 raise asyncio.CancelledError from None
             except Error as error:
                 await abort(context, error)
+            except Exception as error:  # noqa: BLE001 - a bug of ours, told as one
+                _log.exception("a call of %s: a bug", context.peer())
+                await abort(context, InternalError(f"the server failed: {error!r}"))
 
         return grpc.stream_stream_rpc_method_handler(run, response_serializer=_bytes_of)
 
@@ -128,12 +138,13 @@ async def _execute(call: Call) -> None:
         await session.open(opened)
         done = await session.ask(partial(_numbered, statement))
         rows = done.rows if done.result is None else await _whole(session, done.result)
-        reply = pb.ExecuteReply(
-            columns=to_columns(done.columns),
-            rows=to_decoded_rows(rows),
-            row_count=done.row_count,
-            last_row_id=done.last_row_id,
-        )
+    found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
+    reply = pb.ExecuteReply(
+        columns=to_columns(done.columns),
+        rows=found,
+        row_count=done.row_count,
+        last_row_id=done.last_row_id,
+    )
     await call.write(reply)
 
 
@@ -149,11 +160,11 @@ async def _query(call: Call) -> None:
         done = await session.ask(partial(_numbered, statement))
         first = pb.QueryReply(columns=to_columns(done.columns or ()))
         if done.result is None and not is_arrow:
-            first.rows.extend(to_decoded_rows(done.rows))
+            rows = await made(call.hub, len(done.rows), partial(to_decoded_rows, done.rows))
+            first.rows.extend(rows)
         await call.write(first)
         if done.result is not None:
-            async for reply in _fetched(session, done.result, rows_max, is_arrow=is_arrow):
-                await call.write(reply)
+            await _write_all(call, session, done.result, rows_max, is_arrow=is_arrow)
         elif is_arrow:
             data = await call.hub.submit(partial(_small_arrow, done), is_urgent=False)
             for reply in _arrow_pieces(data):
@@ -220,9 +231,9 @@ async def _whole(session: InnerSession, result: int) -> bytes | Raw:
     return fetch.rows
 
 
-async def _fetched(
-    session: InnerSession, result: int, rows_max: int, *, is_arrow: bool
-) -> AsyncIterator[pb.QueryReply]:
+async def _write_all(
+    call: Call, session: InnerSession, result: int, rows_max: int, *, is_arrow: bool
+) -> None:
     is_last = False
     while not is_last:
         answer = await session.ask(
@@ -231,9 +242,11 @@ async def _fetched(
         is_last = answer.is_last
         if isinstance(answer, messages.Arrow):
             for reply in _arrow_pieces(answer.data):
-                yield reply
+                await call.write(reply)
         else:
-            yield pb.QueryReply(rows=to_decoded_rows(answer.rows))
+            rows = answer.rows
+            found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
+            await call.write(pb.QueryReply(rows=found))
 
 
 def _arrow_pieces(data: bytes) -> Iterator[pb.QueryReply]:

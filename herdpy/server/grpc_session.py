@@ -6,6 +6,7 @@ have a session, and to carry out a request. On the server's loop.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc_callers import EOF, Caller, CallLogin, transport_of
-from herdpy.server.grpc_messages import converted
+from herdpy.server.grpc_messages import converted, made
 from herdpy.server.grpc_transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ async def run_session(
                 connection.data_received(answer)
                 is_in = login.machine.welcome is not None
             for body in splitter.feed(data):
-                reply = to_reply(body, is_whole=transport.reads_frames)
+                make = partial(to_reply, bytes(body), is_whole=transport.reads_frames)
+                reply = await made(hub, len(body), make)
                 if reading.done() and _is_the_end(reply):
                     return
                 if reply.frames and not transport.reads_frames:

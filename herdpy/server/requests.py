@@ -360,7 +360,7 @@ class Requests:
             export = self._kept_exports.take(message.snapshot, message.offset)
         else:
             export = OpenExport(self._session.export(message.kind))
-            self._audit("exported", kind=message.kind)
+        self._audit("exported", kind=message.kind)
         self._export = export
         return self._next_piece(message.request, export.identity)
 

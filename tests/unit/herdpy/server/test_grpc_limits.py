@@ -1,8 +1,10 @@
 """What the gRPC port bounds: messages, streams, connections, pings, and who takes nothing."""
 
+import logging
 import socket
 import struct
 from collections.abc import Iterator
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -11,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import herdpy
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.server import grpc_server
+from herdpy.server import grpc_server, grpc_service
 from tests.fixtures.grpc_clients import WAIT_S, Client, Stream, error_of, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
 
@@ -156,6 +158,55 @@ def test_who_says_nothing_has_to_go() -> None:
         peer = Peer(server)
         assert [kind for kind, _ in peer.frames() if kind == HEADERS] == []  # it ends
         peer.socket.close()
+
+
+def test_a_call_without_its_message_has_to_go() -> None:
+    """A password of which nobody knows whether it is one gives no place to stay."""
+    with (
+        running_server(login_timeout_s=0.05) as server,
+        grpc_client(server.grpc_url) as client,
+    ):
+        nothing: SimpleQueue[bytes | None] = SimpleQueue()
+        call = client.channel.stream_stream("/herdpy.v1.Herdpy/Execute")
+        credentials = (("authorization", "Basic YTpi"),)
+        replies = call(iter(nothing.get, None), metadata=credentials)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(replies)
+        assert error_of(caught.value).sqlstate == "08004"
+        nothing.put(None)
+
+
+def test_few_calls_may_be_without_their_message() -> None:
+    with (
+        running_server(logins_max=1) as server,
+        grpc_client(server.grpc_url) as client,
+    ):
+        nothing: SimpleQueue[bytes | None] = SimpleQueue()
+        call = client.channel.stream_stream("/herdpy.v1.Herdpy/Execute")
+        waiting = call(iter(nothing.get, None))
+
+        def until_refused() -> None:
+            while True:  # the first one may not have come yet
+                client.rows("SELECT 1")
+
+        with pytest.raises(grpc.RpcError) as caught:
+            until_refused()
+        assert error_of(caught.value).sqlstate == "53300"
+        nothing.put(None)
+        with pytest.raises(grpc.RpcError):
+            next(waiting)
+
+
+def test_a_bug_is_told_as_one(
+    server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_service, "figures_of", None)
+    # Its traceback would be kept by pytest, and with it the server.
+    monkeypatch.setattr(logging.getLogger("herdpy.server.grpc_service"), "disabled", True)
+    with pytest.raises(grpc.RpcError) as caught:
+        client.GetTablespace(pb.GetTablespaceRequest())
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert error_of(caught.value).sqlstate == "XX000"
 
 
 def test_who_pings_all_the_time_is_sent_away(server: RunningServer) -> None:
