@@ -100,6 +100,8 @@ kill-server: setup ## a server under SIGKILL and eight clients: make kill-server
 fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)
 	$(PY) -m tests.fuzz.frames $(runner_flags)
+	$(PY) -m tests.fuzz.logins $(runner_flags)
+	$(PY) -m tests.fuzz.grpc_calls $(runner_flags)
 
 fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=2000
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis

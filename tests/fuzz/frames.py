@@ -12,8 +12,6 @@ import random
 import sys
 from typing import Any
 
-import msgspec
-
 from herdpy.config import ServerConfig
 from herdpy.errors import Error
 from herdpy.proto import messages
@@ -22,45 +20,15 @@ from herdpy.proto.messages import encode_frame
 from herdpy.proto.server_machine import State
 from herdpy.server.server import Server
 from tests.fixtures.engines import Engine
+from tests.fuzz.frame_bytes import TO_DRIVER, TO_SERVER, random_frame
 from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, Wire, resident_bytes
 
 _TURN = 32
 _MESSAGES_PER_PEER = 100
+_WILDNESSES = (0.0, 0.02, 0.1, 1.0)
+"""Of peers: a wild one does not live long, and sees only the first states."""
 _HELLO = encode_frame(messages.Hello("herdpy", 1, 1, "fuzz", "default", autocommit=True))
-_TEXTS = (
-    "SELECT 1", "SELECT ?", "INSERT INTO t VALUES (?, 'x')", "SELECT * FROM t WHERE id = ?",
-    "DELETE FROM t", "BEGIN", "COMMIT", "ROLLBACK", "SELECT", "é\0",
-)  # fmt: skip
-_VALUES = (
-    None, True, 0, -1, 2**63 - 1, 2**64 - 1, 1.5, float("nan"), "text", b"bytes", [], {}, [[1]],
-    *(msgspec.msgpack.Ext(code, b"2020-01-31") for code in (1, 2, 3, 4, 5, 6, -1)),
-)  # fmt: skip
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
-def random_frame(rng: random.Random, first: int, last: int) -> bytes:
-    """Return a frame that is nearly a message of these numbers, or changed bytes of one."""
-    fields: list[Any] = [rng.randrange(first, last + 2), rng.randrange(4)]
-    for _ in range(rng.randrange(7)):
-        kind = rng.random()
-        if kind < 0.35:
-            fields.append(rng.choice(_TEXTS))
-        elif kind < 0.6:
-            fields.append([rng.choice(_VALUES) for _ in range(rng.randrange(3))])
-        else:
-            fields.append(rng.choice(_VALUES))
-    body = msgspec.msgpack.encode(fields)
-    if rng.random() < 0.3:
-        changed = bytearray(body)
-        for _ in range(rng.randrange(1, 4)):
-            changed[rng.randrange(len(changed))] = rng.randrange(256)
-        body = bytes(changed)
-    if rng.random() < 0.02:
-        return rng.randbytes(rng.randrange(1, 40))
-    return frame(body)
+_SQL = "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)"
 
 
 class _ServerSide:
@@ -71,6 +39,7 @@ class _ServerSide:
         self._loop = loop
         self._connection: Any = None
         self._left = 0
+        self._wildness = 0.0
         self.count = 0
 
     def feed(self, rng: random.Random) -> None:
@@ -81,16 +50,22 @@ class _ServerSide:
             connection = self._connection = self._server._connection()
             connection.connection_made(Wire(self._loop, connection))
             self._left = _MESSAGES_PER_PEER
+            self._wildness = rng.choice(_WILDNESSES)
             self.count += 1
             if self.count % 4:
                 connection.data_received(_HELLO)
-        data = random_frame(rng, 1, 35)
+        data = random_frame(rng, TO_SERVER, self._wildness)
         cut = rng.randrange(len(data)) if rng.random() < 0.2 else 0
         if cut:
             connection.data_received(data[:cut])
         connection.data_received(data[cut:])
         if connection._machine.state is State.NEW and connection._running is not None:
             raise FindingError("something runs before Welcome")
+
+    @property
+    def is_behind(self) -> bool:
+        """Requests of the connection wait that would be lost with it."""
+        return self._connection is not None and len(self._connection._machine._waiting) > 4
 
     def end(self) -> None:
         if self._connection is not None and not self._connection._is_lost:
@@ -103,7 +78,7 @@ def feed_driver(machine: DriverMachine, rng: random.Random) -> DriverMachine:
         machine = DriverMachine()
         machine.receive(encode_frame(messages.Welcome(1, "fuzz", 1, 1 << 20)))
     request = machine.new_request()
-    for _ in machine.receive(random_frame(rng, 64, 85)):
+    for _ in machine.receive(random_frame(rng, TO_DRIVER)):
         pass
     try:
         if machine.failure is None:
@@ -119,7 +94,11 @@ async def run(seed: int, count: int) -> str:
     unhandled: list[str] = []
     loop.set_exception_handler(lambda _, context: unhandled.append(str(context)))
     engine = Engine(is_threaded=True)
-    server = Server(engine.database, name="fuzz", config=ServerConfig())
+    session = engine.session(autocommit=True)
+    session.execute(_SQL).close()
+    session.close()
+    config = ServerConfig(workers=4, parameter_bytes_max=16 << 20)
+    server = Server(engine.database, name="fuzz", config=config)
     rng = random.Random(seed)
     side, machine = _ServerSide(server, loop), DriverMachine()
     settled_bytes = 0
@@ -127,6 +106,8 @@ async def run(seed: int, count: int) -> str:
         for number in range(count):
             if number % 2:
                 side.feed(rng)
+                while side.is_behind:  # noqa: ASYNC110 - lets the workers keep up
+                    await asyncio.sleep(0.0005)
             else:
                 machine = feed_driver(machine, rng)
             if number % _TURN == 0:
