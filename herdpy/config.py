@@ -130,6 +130,13 @@ class Config:
         return min(self.version_memory_bytes, self.memory_bytes_max // 2)
 
 
+RELOADED = (
+    "login_timeout_s", "logins_max", "login_failure_delay_s", "drain_timeout_s",
+    "slow_statement_s", "log_level",
+)  # fmt: skip
+"""Settings of ServerConfig that count at once when they are read again; others at a restart."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Settings of one server."""

@@ -12,7 +12,7 @@ import click
 from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
 from herdpy.cli.console import error_console, output_console, print_error
 from herdpy.cli.output import MODES
-from herdpy.cli.settings import load_here, setting_options
+from herdpy.cli.settings import Loaded, load_here, setting_options
 from herdpy.cli.shell import Shell
 from herdpy.driver.connection import connect
 from herdpy.errors import Error
@@ -107,13 +107,17 @@ def serve(
 
     Settings come from options, the environment (HERDPY_SERVER_PORT), a file (--config) and
     defaults, in this order; `herdpy config show` tells which. Where others reach it, it needs TLS
-    and a user with a password. SIGHUP: certificates are read again, the audit log opened again.
+    and a user with a password. SIGHUP: certificates and some settings are read again, the audit
+    log is opened again.
     """
     from herdpy.cli.serve import run_server
 
     try:
-        loaded = load_here(config, assignments, os.environ, chosen)
-        run_server(directory, loaded, console=output_console())
+
+        def load() -> Loaded:
+            return load_here(config, assignments, os.environ, chosen)
+
+        run_server(directory, load(), console=output_console(), load_again=load)
     except Error as error:
         print_error(error_console(), error)
         sys.exit(1)

@@ -35,6 +35,9 @@ SELECT SET SHOW TABLE TABLES TEXT THEN TIMESTAMP TRUE UNION UPDATE UPSERT USING 
 WHERE WITH ALTER GRANT OWNER PASSWORD PUBLIC REVOKE ROLE TABLESPACE TO USER
 """
 _KEYWORDS = _KEYWORD_TEXT.split()
+_MAY_HAVE_PASSWORD = re.compile(
+    r"password|\b(create|alter)\b[^;]*\b(user|role)\b|://[^/\s]*@", re.IGNORECASE
+)
 _WORD = re.compile(r"[\w.\"]*$")
 
 
@@ -60,7 +63,7 @@ class _KeptHistory(FileHistory):
     """A file of what was typed, but for what may hold a password."""
 
     def store_string(self, string: str) -> None:
-        if "password" not in string.lower():
+        if not _MAY_HAVE_PASSWORD.search(string):
             super().store_string(string)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,13 +25,15 @@ from herdpy.server.server import Server
 _log = logging.getLogger(__name__)
 
 
-def run_server(directory: Path, loaded: Loaded, *, console: Console) -> None:
+def run_server(
+    directory: Path, loaded: Loaded, *, console: Console, load_again: Callable[[], Loaded]
+) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
     set_up_logs(loaded.server.log_level, loaded.server.log_format)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(database, directory, loaded.server, console))
+            runner.run(_serve(database, directory, loaded.server, console, load_again))
     finally:
         database.close()
 
@@ -53,14 +55,18 @@ def _in_url(host: str) -> str:
 
 
 async def _serve(
-    database: Database, directory: Path, config: ServerConfig, console: Console
+    database: Database,
+    directory: Path,
+    config: ServerConfig,
+    console: Console,
+    load_again: Callable[[], Loaded],
 ) -> None:
     audit = _audit_file(config.audit_log) if config.audit_log else None
     write_audit = None if audit is None else audit.write
     name = f"herdpy {version('herdpy-db')}"
     server = Server(database, name=name, config=config, write_audit=write_audit)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, _reload, server, audit)
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, audit, load_again)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -106,11 +112,20 @@ def _audit_file(path: str) -> AuditFile:
         ) from error
 
 
-def _reload(server: Server, audit: AuditFile | None) -> None:
-    """Take up new certificates, and a new audit log when the old one was renamed."""
-    try:
-        if audit is not None:
+def _reload(server: Server, audit: AuditFile | None, load_again: Callable[[], Loaded]) -> None:
+    """Take up settings, new certificates, and a new audit log when the old one was renamed."""
+    if audit is not None:
+        try:
             audit.reopen()
-        server.gate.reload()
-    except (OSError, Error) as error:
-        _log.error("reload: everything stays as it was: %s", error)
+        except OSError as error:
+            _log.error("reload: the audit log goes on in the file that it was: %s", error)
+    try:
+        config = load_again().server
+        left = server.reload(config)
+    except Error as error:
+        _log.error("reload: settings and certificates stay as they were: %s", error)
+        return
+    logging.getLogger().setLevel(config.log_level.upper())
+    if left:
+        _log.warning("reload: these count from the next start on: %s", ", ".join(left))
+    _log.info("reloaded")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _TEXT_LENGTH_MAX = 2_000  # characters of a statement that are shown
 _SECRET = re.compile(r"\bpassword\b", re.IGNORECASE)
+_OF_ROLES = re.compile(r"\b(?:create|alter)\b[^'$\"]*?\b(?:user|role)\b", re.IGNORECASE)
+_LITERAL = re.compile(r"['$\"]")
 
 
 class Client(NamedTuple):
@@ -40,11 +42,18 @@ class Running(NamedTuple):
 
 
 def shown_text(text: str) -> str:
-    """Return a statement as lists and logs may show it: cut, and without what follows PASSWORD."""
-    secret = _SECRET.search(text)
-    if secret is not None:
-        text = f"{text[: secret.end()]} ***"
-    return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[: _TEXT_LENGTH_MAX - 1]}…"
+    """Return a statement as lists and logs may show it: cut, and without what follows PASSWORD.
+
+    What makes or changes roles is shown up to its first quote: PASSWORD may be misspelled in it.
+    """
+    if len(text) > _TEXT_LENGTH_MAX:
+        text = f"{text[: _TEXT_LENGTH_MAX - 1]}…"
+    ends = [found.end() for found in [_SECRET.search(text)] if found is not None]
+    of_roles = _OF_ROLES.search(text)
+    if of_roles is not None:
+        quote = _LITERAL.search(text, of_roles.end())
+        ends += [quote.start()] if quote is not None else []
+    return f"{text[: min(ends)].rstrip()} ***" if ends else text
 
 
 def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:

@@ -88,6 +88,7 @@ _INGEST_RIGHTS = {
     IngestMode.UPSERT: INSERT | UPDATE,
     IngestMode.REPLACE: INSERT | DELETE,
 }
+_AUDITED = Kill | CreateTable | DropTable | TruncateTables | AccessStatement
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
 """For the monitor, which who applies a commit holds when its answer leaves already."""
@@ -127,6 +128,8 @@ class Session:
         self._settings = settings
         self._autocommit = autocommit
         self._transaction: Transaction | None = None
+        self.is_audited = False
+        """execute() has changed tables, users or rights, or ended what others do."""
         self._statement: Transaction | None = None  # the autocommit statement that runs
         self._is_loss_told = False  # that _transaction was rolled back under the program
         self._is_closed = False  # set without it
@@ -621,6 +624,7 @@ class Session:
     def _execute(self, text: str, parameters: Parameters) -> Result:
         prepared, values = self._bound(text, parameters)
         plan = prepared.plan
+        self.is_audited = isinstance(plan, UtilityPlan) and isinstance(plan.statement, _AUDITED)
         if not prepared.is_write and isinstance(plan, UtilityPlan):
             return self._utility(plan, values)
         self._tablespace.check_running()

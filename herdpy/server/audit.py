@@ -16,22 +16,35 @@ from bookie.runtime.interfaces import Clock
 
 _log = logging.getLogger(__name__)
 _TEXT_CHARACTERS_MAX = 256
-_AUDITED = re.compile(
-    r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*(?:CREATE|ALTER|DROP|GRANT|REVOKE|TRUNCATE|KILL)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_LITERAL = re.compile(r"""['$]""")
-
-
-def is_audited(text: str) -> bool:
-    """Tell whether a statement changes tables, users or rights, or ends what others do."""
-    return _AUDITED.match(text) is not None
+_MARK = re.compile(r"""/\*|--[^\r\n]*|\{#.*?#\}|"[^"]*"|['$]""", re.DOTALL)
+"""What begins a comment, is one or a name in quotes, or begins a literal."""
+_COMMENT = re.compile(r"/\*|\*/")
 
 
 def without_literals(text: str) -> str:
-    """Return a statement up to its first literal."""
-    found = _LITERAL.search(text)
-    return text if found is None else f"{text[: found.start()]}…"
+    """Return a statement without its comments, up to its first literal."""
+    shown, place = "", 0
+    while (found := _MARK.search(text, place)) is not None:
+        shown += text[place : found.start()]
+        mark = found[0]
+        if mark in ("'", "$"):
+            return f"{_spaced(shown)} …"
+        place = _end_of_comment(text, found.end()) if mark == "/*" else found.end()
+        shown += mark if mark[0] == '"' else " "
+    return _spaced(shown + text[place:])
+
+
+def _end_of_comment(text: str, place: int) -> int:
+    """Return where a comment ends that begins before the place; comments nest."""
+    depth = 1
+    while depth and (found := _COMMENT.search(text, place)) is not None:
+        depth += 1 if found[0] == "/*" else -1
+        place = found.end()
+    return len(text) if depth else place
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
 
 
 class Audit:

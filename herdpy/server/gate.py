@@ -68,8 +68,13 @@ class Gate:
             )
         self._is_public = True
 
-    def reload(self) -> None:
-        """Read the files of TLS again, for connections to come; OperationalError: as before."""
+    def reload(self, config: ServerConfig | None = None) -> None:
+        """Read the files of TLS again, for connections to come; OperationalError: as before.
+
+        Of a new configuration the delays count; TLS goes on with the paths that it began with.
+        """
+        if config is not None:
+            self.throttle.reload(config)
         if self._tls_files is not None:
             self.tls = ServerTls(self._tls_files)
             self.audit.record("certificates_reloaded")

@@ -22,7 +22,7 @@ from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Done, encode_frame
 from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
 from herdpy.proto.values import encode_rows
-from herdpy.server.audit import is_audited, without_literals
+from herdpy.server.audit import without_literals
 from herdpy.server.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.ingests import Ingests
 from herdpy.server.limits import Budget
@@ -135,8 +135,8 @@ class Requests:
             if self._charged_bytes:
                 self._memory.give(self._charged_bytes)
                 self._charged_bytes = 0
-        if text is not None and is_audited(text):
-            self._audit("changed", statement=without_literals(text))
+        if isinstance(message, messages.Execute) and self._session.is_audited:
+            self._audit("changed", statement=without_literals(message.text))
         return frame
 
     def _refused(self, message: Any, error: Error) -> bytes:

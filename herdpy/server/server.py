@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
-from herdpy.config import ServerConfig
+from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.server.audit import Audit
 from herdpy.server.connection import ServerConnection
@@ -81,6 +82,17 @@ class Server:
         """Serve health.py's pages, until close(); return the port. OSError when it is taken."""
         self._health = HealthServer(self._hub)
         return await self._health.start(host, port)
+
+    def reload(self, config: ServerConfig) -> list[str]:
+        """Take up certificates that were read again, and settings; return those it cannot.
+
+        OperationalError: a file of TLS cannot be used, and all is as before.
+        """
+        self.gate.reload(config)
+        old = self._hub.config
+        self._hub.config = replace(old, **{name: getattr(config, name) for name in RELOADED})
+        changed = (item.name for item in fields(old) if item.name not in RELOADED)
+        return [name for name in changed if getattr(old, name) != getattr(config, name)]
 
     def _connection(self) -> ServerConnection:
         self._last_number += 1

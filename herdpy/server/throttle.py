@@ -36,9 +36,13 @@ class Throttle:
 
     def __init__(self, clock: Clock, config: ServerConfig) -> None:
         self._clock = clock
+        self._failed: dict[str, _Failed] = {}  # who failed longest ago first
+        self.reload(config)
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take up the delays of a configuration."""
         self._delay_s = config.login_failure_delay_s
         self._delay_max_s = min(DELAY_FACTOR_MAX * self._delay_s, config.login_timeout_s / 2)
-        self._failed: dict[str, _Failed] = {}  # who failed longest ago first
 
     def failed(self, origin: str) -> None:
         """Count a login that failed."""

@@ -5,7 +5,7 @@ Read by recursive descent, as PostgreSQL writes them. What it knows and we do no
 
 import datetime
 
-from herdpy.errors import DataError
+from herdpy.errors import DataError, ProgrammingError
 from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
 from herdpy.model.types import TEXT
 from herdpy.sql import tree
@@ -53,6 +53,19 @@ class _Reader(Words):
     def __init__(self, scanned: Scanned) -> None:
         super().__init__(scanned)
         self.slots: list[Slot] = []
+        self._has_password = False
+
+    def unexpected(self, expected: str | None = None) -> ProgrammingError:
+        """Return the error; behind PASSWORD without what is there: it may be one without quotes."""
+        if not self._has_password:
+            return super().unexpected(expected)
+        wanted = f", expected {expected}" if expected else ""
+        return ProgrammingError(
+            f"syntax error behind PASSWORD{wanted}",
+            sqlstate="42601",
+            position=self.scanned.position(self.index),
+            hint="PASSWORD 'text', with any quote in it doubled; or PASSWORD ? and a parameter.",
+        )
 
     def statement(self) -> tree.AccessStatement | None:
         first, second = self.word(), self.word(1)
@@ -120,6 +133,7 @@ class _Reader(Words):
         return tree.RoleOptions(**found)  # pyright: ignore[reportArgumentType]
 
     def _password(self) -> tree.Literal | tree.Parameter:
+        self._has_password = True
         if self.accept("NULL"):
             return tree.Literal(TEXT, None)
         source = self.placeholder()

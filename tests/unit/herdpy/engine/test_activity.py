@@ -197,6 +197,9 @@ def test_shown_text_has_no_password_and_an_end() -> None:
     secret = "CREATE USER a PASSWORD 'geheim'; -- ' geheim"
     assert shown_text(secret) == "CREATE USER a PASSWORD ***"
     assert shown_text("ALTER USER a WITH password/**/E'geheim'") == "ALTER USER a WITH password ***"
+    assert shown_text("CREATE USER a PASWORD 'geheim'") == "CREATE USER a PASWORD ***"
+    assert shown_text('/* \' */ alter\n role "a" $$geheim$$') == "/* ' */ alter\n role ***"
+    assert shown_text("CREATE TABLE t (id INT)") == "CREATE TABLE t (id INT)"
     assert shown_text("SELECT 1") == "SELECT 1"
     assert len(shown_text("x" * 10_000)) == 2_000
 

@@ -13,7 +13,7 @@ from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError
 from herdpy.proto.messages import ScramStart
-from herdpy.server.audit import Audit
+from herdpy.server.audit import Audit, without_literals
 from herdpy.server.certificates import names_of
 from herdpy.server.gate import Gate
 from herdpy.server.throttle import (
@@ -357,3 +357,20 @@ class TestThrottle:
             [[failed]] = [server.server.gate.throttle._failed.values()]
             assert (failed.count, failed.waiting) == (FAILURES_FREE + 1, 0)
             herdpy.connect(url(server, protocol, "ada"), password=PASSWORD).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("CREATE TABLE t (id BIGINT)", "CREATE TABLE t (id BIGINT)"),
+        ("/* ' */ DROP TABLE t", "DROP TABLE t"),
+        ("/* -- */ DROP TABLE t", "DROP TABLE t"),
+        ("-- ' */\nDROP TABLE t", "DROP TABLE t"),
+        ("DROP/*'/* */ ' */TABLE \"a'b\", u -- it's", 'DROP TABLE "a\'b", u'),
+        ("{# ' #}CREATE USER a PASSWORD'x'", "CREATE USER a PASSWORD …"),
+        ("ALTER USER a PASSWORD $$x$$ LOGIN", "ALTER USER a PASSWORD …"),
+        ("DROP TABLE t /* ' ", "DROP TABLE t"),
+    ],
+)
+def test_what_the_audit_log_shows_of_a_statement(text: str, shown: str) -> None:
+    assert without_literals(text) == shown

@@ -159,6 +159,10 @@ def test_what_is_known_and_not_there(text: str) -> None:
         "CREATE USER ann 'geheim'",
         "ALTER USER ann PASSWORD E'geheim'",
         "ALTER USER ann PASSWORD $$geheim$$ x",
+        "ALTER USER ann PASSWORD geheim",
+        'ALTER USER ann PASSWORD "geheim"',
+        "ALTER USER ann PASSWORD 'a' geheim",
+        "ALTER USER ann LOGIN PASSWORD = geheim",
     ],
 )
 def test_an_error_never_shows_a_string(text: str) -> None:
