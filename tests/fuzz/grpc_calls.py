@@ -88,7 +88,8 @@ def _value(rng: random.Random, field: FieldDescriptor, depth: int) -> Any:
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return rng.random() < 0.5
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        return rng.choice([each.number for each in field.enum_type.values]  # pyright: ignore[reportOptionalMemberAccess])
+        kinds: Any = field.enum_type
+        return rng.choice([each.number for each in kinds.values])
     if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
         return rng.choice((0.0, 1.5, -1.0, float("nan"), float("inf")))
     return rng.choice((0, 1, 2, 7, 100, 2**31 - 1))
