@@ -13,10 +13,11 @@ from importlib.metadata import version
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.checkpoint import without_leases
 from herdpy.engine.recovery import open_segments, open_tables
 from herdpy.model.lsn import Lsn
 from herdpy.storage.backup_file import BackupHead, write_blocks
-from herdpy.storage.manifest import ManifestState
+from herdpy.storage.manifest import ManifestState, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import PageEntry
 from herdpy.storage.verify import check_sums
@@ -29,7 +30,7 @@ class Backup:
         self.head = head
         self._segments = dict(segments)
         self._entries: dict[int, list[PageEntry]] = {number: [] for number in segments}
-        for table in open_tables(head.state, segments).values():
+        for table in open_tables(head.state.tables, segments).values():
             for entry in table.pages.entries():
                 self._entries[entry.ref.segment].append(entry)
 
@@ -41,8 +42,10 @@ class Backup:
 
         CorruptionError: a segment or a bitmap is damaged.
         """
+        listed = without_pins(listed)
         state = msgspec.structs.replace(
             listed,
+            engine=without_leases(listed.engine),
             log_files=(),
             log_bytes={},
             log_start=None,

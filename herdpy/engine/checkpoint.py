@@ -7,13 +7,16 @@ checkpoint or compaction runs at a time. Every step can fail: then the frozen me
 readers find them and the next checkpoint takes them along.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.leases import Lease
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.staged import Operation, Stage
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
@@ -62,6 +65,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     token_horizon: int = 0
     access: list[Any] = []
     staged: list[Any] = []
+    leases: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -82,6 +86,8 @@ class Frozen(NamedTuple):
     state: State
     engine: bytes
     next_table_id: int
+    leases: tuple[Lease, ...]
+    unpinned: tuple[LeaseAt, ...]
 
 
 def freeze(tablespace: Tablespace) -> Frozen:
@@ -113,13 +119,18 @@ def freeze(tablespace: Tablespace) -> Frozen:
         ]
         counters = (applier.epoch, applier.counter, applier.reserved.copy())
         tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
+        leases = tuple(applier.leases)
+        unpinned = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
         applier.state = state = state._replace(tables=tables)
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged = state.staged.to_plain()
-    engine = msgspec.msgpack.encode(EngineState(*counters, transactions, *tokens, access, staged))
-    return Frozen(state, engine, next_table_id)
+    plain_leases = [lease.to_plain() for lease in leases]
+    engine = msgspec.msgpack.encode(
+        EngineState(*counters, transactions, *tokens, access, staged, plain_leases)
+    )
+    return Frozen(state, engine, next_table_id, leases, unpinned)
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
@@ -179,7 +190,8 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         stage_delta(n, stage, is_new=n not in listed.tables) for n, stage in stages.items()
     ]
     written = write_delta(disk, directory, listed.next_segment, deltas, stage_deltas)
-    if written.segments:
+    pinned = write_pins(disk, directory, listed.next_segment, written, deltas, frozen.unpinned)
+    if written.segments or pinned.segments:
         disk.sync_directory(directory)
     dropped = tuple(
         TableEdit(table_id, is_dropped=True)
@@ -192,13 +204,15 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         position=state.position,
         engine=frozen.engine,
         next_table_id=frozen.next_table_id,
-        segments=written.segments,
+        segments=(*written.segments, *pinned.segments),
         tables=(*written.edits, *dropped),
         log_start=log_start,
+        pins=pinned.pins,
+        unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
     )
     tablespace.unpublished = Unpublished(
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
-        lambda: publish(tablespace, written, state),
+        lambda: publish(tablespace, written, state, pinned),
     )
     manifest.append(edit)
     finish_listing(tablespace, manifest)
@@ -221,10 +235,17 @@ def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:
         tablespace.unpublished = None
 
 
-def publish(tablespace: Tablespace, written: WrittenDelta, frozen: State) -> None:
+def publish(
+    tablespace: Tablespace, written: WrittenDelta, frozen: State, pinned: WrittenPins
+) -> None:
     """Let readers see the new pages instead of the memtables that are in them."""
     with tablespace.monitor:
         tablespace.enter()
+        leases = tablespace.applier.leases
+        for number, pages in pinned.pages.items():
+            leases.settle(number, pages)
+        for table_id, pages in written.pages.items():
+            leases.in_pages(table_id, frozen.tables[table_id].frozen, pages)
         state = tablespace.applier.state
         tables = dict(state.tables)
         stages = dict(state.staged.stages)
@@ -336,8 +357,21 @@ def _cells(plain: list[Any]) -> Any:
     return tuple(int(value[0]) if isinstance(value, list) else value for value in plain)
 
 
-def restore_engine(applier: Applier, data: bytes) -> None:
-    """Fill the applier's counters and open transactions from the manifest."""
+def without_leases(data: bytes) -> bytes:
+    """Return the engine's part of a manifest without leases."""
+    if not data:
+        return data
+    engine = msgspec.msgpack.decode(data, type=EngineState)
+    return msgspec.msgpack.encode(msgspec.structs.replace(engine, leases=[]))
+
+
+def restore_engine(
+    applier: Applier, data: bytes, pinned: Mapping[str, dict[int, TableState]] | None = None
+) -> None:
+    """Fill the applier's counters, open transactions and leases from the manifest.
+
+    `pinned` are the tables of each lease. ValueError, LookupError: what no engine writes.
+    """
     if not data:
         return
     engine = msgspec.msgpack.decode(data, type=EngineState)
@@ -345,6 +379,7 @@ def restore_engine(applier: Applier, data: bytes) -> None:
     applier.counter = engine.counter
     applier.reserved = dict(engine.reserved)
     applier.tokens.restore(engine.tokens, engine.token_horizon)
+    applier.leases.restore(engine.leases, pinned or {})
     for plain in engine.transactions:
         applier.transactions[plain.id] = restore_open(plain)
     state = applier.state

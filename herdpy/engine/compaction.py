@@ -79,14 +79,16 @@ def run_job(
     def publish() -> None:
         with tablespace.monitor:
             tablespace.enter()
-            state = tablespace.applier.state
+            applier = tablespace.applier
+            applier.leases.moved(planned.table_id, planned.pages, written.pages)
+            state = applier.state
             current = state.tables.get(planned.table_id)
             if current is not None:  # else dropped meanwhile
                 tables = dict(state.tables)
                 tables[planned.table_id] = TableState(
                     current.table, current.memtable, current.frozen, written.pages
                 )
-                tablespace.applier.state = state._replace(tables=tables)
+                applier.state = state._replace(tables=tables)
 
     before = manifest.state.tables.get(planned.table_id)
     tablespace.unpublished = Unpublished(

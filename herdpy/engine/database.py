@@ -43,6 +43,7 @@ from herdpy.engine.directory import (
     locked_error,
 )
 from herdpy.engine.dump import Dump
+from herdpy.engine.execution import with_log_space
 from herdpy.engine.faults import disk_error, no_memory_error
 from herdpy.engine.figures import Timed
 from herdpy.engine.interrupt import StatementInterrupt
@@ -368,7 +369,12 @@ class Database:
         appended = tablespace.log.bytes_appended
         if appended - self._checkpoint_bytes > self.config.checkpoint_log_bytes:
             return True
-        return self._memtable_bytes() > self.config.memtable_bytes_max
+        if self._memtable_bytes() > self.config.memtable_bytes_max:
+            return True
+        leases = tablespace.applier.leases
+        if leases.has_versions and tablespace.version_bytes() * 2 > self.config.version_bytes_max:
+            return True  # they are held in memory no longer than to there
+        return any(leases.find(number) is None for number in self.manifest.state.pins)
 
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
@@ -475,8 +481,8 @@ class Database:
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
-        with suppress(LogSpaceError):  # the next tick tries again
-            self.tablespace.end_leases(None)
+        with suppress(DiskFullError):  # the next tick tries again
+            with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
         self._end_stagings()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:

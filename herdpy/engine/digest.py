@@ -1,18 +1,22 @@
 """A digest of everything that apply() can change, to compare replicas, checkpoints and replays."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 from herdpy.engine.adopt import net_changes
+from herdpy.engine.leases import Lease
+from herdpy.engine.snapshots import Snapshot
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.model.access import changes_to_plain, facts_to_plain
 from herdpy.model.lsn import Lsn
-from herdpy.model.schema import table_to_plain
+from herdpy.model.schema import Table, table_to_plain
+from herdpy.model.types import Row
 
 
 def state_digest(tablespace: Tablespace) -> str:
-    """Return the SHA-256, in hex, of tables, rows, counters and open transactions at State.lsn.
+    """Return the SHA-256, in hex, of all that is state at State.lsn: rows, counters, leases, ….
 
     Takes the monitor only to note the open transactions; rows are read from a snapshot. Equal logs
     give equal digests, whatever checkpoints lie between.
@@ -23,6 +27,7 @@ def state_digest(tablespace: Tablespace) -> str:
         snapshot = tablespace.snapshot(None)
         lsn = snapshot.state.lsn
         tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
+        leases = list(applier.leases)
         counters = (applier.next_table_id, sorted(applier.reserved.items()), tokens)
         open_at = sorted(
             (_open_digest(transaction, lsn) for transaction in applier.transactions.values()),
@@ -40,7 +45,29 @@ def state_digest(tablespace: Tablespace) -> str:
         for stage in staged.stages.values():
             for _, row in sorted(net_changes([stage], stage.operation).items()):
                 digest.update(repr(row).encode())
+        for lease in leases:
+            digest.update(_lease_digest(tablespace, lease))
         return digest.hexdigest()
+    finally:
+        snapshot.close()
+
+
+def _lease_digest(tablespace: Tablespace, lease: Lease) -> bytes:
+    digest = hashlib.sha256(repr(lease.to_plain()).encode())
+    for table, row in lease_rows_of(tablespace, lease):
+        digest.update(repr((table.id, table.version, row)).encode())
+    return digest.digest()
+
+
+def lease_rows_of(tablespace: Tablespace, lease: Lease) -> Iterator[tuple[Table, Row]]:
+    """Yield the rows that a lease keeps, table by table, in the order of their keys."""
+    leased = (tablespace.applier.leases, lease)
+    snapshot = Snapshot(tablespace.registry, lambda: tablespace.state, None, leased=leased)
+    try:
+        for table_id in sorted(snapshot.state.tables):
+            table = snapshot.state.tables[table_id].table
+            for row in snapshot.source(table).range(None, None):
+                yield table, row
     finally:
         snapshot.close()
 

@@ -4,6 +4,8 @@ Unlike opening, it goes on behind the first damage and names all of it; unlike a
 pages that nobody asks for. Whoever calls it sees to it that nobody has the directory open.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from bookie.runtime.interfaces import Disk
@@ -26,6 +28,7 @@ from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef
+from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.read_only import ReadOnlyDisk
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
@@ -69,14 +72,17 @@ class _Doctor:
         self._where = where
         self._progress = progress
         self._done = 0
+        self._is_segment_damaged = False
+        self._read: set[tuple[int, int]] = set()  # pages by segment and offset
 
     def run(self) -> None:
         listed = self._manifest()
         if listed is None:
             return
         segments = self._segments(listed)
-        tables = self._tables(listed, segments)
-        self._log(listed, tables)
+        tables = self._tables(listed.tables, segments)
+        pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
+        self._log(listed, tables, pinned)
 
     def _damage(self, error: Exception) -> None:
         if len(self.report.damages) < _FINDINGS_MAX:
@@ -108,6 +114,7 @@ class _Doctor:
                 path = f"{SEGMENTS}/{segment_name(number)}"
                 found[number] = Segment.open(disk, path, number, byte_count)
             except Error as error:
+                self._is_segment_damaged = True
                 self._damage(error)
         report.segment_count = len(listed.segments)
         report.byte_count = sum(listed.segments.values())
@@ -118,12 +125,12 @@ class _Doctor:
         return found
 
     def _tables(
-        self, listed: ManifestState, segments: dict[int, Segment]
+        self, listed: Mapping[int, Listed], segments: dict[int, Segment]
     ) -> dict[int, TableState] | None:
-        """Return the tables, None when one of them is damaged."""
+        """Return tables, None when one of them is damaged; pages met before are not read again."""
         tables: dict[int, TableState] = {}
         before = len(self.report.damages)
-        for table_id, item in listed.tables.items():
+        for table_id, item in listed.items():
             try:
                 table = check_definition(table_id, item.definition)
             except ValueError as error:
@@ -141,16 +148,20 @@ class _Doctor:
                 self._damage(error)
                 continue
             tables[table_id] = TableState(table, Memtable(), (), pages)
-        is_whole = len(segments) == len(listed.segments)
+        is_whole = not self._is_segment_damaged
         return tables if is_whole and len(self.report.damages) == before else None
 
     def _page(self, table: Table, ref: PageRef, segments: dict[int, Segment]) -> PageEntry | None:
-        self.report.page_count += 1
+        is_new = (ref.segment, ref.offset) not in self._read
+        self._read.add((ref.segment, ref.offset))
+        self.report.page_count += is_new
         needed = {ref.segment} if ref.bitmap is None else {ref.segment, ref.bitmap.segment}
         if not needed <= segments.keys():
             return None  # the damage of the segment was told
         try:
             entry = open_entry(table, ref, segments)
+            if not is_new:
+                return entry
             check_sums(entry)
             self.report.row_count += check_rows(entry)
         except (Error, ValueError, IndexError, OverflowError) as error:
@@ -160,7 +171,12 @@ class _Doctor:
         self._progress(self._done, self.report.byte_count)
         return entry
 
-    def _log(self, listed: ManifestState, tables: dict[int, TableState] | None) -> None:
+    def _log(
+        self,
+        listed: ManifestState,
+        tables: dict[int, TableState] | None,
+        leased: dict[str, dict[int, TableState] | None],
+    ) -> None:
         """Read the log; apply it when the pages that it changes are whole."""
         disk = self._disk
         try:
@@ -175,7 +191,8 @@ class _Doctor:
             )
             records = list(reader.records())
             self.report.log_record_count = len(records)
-            if tables is not None:
-                apply_records(state_at_checkpoint(listed, tables), records)
+            pinned = {name: found for name, found in leased.items() if found is not None}
+            if tables is not None and len(pinned) == len(leased):
+                apply_records(state_at_checkpoint(listed, tables, pinned), records)
         except (Error, InvariantViolation, ValueError) as error:
             self._damage(error)

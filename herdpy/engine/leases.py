@@ -10,7 +10,7 @@ evicted. Source: CLUSTER.md §6, ADR 0024.
 Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.engine.catalog import Catalog
@@ -242,17 +242,16 @@ class Leases:
         """Return all, for a checkpoint or a digest."""
         return [lease.to_plain() for lease in self._by_id.values()]
 
-    def restore(self, plain: Sequence[Any], tables_of: "TablesOf") -> None:
-        """Invert to_plain(); tables_of(id) are the pages of a lease's tables."""
+    def restore(self, plain: Sequence[Any], pinned: Mapping[str, dict[int, TableState]]) -> None:
+        """Invert to_plain(); `pinned` are the tables of each. ValueError for what is no lease."""
         for number, owner, seconds, lsn, at_us in plain:
-            tables = tables_of(number)
+            if number not in pinned:
+                raise ValueError(f"lease {number} without its pages")
+            tables = pinned[number]
             catalog = Catalog(-1, (item.table for item in tables.values()))
             state = State(BEHIND_ALL, Lsn(*lsn), catalog, tables)
             lease = Lease(BeginLease(number, owner, seconds, at_us), state, self._now_s())
             self._by_id = {**self._by_id, number: lease}
-
-
-TablesOf = Callable[[str], dict[int, TableState]]
 
 
 def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from herdpy.log.record import decode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
 from herdpy.storage.manifest import LogFileBegun, LogFilesDropped, Manifest, ManifestState
+from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import TablePages
 
@@ -42,7 +43,9 @@ def recover_tablespace(
     CorruptionError names file and offset; nothing is skipped or guessed.
     """
     listed = manifest.state
-    state = open_state(disk, f"{directory}/segments", listed)
+    segments = open_segments(disk, f"{directory}/segments", listed)
+    state = state_of(listed, open_tables(listed.tables, segments))
+    pinned = open_pins(listed, segments)
     remove_unlisted(disk, f"{directory}/segments", manifest)
     check_log_files(disk, f"{directory}/log", listed)
     log = FileLog.open(
@@ -59,7 +62,7 @@ def recover_tablespace(
     tablespace = Tablespace(name, log, clock, state)
     applier = tablespace.applier
     applier.next_table_id = listed.next_table_id
-    restore_engine(applier, listed.engine)
+    restore_engine(applier, listed.engine, pinned)
     replay_log(tablespace, state.lsn)
     applier.next_row_id = dict(applier.reserved)
     applier.epoch += 1
@@ -83,12 +86,7 @@ def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
             )
 
 
-def open_state(disk: Disk, directory: str, listed: ManifestState) -> State:
-    """Return the State that a manifest describes; maps every segment."""
-    return _state_of(listed, open_tables(listed, open_segments(disk, directory, listed)))
-
-
-def _state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
+def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
     """Return the State of these tables and stages; restore_engine() fills in the rest."""
     tables = {number: item for number, item in found.items() if item.table.id == number}
     stages = {number: item.pages for number, item in found.items() if number not in tables}
@@ -106,13 +104,15 @@ def open_segments(disk: Disk, directory: str, listed: ManifestState) -> dict[int
     }
 
 
-def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[int, TableState]:
-    """Return what a manifest lists, by number, with no changes behind its checkpoint.
+def open_tables(
+    listed: Mapping[int, Listed], segments: Mapping[int, Segment]
+) -> dict[int, TableState]:
+    """Return tables that a manifest lists, by number, with no changes behind its checkpoint.
 
     Tables have their ids; what has another number than its table's id is a stage of that table.
     """
     tables: dict[int, TableState] = {}
-    for table_id, item in listed.tables.items():
+    for table_id, item in listed.items():
         table = table_from_plain(item.definition)
         tables[table_id] = TableState(
             table, Memtable(), (), TablePages.open(table, item.pages, segments)
@@ -120,11 +120,22 @@ def open_tables(listed: ManifestState, segments: Mapping[int, Segment]) -> dict[
     return tables
 
 
-def state_at_checkpoint(listed: ManifestState, tables: dict[int, TableState]) -> Applier:
+def open_pins(
+    listed: ManifestState, segments: Mapping[int, Segment]
+) -> dict[str, dict[int, TableState]]:
+    """Return the tables of each lease."""
+    return {name: open_tables(pin.tables, segments) for name, pin in listed.pins.items()}
+
+
+def state_at_checkpoint(
+    listed: ManifestState,
+    tables: dict[int, TableState],
+    pinned: Mapping[str, dict[int, TableState]] | None = None,
+) -> Applier:
     """Return everything that a manifest says; ValueError when the engine's part is malformed."""
-    applier = Applier(_state_of(listed, tables), lambda: None)
+    applier = Applier(state_of(listed, tables), lambda: None)
     applier.next_table_id = listed.next_table_id
-    restore_engine(applier, listed.engine)
+    restore_engine(applier, listed.engine, pinned)
     return applier
 
 

@@ -74,7 +74,7 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
     try:
         for table_id, item in listed.tables.items():
             check_definition(table_id, item.definition)
-        tables = open_tables(listed, segments)
+        tables = open_tables(listed.tables, segments)
         _check_counters(state_at_checkpoint(listed, tables))
         for table in tables.values():
             for entry in table.pages.entries():

@@ -243,6 +243,7 @@ def _checked_state(state: ManifestState, reader: _Reader) -> ManifestState:
         state.log_files
         or state.log_bytes
         or state.log_start is not None
+        or state.pins
         or state.durable_sequence != entry
         or ledger != FILE_LEDGER_ID
         or not all(0 <= count < COUNTER_MAX for count in counts)

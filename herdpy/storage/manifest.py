@@ -73,6 +73,17 @@ class TableState(msgspec.Struct, array_like=True, frozen=True):
     pages: tuple[PageRef, ...] = ()
 
 
+class Pin(msgspec.Struct, array_like=True, frozen=True):
+    """Tables as a lease sees them, by id, and the segments that their pages lie in, ascending."""
+
+    tables: dict[int, TableState]
+    segments: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tables: dict[int, TableState]) -> "Pin":
+        return cls(tables, tuple(sorted(_segments_of(tables))))
+
+
 class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     """Everything a tablespace consists of; replaced, never changed.
 
@@ -80,7 +91,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     length; engine is the engine's own msgpack (epochs, open transactions, reservations); position
     is the visible position at the checkpoint; log_start is where to read the log from: (file
     number, offset, sequence, file length) of a frame not behind the first one after the
-    checkpoint.
+    checkpoint; pins are leases by id, those of the engine's state at the checkpoint.
     """
 
     log_id: bytes
@@ -95,6 +106,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     position: int = 0
     log_start: tuple[int, int, int, int] | None = None
     log_bytes: dict[int, int] = {}
+    pins: dict[str, Pin] = {}
 
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
@@ -127,6 +139,10 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
     segments: tuple[tuple[int, int], ...] = ()
     tables: tuple[TableEdit, ...] = ()
     log_start: tuple[int, int, int, int] | None = None
+    pins: dict[str, Pin] = {}
+    """Leases that have pages from here on."""
+    unpinned: tuple[str, ...] = ()
+    """Leases that have ended."""
 
 
 class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -170,8 +186,13 @@ def apply_edit(state: ManifestState, edit: Edit) -> ManifestState:
     return builder.state()
 
 
+def without_pins(state: ManifestState) -> ManifestState:
+    """Return the state without leases, and without what only they need."""
+    return apply_edit(msgspec.structs.replace(state, pins={}), LogDurable(0))
+
+
 def renumbered(state: ManifestState, by: int) -> ManifestState:
-    """Return the state with `by` added to the number of every segment."""
+    """Return a state without pins with `by` added to the number of every segment."""
     replace = msgspec.structs.replace
 
     def moved(page: PageRef) -> PageRef:
@@ -234,6 +255,7 @@ class _Builder:
                         f"{edit.lsn}, next table {state.next_table_id} to {edit.next_table_id}"
                     )
                 self._apply_pages(edit.segments, edit.tables)
+                pins = {name: pin for name, pin in state.pins.items() if name not in edit.unpinned}
                 self._state = replace(
                     state,
                     checkpoint_lsn=edit.lsn,
@@ -241,6 +263,7 @@ class _Builder:
                     engine=edit.engine,
                     next_table_id=edit.next_table_id,
                     log_start=edit.log_start,
+                    pins={**pins, **edit.pins},
                 )
             case Compaction():
                 self._apply_pages(edit.segments, edit.tables)
@@ -254,9 +277,9 @@ class _Builder:
         for table_id, (definition, pages) in self._thawed.items():
             ordered = sorted(pages.values(), key=lambda page: (page.run, page.low_key))
             tables[table_id] = TableState(definition, tuple(ordered))
-        used = {page.segment for table in tables.values() for page in table.pages}
-        for table in tables.values():
-            used.update(page.bitmap.segment for page in table.pages if page.bitmap is not None)
+        used = _segments_of(tables)
+        for pin in self._state.pins.values():
+            used.update(pin.segments)
         if not used <= self._segments.keys():
             missing = sorted(used - self._segments.keys())
             raise InvariantViolation(f"manifest: pages in unlisted segments {missing}")
@@ -305,6 +328,20 @@ class _Builder:
         for page in edit.pages_added:
             pages[page.segment, page.offset] = page
         self._thawed[table_id] = (edit.definition or definition, pages)
+
+
+def _segments_of(tables: dict[int, TableState]) -> set[int]:
+    used = {page.segment for table in tables.values() for page in table.pages}
+    for table in tables.values():
+        used.update(page.bitmap.segment for page in table.pages if page.bitmap is not None)
+    return used
+
+
+def _check_pins(state: ManifestState) -> None:
+    """Raise for a lease with pages in segments that it does not name."""
+    for name, pin in state.pins.items():
+        if pin != Pin.of(pin.tables):
+            raise InvariantViolation(f"manifest: lease {name}: not the segments of its pages")
 
 
 def _frame(offset: int, body: bytes) -> bytes:
@@ -563,6 +600,7 @@ def _read(data: bytes, path: str) -> _Content:
         if builder is None:
             raise _damage(path, offset, "expected a whole snapshot, found none")
         state = builder.state()
+        _check_pins(state)
     except (msgspec.DecodeError, InvariantViolation) as error:
         raise _damage(path, offset, f"an edit does not fit: {error}") from error
     is_sealed = _body_at(data, offset) == b""

@@ -6,7 +6,13 @@ import pytest
 
 from herdpy.engine.checkpoint import restore_engine
 from herdpy.engine.digest import state_digest
-from herdpy.engine.recovery import open_state, replay_log
+from herdpy.engine.recovery import (
+    open_pins,
+    open_segments,
+    open_tables,
+    replay_log,
+    state_of,
+)
 from herdpy.engine.tablespace import Tablespace
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.storage.manifest import ManifestState
@@ -24,10 +30,11 @@ _STYLES = [style for style in STYLES if not style.has_faults]
 def _from_checkpoint(
     disk: SimulatedDisk, listed: ManifestState, records: list[tuple[Lsn, bytes]]
 ) -> Tablespace:
-    state = open_state(disk, "default/segments", listed)
+    segments = open_segments(disk, "default/segments", listed)
+    state = state_of(listed, open_tables(listed.tables, segments))
     tablespace = Tablespace("replay", checks.ListLog(records), SimulatedClock(), state)
     tablespace.applier.next_table_id = listed.next_table_id
-    restore_engine(tablespace.applier, listed.engine)
+    restore_engine(tablespace.applier, listed.engine, open_pins(listed, segments))
     replay_log(tablespace, state.lsn)
     return tablespace
 

@@ -379,7 +379,31 @@ def test_golden_bytes() -> None:
     assert disk.read("MANIFEST").hex() == GOLDEN
 
 
+def test_a_manifest_from_before_leases_is_read() -> None:
+    disk = MemoryDisk()
+    disk.open("MANIFEST", create=True).write_at(0, bytes.fromhex(GOLDEN_BEFORE_LEASES))
+    state = Manifest.read(disk, "MANIFEST")
+    assert (state.log_id, state.log_files, state.pins) == (LOG_ID, ((1, 2),), {})
+
+
 GOLDEN = (
+    "48455244504d414e"
+    "0100"
+    "0000"
+    "b216bd66"  # header
+    "484d4501"
+    "25000000"
+    "14a30f4e"  # a snapshot
+    "92019dc410000102030405060708090a0b0c0d0e0f9093ff00000080800101c40000c08080"
+    "484d4501"
+    "07000000"
+    "cd91ba4c"
+    "94030102cd1000"  # a log file begun
+    "484d4501"
+    "00000000"
+    "b3085800"  # a seal
+)
+GOLDEN_BEFORE_LEASES = (
     "48455244504d414e"
     "0100"
     "0000"
