@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
 
 import grpc
 
@@ -75,7 +76,12 @@ def transport_of(connection: "ServerConnection", context: Any) -> StreamTranspor
     """Return the transport that a call is for its connection."""
     pem = certificate_of(context)
     certificate = ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) if pem else None
-    return StreamTransport(connection, context.peer(), certificate)
+    return StreamTransport(connection, peer_of(context), certificate)
+
+
+def peer_of(context: Any) -> str:
+    """Return who calls as host:port, as of a socket."""
+    return unquote(context.peer()).removeprefix("ipv4:").removeprefix("ipv6:")
 
 
 class CallLogin:

@@ -25,7 +25,14 @@ from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_table
 from herdpy.proto.values import rows_decoder
 from herdpy.server.grpc_bulk import get_snapshot, ingest
 from herdpy.server.grpc_call import Call
-from herdpy.server.grpc_callers import Caller, LoginStream, caller_of, logged_in, verifier_of
+from herdpy.server.grpc_callers import (
+    Caller,
+    LoginStream,
+    caller_of,
+    logged_in,
+    peer_of,
+    verifier_of,
+)
 from herdpy.server.grpc_errors import abort
 from herdpy.server.grpc_messages import made
 from herdpy.server.grpc_session import InnerSession, run_session
@@ -92,7 +99,7 @@ class GrpcService:
             except Error as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 - a bug of ours, told as one
-                _log.exception("a call of %s: a bug", context.peer())
+                _log.exception("a call of %s: a bug", peer_of(context))
                 await abort(context, InternalError(f"the server failed: {error!r}"))
 
         return grpc.stream_stream_rpc_method_handler(run, response_serializer=_bytes_of)
@@ -104,7 +111,7 @@ class GrpcService:
                 self._hub.gate.begin("", None)  # raises where a login is needed
             return caller
         except Error as error:
-            self._hub.gate.audit.record("refused", peer=context.peer(), reason=error.message)
+            self._hub.gate.audit.record("refused", peer=peer_of(context), reason=error.message)
             raise
 
     async def _login(self, call: Call) -> None:

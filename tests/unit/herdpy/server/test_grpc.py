@@ -65,6 +65,11 @@ def test_values_say_their_class(client: Client) -> None:
     client.rows("INSERT INTO v VALUES (?, ?, ?, ?, ?)", *values)
     assert client.rows("SELECT * FROM v") == [[1, "2020-01-31", "2020-01-31T12:00:00", b"\0", True]]
     assert client.rows("SELECT id FROM v WHERE d = ?", pb.Value(date="2020-01-30")) == []
+    client.rows("CREATE TABLE m (id INTEGER PRIMARY KEY, at TIMESTAMPTZ)")
+    client.rows("INSERT INTO m VALUES (1, ?)", pb.Value(timestamp="2020-01-31T12:00:00+02:00"))
+    found = client.Execute(pb.ExecuteRequest(text="SELECT at FROM m"))
+    assert plain(found.rows) == [["2020-01-31T10:00:00+00:00"]]
+    assert found.columns.columns[0].kind == pb.TIMESTAMPTZ
     with pytest.raises(grpc.RpcError) as caught:
         client.rows("SELECT id FROM v WHERE d = ?", pb.Value(date="yesterday"))
     assert error_of(caught.value).sqlstate == "08P01"

@@ -110,7 +110,9 @@ def test_a_proof_gives_a_token(server: RunningServer, client: Client) -> None:
     session = Stream(client, pb.Open(autocommit=True), metadata=metadata)
     assert plain(session.execute("SELECT 2").done.rows) == [[2]]
     assert session.execute("SELECT * FROM t").failed.error.sqlstate == "42501"
-    assert {each["user"] for each in events(server, "login")} == {"ada"}
+    logins = events(server, "login")
+    assert {each["user"] for each in logins} == {"ada"}
+    assert {each["peer"].rpartition(":")[0] for each in logins} == {"127.0.0.1"}
     assert PASSWORD.encode() not in b"".join(server.audit)
     assert metadata[0][1].encode() not in b"".join(server.audit)
 
