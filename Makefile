@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi check crash crash-sample kill kill-server sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo interop soak bench-wire bench-server bench-embedded \
         bench-ledger big clean
 
@@ -76,6 +76,9 @@ sql: setup ## the *.test files of SQL
 
 dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 	$(PYTEST) tests/dbapi
+
+faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
+	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
 
 crash-sample: setup ## a hundred simulated crashes, and every planted fault once
 	$(PYTEST) tests/crash

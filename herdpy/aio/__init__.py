@@ -11,4 +11,5 @@ connection belongs to one loop.
 from herdpy.aio.connection import AsyncConnection as AsyncConnection
 from herdpy.aio.connection import AsyncTransaction as AsyncTransaction
 from herdpy.aio.connection import connect as connect
+from herdpy.aio.cursor import AsyncBatches as AsyncBatches
 from herdpy.aio.cursor import AsyncCursor as AsyncCursor

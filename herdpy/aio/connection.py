@@ -239,7 +239,11 @@ class AsyncConnection:
         """Run a function of the blocking connection where it may wait."""
         return await self._runner.run(body)
 
+    def __repr__(self) -> str:
+        return repr(self.blocking).replace("Connection", "AsyncConnection", 1)
+
     async def __aenter__(self) -> "AsyncConnection":
+        self.blocking.live_session()
         return self
 
     async def __aexit__(

@@ -1,7 +1,8 @@
 """AsyncCursor: a Cursor whose calls are awaited. One task at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
@@ -18,12 +19,47 @@ ITERATED_ROWS = 1000
 """Rows that `async for` fetches at a time."""
 
 
+class AsyncBatches:
+    """pyarrow.RecordBatchReader, awaited."""
+
+    def __init__(self, owner: "AsyncConnection", reader: "pa.RecordBatchReader") -> None:
+        self._owner = owner
+        self._reader = reader
+
+    @property
+    def schema(self) -> "pa.Schema":
+        return self._reader.schema
+
+    async def read_all(self) -> "pa.Table":
+        """Return the rest of the result."""
+        return await self._owner.run(self._reader.read_all)
+
+    async def read_next_batch(self) -> "pa.RecordBatch":
+        """Return the next batch; StopAsyncIteration behind the last."""
+        return await anext(self)
+
+    def __aiter__(self) -> "AsyncBatches":
+        return self
+
+    async def __anext__(self) -> "pa.RecordBatch":
+        batches = iter(self._reader)
+        batch = await self._owner.run(lambda: next(batches, None))
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def close(self) -> None:
+        """Let the rest of the result go."""
+        await self._owner.run(self._reader.close)
+
+
 class AsyncCursor:
     """Cursor, awaited. `arraysize` is what fetchmany() takes by default."""
 
     def __init__(self, owner: "AsyncConnection", cursor: Cursor) -> None:
         self.connection = owner
         self._cursor = cursor
+        self._ahead: deque[tuple[Any, ...]] = deque()  # rows that `async for` has fetched
 
     @property
     def description(self) -> "tuple[Description, ...] | None":
@@ -46,30 +82,41 @@ class AsyncCursor:
         self._cursor.arraysize = value
 
     async def execute(self, text: str, parameters: Parameters | None = None) -> "AsyncCursor":
-        """Run one statement and return this cursor."""
+        """Run one statement and return this cursor. A result not yet fetched is dropped first."""
+        self._ahead.clear()
         await self.connection.run(lambda: self._cursor.execute(text, parameters))
         return self
 
     async def executemany(self, text: str, rows: Iterable[Parameters]) -> "AsyncCursor":
         """Run one statement for each row of parameters and return this cursor."""
+        self._ahead.clear()
         await self.connection.run(lambda: self._cursor.executemany(text, rows))
         return self
 
     async def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, None behind the last."""
+        if self._ahead:
+            return self._ahead.popleft()
         return await self.connection.run(self._cursor.fetchone)
 
     async def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        return await self.connection.run(lambda: self._cursor.fetchmany(size))
+        """Return up to size (arraysize) rows; an empty list behind the last."""
+        count = self._cursor.arraysize if size is None else size
+        rows = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
+        if rows and len(rows) == count:
+            return rows
+        return rows + await self.connection.run(lambda: self._cursor.fetchmany(count - len(rows)))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
-        return await self.connection.run(self._cursor.fetchall)
+        """Return all rows that are left, at once, in memory."""
+        rows = list(self._ahead)
+        self._ahead.clear()
+        return rows + await self.connection.run(self._cursor.fetchall)
 
-    async def record_batches(self, rows: int = ARROW_BATCH_ROWS) -> "AsyncIterator[pa.RecordBatch]":
-        """Yield the whole result as Arrow batches of at most `rows` rows; takes the result."""
+    async def fetch_record_batch(self, rows: int = ARROW_BATCH_ROWS) -> "AsyncBatches":
+        """Return a reader that streams Arrow batches of at most `rows` rows; takes the result."""
         reader = await self.connection.run(lambda: self._cursor.fetch_record_batch(rows))
-        batches = iter(reader)
-        while (batch := await self.connection.run(lambda: next(batches, None))) is not None:
-            yield batch
+        return AsyncBatches(self.connection, reader)
 
     async def fetch_arrow_table(self) -> "pa.Table":
         """Return the whole result as a pyarrow.Table."""
@@ -84,13 +131,19 @@ class AsyncCursor:
         """Return the whole result as a polars.DataFrame; ImportError without polars."""
         return await self.connection.run(self._cursor.to_polars)
 
-    async def __aiter__(self) -> AsyncIterator[tuple[Any, ...]]:
-        while rows := await self.fetchmany(ITERATED_ROWS):
-            for row in rows:
-                yield row
+    def __aiter__(self) -> "AsyncCursor":
+        return self
+
+    async def __anext__(self) -> tuple[Any, ...]:
+        if not self._ahead:
+            self._ahead += await self.connection.run(lambda: self._cursor.fetchmany(ITERATED_ROWS))
+        if not self._ahead:
+            raise StopAsyncIteration
+        return self._ahead.popleft()
 
     async def close(self) -> None:
         """Let the result go; repeatable."""
+        self._ahead.clear()
         await self.connection.run(self._cursor.close)
 
     def setinputsizes(self, sizes: object) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from bookie.runtime.os_executors import Executor, new_executor
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from herdpy.driver.connection import Connection
 
 T = TypeVar("T")
@@ -80,7 +82,8 @@ class ThreadRunner:
     async def run(self, body: Callable[[], T]) -> T:
         if self._is_over:
             return body()  # the connection is closed: nothing waits any more
-        job = self._executor.submit(body)
+        # What has run is let go before its answer is known, and not by the thread, some time later.
+        job: Future[T] = self._executor.submit(_call, [body])
         future = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(future)
@@ -96,4 +99,8 @@ class ThreadRunner:
 
     def end(self) -> None:
         self._is_over = True
-        self._executor.shutdown(wait=False)
+        self._executor.shutdown(wait=True)  # at once: every call has ended
+
+
+def _call(held: list[Callable[[], T]]) -> T:
+    return held.pop()()

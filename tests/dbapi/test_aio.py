@@ -18,6 +18,8 @@ from herdpy.proto.messages import Commit
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 
+pytestmark = pytest.mark.sync_face
+
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(coroutine)

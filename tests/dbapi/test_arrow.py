@@ -112,6 +112,7 @@ def test_a_reader_of_a_closed_cursor_ends(conn: herdpy.Connection) -> None:
     assert conn.execute("SELECT count(*) FROM t WHERE id < 3").fetchone() == (3,)
 
 
+@pytest.mark.sync_face("herdpy.aio has no sql()")
 def test_pandas_and_polars(conn: herdpy.Connection) -> None:
     frame = conn.execute("SELECT id, few, d FROM t").to_df()
     assert frame["id"].sum() == conn.execute("SELECT sum(id) FROM t").fetchone()[0]

@@ -189,6 +189,7 @@ def test_in_a_session_that_others_write_beside(server: RunningServer, tmp_path: 
         assert count == 40
 
 
+@pytest.mark.sync_face("reaches into the connection")
 def test_a_reader_that_goes_away_lets_the_snapshot_go() -> None:
     with running_server() as server:
         registry = server.engine.database.tablespace.registry

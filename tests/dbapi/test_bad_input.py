@@ -223,6 +223,7 @@ def test_other_options_are_refused_and_name_both(tmp_path: Path) -> None:
         herdpy.connect(tmp_path, durability="os", lock_timeout_s=1.0).close()
 
 
+@pytest.mark.sync_face("herdpy.aio has no sql()")
 def test_use_after_close(connection: herdpy.Connection) -> None:
     with herdpy.connect(":memory:") as other:
         cursor = other.execute("SELECT 1")
@@ -239,6 +240,7 @@ def test_use_after_close(connection: herdpy.Connection) -> None:
 # --- many open results -------------------------------------------------------------------------
 
 
+@pytest.mark.sync_face("reaches into the connection")
 def test_ten_thousand_open_cursors(local_connection: herdpy.Connection) -> None:
     connection = local_connection
     connection.executemany(

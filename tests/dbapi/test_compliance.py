@@ -1,5 +1,6 @@
 """The public DB-API suite (package dbapi-compliance): memory, a directory, TCP and gRPC.
 
+And herdpy.aio, made to look like a module of PEP 249 (tests/fixtures/faces.py), over all of them.
 Only the two tests that the suite itself leaves to the driver are overridden.
 """
 
@@ -12,6 +13,7 @@ import dbapi20
 import pytest
 
 import herdpy
+from tests.fixtures.faces import AsyncFace, LoopThread
 from tests.fixtures.targets import open_target
 
 
@@ -71,6 +73,39 @@ class TestOverTcp(OverNetwork):
 
 
 class TestOverGrpc(OverNetwork):
+    __test__ = True
+
+    transport = "grpc"
+
+
+class AsyncFaceOf(OverNetwork):
+    """One loop for each test."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.loop = LoopThread()
+        self.driver = AsyncFace(self.loop)
+
+    def tearDown(self) -> None:
+        try:
+            super().tearDown()
+        finally:
+            self.loop.close()
+
+
+class TestAsyncInMemory(AsyncFaceOf):
+    __test__ = True
+
+    transport = "local"
+
+
+class TestAsyncOverTcp(AsyncFaceOf):
+    __test__ = True
+
+    transport = "tcp"
+
+
+class TestAsyncOverGrpc(AsyncFaceOf):
     __test__ = True
 
     transport = "grpc"

@@ -223,6 +223,7 @@ def test_types_out(connection) -> None:
     assert cursor.description[3][3] == 5
 
 
+@pytest.mark.sync_face("herdpy.aio has no sql()")
 def test_sql_prints_a_box(connection, capsys) -> None:
     inserted = connection.sql("INSERT INTO t VALUES (1, 'ant', 0.5), (2, NULL, 1)")
     assert str(inserted) == "2 rows"
@@ -330,7 +331,6 @@ def test_use_after_close(connection) -> None:
         lambda: connection.in_transaction,
         lambda: connection.execute("SELECT 1"),
         lambda: connection.executemany("SELECT 1", []),
-        lambda: connection.sql("SELECT 1"),
         cursor.fetchone,
         cursor.fetchall,
         cursor.fetchmany,
@@ -355,6 +355,7 @@ def test_close_rolls_back(directory) -> None:
         assert count(keeper) == 1
 
 
+@pytest.mark.sync_face("of a thread that holds it")
 @pytest.mark.parametrize("is_cyclic", [False, True])
 def test_a_collected_connection_rolls_back(directory, is_cyclic) -> None:
     with herdpy.connect(directory, lock_timeout_s=5) as keeper:
@@ -372,6 +373,7 @@ def test_a_collected_connection_rolls_back(directory, is_cyclic) -> None:
         assert count(keeper) == 1
 
 
+@pytest.mark.sync_face("reaches into the connection")
 @pytest.mark.timeout(60)
 def test_a_connection_collected_under_the_monitor_does_not_block(directory) -> None:
     with herdpy.connect(directory, lock_timeout_s=30) as keeper:
@@ -509,6 +511,7 @@ def test_threads_open_and_close_one_directory(directory) -> None:
         assert count(last) == 40
 
 
+@pytest.mark.sync_face("a fork has no loop")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_can_use_nothing(directory) -> None:

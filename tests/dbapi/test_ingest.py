@@ -292,6 +292,7 @@ class TestAllOrNothing:
 
 
 class TestOverTheWire:
+    @pytest.mark.sync_face("reaches into the connection")
     def test_batches_that_are_none_end_the_ingest(self, server: RunningServer) -> None:
         from herdpy.driver.remote import RemoteSession
         from herdpy.driver.retrying import RetryingSession
@@ -310,6 +311,7 @@ class TestOverTheWire:
                 session.ask(lambda request: messages.FinishIngest(request, begun.ingest))
             assert stored(conn) == []
 
+    @pytest.mark.sync_face("a reader of a result that is read inside ingest()")
     def test_a_connection_can_take_what_it_gives(self, target: str) -> None:
         """Batches on their way in do not wait for batches on their way out, nor the other way."""
         with herdpy.connect(target, autocommit=True) as conn:
@@ -330,6 +332,7 @@ class TestOverTheWire:
         with pytest.raises(ProtocolError, match="Arrow stream that is none"):
             list(batches_of(data.replace(b"name of it", b"name \xff it")))
 
+    @pytest.mark.sync_face("reaches into the connection")
     def test_few_are_open_at_a_time(self, server: RunningServer) -> None:
         with herdpy.connect(server.url, autocommit=True) as conn:
             conn.execute(ALL_TYPES)

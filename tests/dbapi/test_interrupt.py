@@ -7,6 +7,8 @@ import pytest
 import herdpy
 from tests.fixtures.interrupts import LineInterrupter
 
+pytestmark = pytest.mark.sync_face
+
 
 def one_life(target: str) -> None:
     connection = herdpy.connect(target)

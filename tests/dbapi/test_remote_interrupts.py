@@ -13,6 +13,8 @@ from herdpy.server import requests
 from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.servers import RunningServer
 
+pytestmark = pytest.mark.sync_face
+
 ROWS = 3000
 """More than come with the answer."""
 
