@@ -14,6 +14,7 @@ from bookie.client.blocking import new_loop
 from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.notify import notify
+from herdpy.cli.open_files import make_room
 from herdpy.cli.settings import Loaded
 from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
@@ -30,6 +31,7 @@ def run_server(
 ) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
     set_up_logs(loaded.server.log_level, loaded.server.log_format)
+    make_room(loaded.server)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
