@@ -8,7 +8,6 @@ readers find them and the next checkpoint takes them along.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,7 +35,7 @@ from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
-from herdpy.storage.manifest import Checkpoint, Manifest, TableEdit
+from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, PageRef, TableEdit
 from herdpy.storage.segment import segment_name
 from herdpy.storage.staged_writer import StageDelta
 
@@ -182,6 +181,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
             table_state.pages,
             _newest_rows(table_state.frozen),
             is_new=table_id not in listed.tables,
+            listed=_listed_pages(listed, table_id) if table_state.is_unlisted else None,
         )
         for table_id, table_state in state.tables.items()
     ]
@@ -233,6 +233,8 @@ def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:
         if left.is_listed():
             left.publish()
         tablespace.unpublished = None
+    with tablespace.monitor:
+        tablespace.applier.rewriting.clear()
 
 
 def publish(
@@ -255,6 +257,10 @@ def publish(
             if current is None:  # dropped meanwhile
                 continue
             done = frozen.tables[table_id].frozen
+            if current.pages is not frozen.tables[table_id].pages:
+                if done:
+                    raise InvariantViolation("I4: a table adopted pages during a checkpoint")
+                continue  # nothing of it was written, and it has adopted pages since
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
             retired += done
             current.memtable.overlay = None  # else it would keep the retired ones in memory
@@ -267,16 +273,18 @@ def publish(
         tablespace.retire(retired)
 
 
+def _listed_pages(listed: ManifestState, table_id: int) -> tuple[PageRef, ...]:
+    table = listed.tables.get(table_id)
+    return () if table is None else table.pages
+
+
 def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
     """Return what a checkpoint writes of a stage's pieces."""
-    from herdpy.storage.arrow_staged import staged_rows
-
-    table = stage.table
     return StageDelta(
         number,
-        table,
+        stage.table,
         stage.pages,
-        [partial(staged_rows, table, piece.data, piece.first_row_id) for piece in stage.pieces],
+        [(piece.data, piece.first_row_id) for piece in stage.pieces],
         keeps_repeats=stage.operation is Operation.APPEND,
         is_first_kept=stage.operation is Operation.IGNORE,
         is_new=is_new,

@@ -39,6 +39,8 @@ class Planner:
         for table_id in self._idle.keys() - tables.keys():
             del self._idle[table_id]
         for table_id, state in tables.items():
+            if state.is_unlisted:
+                continue  # its pages are compacted when a checkpoint has listed them
             idle = self._idle.get(table_id)
             if idle is not None and idle[0] is state.pages and idle[1] == sparse:
                 continue
@@ -54,7 +56,7 @@ def crowded_tables(tablespace: Tablespace) -> list[Planned]:
     """Return the merges without which a checkpoint would add a run too many."""
     found: list[Planned] = []
     for table_id, state in tablespace.state.tables.items():
-        if len(state.memtable) or state.frozen:
+        if (len(state.memtable) or state.frozen) and not state.is_unlisted:
             job = plan_runs(state.pages)
             if job is not None:
                 found.append(Planned(table_id, state.pages, job))
@@ -71,6 +73,12 @@ def run_job(
     """
     if manifest.failure is not None:
         raise manifest.failure
+    with tablespace.monitor:
+        tablespace.enter()
+        current = tablespace.state.tables.get(planned.table_id)
+        if current is None or current.is_unlisted or current.pages is not planned.pages:
+            return 0
+        tablespace.applier.rewriting.add(planned.table_id)
     number = manifest.state.next_segment
     written = write_job(disk, directory, number, planned.pages, planned.job)
     if written.segments:

@@ -3,8 +3,8 @@
 Its files: directory.py.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -350,9 +350,16 @@ class Database:
         if self._is_full and error is not None:
             raise no_memory_error(error)
 
+    @contextmanager
+    def without_maintenance(self) -> Generator[None, None, None]:
+        """Keep checkpoints and compactions away for as long as the block runs."""
+        with self._maintenance:
+            finish_listing(self.tablespace, self.manifest)
+            yield
+
     def after_staging(self) -> None:
         """Have what is staged become pages when it takes too much memory."""
-        if self.tablespace.state.staged.piece_bytes > self.config.memtable_bytes_max // 4:
+        if self.tablespace.state.staged.piece_bytes > self.config.memtable_bytes_max // 8:
             self.run_checkpoint()
         else:
             self.after_write()
@@ -368,6 +375,8 @@ class Database:
         tablespace = self.tablespace
         appended = tablespace.log.bytes_appended
         if appended - self._checkpoint_bytes > self.config.checkpoint_log_bytes:
+            return True
+        if any(table.is_unlisted for table in tablespace.state.tables.values()):
             return True
         if self._memtable_bytes() > self.config.memtable_bytes_max:
             return True

@@ -1,17 +1,21 @@
 """Ingest: Arrow batches into one table, as one statement: all of them, or none.
 
-add() converts and checks, and has no effect beside; finish() writes. Rows are kept in memory until
-then, so an ingest is bounded (53200). Made by Session.begin_ingest(). One thread at a time.
+add() converts and checks, and has no effect beside; finish() writes. A few rows are kept in memory
+until then. More are staged (staging.py), so that they need none, but not in a transaction: there
+they are kept as well, and an ingest is bounded (53200). Made by Session.begin_ingest(). One thread
+at a time.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.adopt import FEW_ROWS
 from herdpy.engine.inserts import FreshInsert
 from herdpy.engine.locks import Mode
 from herdpy.engine.snapshots import TableSnapshot
+from herdpy.engine.staged import Operation
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.engine.writes import Change, Write, duplicate_key
@@ -22,6 +26,7 @@ from herdpy.model.types import Key, Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.engine.staging import Staging
     from herdpy.exec.vector.arrow_columns import RowMaker
 
 _ROW_BYTES = 300
@@ -64,8 +69,12 @@ class Ingest:
         now_us: int,
         memory_bytes_max: int,
         write: "Callable[[Ingest], int]",
+        staging: "Staging | None" = None,
     ) -> None:
-        """write(ingest) runs the statement and returns the number of rows."""
+        """write(ingest) runs the statement and returns the number of rows.
+
+        staging: of the session, outside of a transaction.
+        """
         self.table = table
         self.mode = mode
         self.rows: list[Row] = []
@@ -74,6 +83,8 @@ class Ingest:
         self._data_bytes = 0
         self._maker: RowMaker | None = None
         self._write = write
+        self._staging = staging
+        self._staged: _Staged | None = None
         self._is_over = False
 
     @property
@@ -87,6 +98,11 @@ class Ingest:
         from herdpy.exec.vector.arrow_columns import RowMaker
 
         self._check_going_on()
+        if self._staging is not None and len(self.rows) + batch.num_rows > FEW_ROWS:
+            self._begin_staging(self._staging)
+        if self._staged is not None:
+            self._staged.add(batch)
+            return
         self._data_bytes += batch.nbytes
         row_count = len(self.rows) + batch.num_rows
         byte_count = _ROW_BYTES * row_count + _DATA_COPIES * self._data_bytes
@@ -106,18 +122,55 @@ class Ingest:
         self._check_going_on()
         self._is_over = True
         try:
-            return self._write(self)
+            return self._write(self) if self._staged is None else self._staged.finish()
         finally:
-            self.rows = []
+            self._let_go()
 
     def abort(self) -> None:
         """Give up; repeatable."""
         self._is_over = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         self.rows = []
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            staged.drop()
+
+    def _begin_staging(self, staging: "Staging") -> None:
+        """Stage the rows that there are, and those to come."""
+        self._staging = None
+        self._staged = _Staged(staging, self.table, Operation(self.mode.value))
+        if self.rows:
+            self._staged.add_rows(self.rows)
+            self.rows = []
 
     def _check_going_on(self) -> None:
         if self._is_over:
             raise InterfaceError("the ingest is over", hint="begin another one")
+
+
+class _Staged:
+    """The rows of an ingest, staged."""
+
+    def __init__(self, staging: "Staging", table: Table, operation: Operation) -> None:
+        self._staging = staging
+        self._job, self._stage = staging.begin_statement(table, operation)
+        self._count = 0
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        self._count = self._staging.add(self._stage, self._count, batch)
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Stage rows that are converted and checked."""
+        self._count = self._staging.add_rows(self._stage, rows)
+
+    def finish(self) -> int:
+        self._staging.commit_statement(self._job, self._stage)
+        return self._count
+
+    def drop(self) -> None:
+        self._staging.drop_statement(self._job)
 
 
 def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:

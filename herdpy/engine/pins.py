@@ -63,9 +63,11 @@ def write_pins(
         found: dict[int, TablePages] = {}
         missing: list[TableDelta] = []
         for table_id, item in lease.state.tables.items():
-            delta = TableDelta(item.table, item.pages, _rows_at(item, lease.state.position))
+            rows = _rows_at(item, lease.state.position)
+            listed = () if item.is_unlisted else None
+            delta = TableDelta(item.table, item.pages, rows, listed=listed)
             same = _find(made.get(table_id), delta)
-            if not delta.changes:
+            if not delta.changes and not item.is_unlisted:
                 found[table_id] = item.pages
             elif same is not None:
                 found[table_id] = same

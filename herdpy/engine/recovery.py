@@ -1,19 +1,22 @@
 """Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.config import Config
 from herdpy.engine.catalog import Catalog
 from herdpy.engine.checkpoint import remove_unlisted, restore_engine
+from herdpy.engine.execution import with_log_space
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.staged import Staged
 from herdpy.engine.state import State, TableState
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
-from herdpy.errors import CorruptionError
+from herdpy.errors import CorruptionError, DiskFullError
 from herdpy.log.file_log import FileLog
-from herdpy.log.record import decode
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.log.record import EndStaging, decode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
 from herdpy.storage.manifest import LogFileBegun, LogFilesDropped, Manifest, ManifestState
@@ -68,6 +71,7 @@ def recover_tablespace(
     applier.epoch += 1
     applier.counter = 0
     _roll_back_open(tablespace)
+    _end_statements(tablespace)
     return tablespace
 
 
@@ -157,6 +161,14 @@ def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> Non
                 f"log record {lsn} of {len(data)} bytes cannot be read: {error}",
                 hint="The frame's checksum is right, so a newer or a broken herdpy wrote it.",
             ) from error
+
+
+def _end_statements(tablespace: Tablespace) -> None:
+    """Give up what statements had staged that nobody can commit any more, through the log."""
+    jobs = [job.name for job in tablespace.state.staged.jobs.values() if job.is_statement]
+    if jobs:
+        with suppress(DiskFullError, LogSpaceError):  # then it ends by its time-out
+            with_log_space(tablespace, lambda: tablespace.log_alone(EndStaging(jobs)))
 
 
 def _roll_back_open(tablespace: Tablespace) -> None:

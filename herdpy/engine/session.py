@@ -822,9 +822,7 @@ class Session:
                 sqlstate="25001",
                 hint="commit() or rollback() the open one first",
             )
-        transaction = self._own_or_statement()
-        transaction.token = None  # the job says whether it has happened
-        return transaction
+        return self._own_or_statement()
 
     def _finish_alone(self, transaction: Transaction) -> None:
         self._finish_autocommit(transaction)
@@ -852,9 +850,11 @@ class Session:
             self._written(transaction, count)
             return count
 
+        is_alone = self._autocommit and not self.in_transaction
         return Ingest(
             table,
             mode,
+            staging=self.staging if is_alone else None,
             now_us=self._now_us(),
             memory_bytes_max=self._database.config.memory_bytes_max // 2,
             write=lambda ingest: self._guarded(lambda: write(ingest), f"INGEST {table.name}"),

@@ -66,6 +66,7 @@ class Job(NamedTuple):
     operation: Operation
     at_us: int
     user: str | None
+    is_statement: bool = False
 
 
 class Stage(NamedTuple):
@@ -135,7 +136,9 @@ class Staged(NamedTuple):
                 if is_known or table is None or table.version != record.table_version:
                     return self
                 operation = Operation(record.operation)
-                job = Job(record.job, table, operation, record.at_us, record.user)
+                job = Job(
+                    record.job, table, operation, record.at_us, record.user, record.is_statement
+                )
                 return self._replace(jobs={**self.jobs, record.job: job})
             case BeginStage():
                 return self._begin(record)
@@ -151,6 +154,8 @@ class Staged(NamedTuple):
             case CommitStaging():
                 if not self.can_commit(record):
                     return self
+                if self.jobs[record.job].is_statement:
+                    return self.without_jobs([record.job])
                 commits = {**self.commits, record.job: lsn}
                 while len(commits) > staging_commits_max:
                     del commits[next(iter(commits))]
@@ -215,7 +220,14 @@ class Staged(NamedTuple):
         """Return everything but rows, for a checkpoint or a digest."""
         return [
             [
-                [job.name, job.table.id, job.operation.value, job.at_us, job.user]
+                [
+                    job.name,
+                    job.table.id,
+                    job.operation.value,
+                    job.at_us,
+                    job.user,
+                    job.is_statement,
+                ]
                 for job in self.jobs.values()
             ],
             [
@@ -249,8 +261,8 @@ class Staged(NamedTuple):
         if not self.stages.keys() <= {each[0] for each in stages}:
             raise ValueError(f"pages of stages {list(self.stages)}, which are not there")
         made = {
-            name: Job(name, tables[table_id], Operation(operation), at_us, user)
-            for name, table_id, operation, at_us, user in jobs
+            name: Job(name, tables[table_id], Operation(operation), at_us, user, is_statement)
+            for name, table_id, operation, at_us, user, is_statement in jobs
         }
         found: dict[int, Stage] = {}
         for number, job, task, attempt, ordinals, rows, size, is_finished in stages:

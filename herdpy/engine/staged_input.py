@@ -9,6 +9,7 @@ from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import record_bytes_max
 from herdpy.log.record import StageRows
 from herdpy.model.schema import Table
+from herdpy.model.types import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,12 +23,25 @@ def stage_records(
     """Return the records of rows that follow those of a stage; errors name the row."""
     from herdpy.exec.vector.arrow_columns import RowMaker
     from herdpy.storage.arrow import rows_batch
+    from herdpy.storage.arrow_staged import stored_batch
 
     table, first_row = stage.table, stage.row_count
     ordinals = _ordinals(stage, batch.schema.names)
     maker = RowMaker(_with_given(stage, ordinals), batch.schema, now_us)
-    whole = rows_batch(table, ordinals, maker.rows(batch, first_row + 1))
+    arrays = maker.arrays(batch)
+    if arrays is None:
+        whole = rows_batch(table, ordinals, maker.rows(batch, first_row + 1))
+    else:
+        whole = stored_batch(table, ordinals, arrays)
     return _cut(number, whole, ordinals, first_row)
+
+
+def row_records(number: int, stage: Stage, rows: Sequence[Row]) -> list[StageRows]:
+    """Return the records of whole rows that are converted and checked."""
+    from herdpy.storage.arrow import rows_batch
+
+    ordinals = [i for i, column in enumerate(stage.table.columns) if not column.hidden]
+    return _cut(number, rows_batch(stage.table, ordinals, rows), ordinals, stage.row_count)
 
 
 def _ordinals(stage: Stage, names: Sequence[str]) -> list[int]:

@@ -7,17 +7,27 @@ names, add() by the number of rows before, commit() by the job. Under the sessio
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from herdpy.engine.adopt import keyed_rows, newest_row
+from herdpy.engine.adopt import (
+    FEW_ROWS,
+    Adoption,
+    is_by_rows,
+    keyed_rows,
+    newest_row,
+    plan_adoption,
+)
 from herdpy.engine.execution import Execution, with_log_space
 from herdpy.engine.locks import Mode
 from herdpy.engine.staged import Job, Operation, Stage, Staged
-from herdpy.engine.staged_input import stage_records
+from herdpy.engine.staged_input import row_records, stage_records
+from herdpy.engine.state import TableState
 from herdpy.engine.tablespace import Entry
 from herdpy.engine.transactions import Transaction
 from herdpy.engine.writes import ROW_ID_RESERVATION, duplicate_key
 from herdpy.errors import (
+    Error,
     InvariantViolation,
     MemoryLimitError,
     OperationalError,
@@ -25,7 +35,7 @@ from herdpy.errors import (
     Retry,
 )
 from herdpy.limits import stages_max, staging_name_bytes_max, stagings_max
-from herdpy.log.interfaces import Durability
+from herdpy.log.interfaces import Durability, LogSpaceError
 from herdpy.log.record import (
     BeginStage,
     BeginStaging,
@@ -41,7 +51,7 @@ from herdpy.log.record import (
 from herdpy.model.access import DELETE, INSERT, UPDATE
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
-from herdpy.model.types import Key
+from herdpy.model.types import Key, Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,6 +149,48 @@ class Staging:
     def drop_stage(self, stage: int) -> None:
         """Give a stage up; nothing to do for one that is not there."""
         self._run(lambda: self._drop_stage(stage), "rows")
+
+    # --- one statement's own ---------------------------------------------------------------------
+
+    def begin_statement(self, table: Table, operation: Operation) -> tuple[str, int]:
+        """Begin a job of one stage, for a statement with too many rows for memory."""
+
+        def begin() -> tuple[str, int]:
+            database = self._database
+            job = database.rng.randbytes(16).hex()
+            at_us, user = database.clock.wall_us(), self._session.user
+            record = BeginStaging(
+                job, table.id, table.version, operation.value, at_us, user, is_statement=True
+            )
+            self._log(lambda: [record], Durability.NONE)
+            return job, self._begin_stage(job, "0", "0")[0]
+
+        return self._run(begin, table.name)
+
+    def add_rows(self, stage: int, rows: Sequence[Row]) -> int:
+        """Stage whole rows that are converted and checked; return how many there are then."""
+
+        def add() -> int:
+            for piece in row_records(stage, self._stage(stage), rows):
+                self._log(lambda piece=piece: self._rows_records(stage, piece), Durability.NONE)
+            return self._stage(stage).row_count
+
+        return self._run(add, "rows")
+
+    def commit_statement(self, job: str, stage: int) -> None:
+        """Commit it with the token of the session's statement; 25001 in a transaction."""
+
+        def commit() -> None:
+            self._log(lambda: [FinishStage(stage)], Durability.NONE)
+            self._commit_now(self._job(job), [stage], self._session.begin())
+
+        self._run(commit, job)
+
+    def drop_statement(self, job: str) -> None:
+        """Give it up, whatever state the session is in; repeatable."""
+        if job in self._staged.jobs:
+            with suppress(Error, LogSpaceError):  # else it ends by its time-out
+                self._tablespace.log_alone(EndStaging([job]))
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -356,26 +408,65 @@ class Staging:
         found = self._position(name)
         if found is not None:
             return found
-        job = self._job(name)
-        with self._database.stagings.busy(name):
-            transaction = self._session.begin()
-            self._lock(transaction, job.table)
-            self._check(job, numbers)
-            record = CommitStaging(name, numbers)
-            entry = Entry([record], [encode(record)], transaction, ends=True)
-            with_log_space(self._tablespace, lambda: self._submit(entry))
-            self._session.finish(transaction)
+        transaction = self._session.begin()
+        transaction.token = None  # the job says whether it has happened
+        self._commit_now(self._job(name), numbers, transaction)
         found = self._position(name)
         if found is None:
             self._job(name)
             raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
         return found
 
-    def _submit(self, entry: Entry) -> None:
+    def _commit_now(self, job: Job, numbers: list[int], transaction: Transaction) -> None:
+        used = transaction.token
+        token, acknowledged = (None, 0) if used is None else (used.token, used.acknowledged)
+        record = CommitStaging(job.name, numbers, token, acknowledged)
+        entry = Entry([record], [encode(record)], transaction, ends=True)
+        with self._database.stagings.busy(job.name):
+            self._lock(transaction, job.table)
+            stages = self._checked_stages(job, numbers)
+            if is_by_rows(stages, job.operation):
+                self._check_rows(job, stages)
+                with_log_space(self._tablespace, lambda: self._submit(entry, None))
+                self._session.finish(transaction)
+            else:
+                self._commit_pages(job, numbers, entry)
+
+    def _commit_pages(self, job: Job, numbers: list[int], entry: Entry) -> None:
+        """Log a commit whose pages the table adopts; what that means is worked out before."""
+        database, tablespace = self._database, self._tablespace
+        table = tablespace.state.tables[job.table.id]
+        has_versions = tablespace.applier.leases.has_versions
+        if len(table.memtable) > FEW_ROWS or table.frozen or has_versions:
+            database.run_checkpoint()
+        with database.without_maintenance():
+            table = tablespace.state.tables[job.table.id]
+            planned = plan_adoption(table, self._checked_stages(job, numbers), job.operation)
+            self._check_repeats(job, planned, table)
+            try:
+                with_log_space(tablespace, lambda: self._submit(entry, planned))
+                self._session.finish(entry.transaction)
+            finally:
+                tablespace.applier.planned = None
+
+    def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
+        if job.operation not in _KEYLESS or table.table.is_heap:
+            return
+        if planned.repeated is not None:
+            raise duplicate_key(table.table, planned.repeated)
+        if job.operation is Operation.APPEND:
+            for key, version in table.memtable.chains.items():
+                if version[1] is not None and planned.staged.get(key) is not None:
+                    raise duplicate_key(table.table, key)
+
+    def _submit(self, entry: Entry, planned: Adoption | None) -> None:
         tablespace = self._tablespace
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
+            if entry.transaction.token is not None:
+                tablespace.applier.tokens.check_commit(entry.transaction.token)
+            tablespace.applier.planned = planned
             tablespace.submit(entry)
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
@@ -392,8 +483,8 @@ class Staging:
                 return
             execution.wait_for_lock(wait)
 
-    def _check(self, job: Job, numbers: list[int]) -> None:
-        """Raise unless the stages may change the table now. The table is locked."""
+    def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
+        """Return the stages if they may change the table now. The table is locked."""
         table = self._session.find_table(job.table.name, _RIGHTS[job.operation])
         staged = self._staged
         if table != job.table or job.name not in staged.jobs:
@@ -411,7 +502,7 @@ class Staging:
                 )
         if len(set(numbers)) < len(numbers):
             raise ProgrammingError("staging: a stage is named twice", sqlstate="22023")
-        self._check_rows(job, [stage for stage in stages if stage is not None])
+        return [stage for stage in stages if stage is not None]
 
     def _check_rows(self, job: Job, stages: Sequence[Stage]) -> None:
         byte_count = _MEMORY_COPIES * sum(stage.byte_count for stage in stages)

@@ -17,6 +17,8 @@ class TableState(NamedTuple):
     memtable: Memtable
     frozen: tuple[Memtable, ...]
     pages: TablePages
+    is_unlisted: bool = False
+    """The manifest does not say yet that the table has these pages; the next checkpoint does."""
 
 
 class State(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 
-from herdpy.engine.adopt import adopt
+from herdpy.engine.adopt import Adoption, adopt
 from herdpy.engine.leases import Leases
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.staged import StagingRecord
@@ -76,7 +76,9 @@ class Applier:
         "leases",
         "next_row_id",
         "next_table_id",
+        "planned",
         "reserved",
+        "rewriting",
         "state",
         "tokens",
         "transactions",
@@ -92,6 +94,10 @@ class Applier:
         self.epoch = 0
         self.counter = 0
         self.tokens = CommitTokens()
+        self.planned: Adoption | None = None
+        """What the leader has worked out for the commit of staged rows that comes next."""
+        self.rewriting: set[int] = set()
+        """Tables whose pages a compaction is writing anew."""
         self._horizon = horizon
 
     # --- records of open transactions: effective when appended -----------------------------------
@@ -132,7 +138,7 @@ class Applier:
             if name is not None:  # else filled in before, of a table this transaction made
                 owner.change_catalog(name, None, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
-        elif isinstance(record, Commit | Refuse) and transaction is not None:
+        elif isinstance(record, Commit | Refuse | CommitStaging) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
         elif isinstance(record, BeginLease | EndLeases):
             self.leases.fill(record)
@@ -184,6 +190,8 @@ class Applier:
             self.tokens.apply(record)
         elif isinstance(record, BeginLease | EndLeases):
             self.leases.apply(record, state._replace(lsn=lsn))
+        elif isinstance(record, CommitStaging):
+            self.tokens.apply(record, is_effective=state.position > self.state.position)
         self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
 
     def finish(self, record: Record) -> None:
@@ -239,8 +247,15 @@ class Applier:
             job = state.staged.jobs[record.job]
             stages = [state.staged.stages[number] for number in record.stages]
             position = state.position + 1
+            is_quiet = job.table.id not in self.rewriting and not self.leases.has_versions
             adopted = adopt(
-                state.tables[job.table.id], stages, job.operation, position, self._horizon
+                state.tables[job.table.id],
+                stages,
+                job.operation,
+                position,
+                self._horizon,
+                self.planned,
+                can_adopt_pages=is_quiet,
             )
             tables = {**state.tables, job.table.id: adopted}
             state = state._replace(position=position, tables=tables)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bookie.runtime.ticket import Ticket
 from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
 from herdpy.limits import token_outcomes_max, token_sessions_max
-from herdpy.log.record import Commit, CommitToken, Expire, Refuse
+from herdpy.log.record import Commit, CommitStaging, CommitToken, Expire, Refuse
 
 _STAMP_DIGITS = 14
 _NAME_DIGITS = _STAMP_DIGITS + 32
@@ -143,20 +143,23 @@ class CommitTokens:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def fill(self, record: Commit | Refuse, ticket: Ticket[None]) -> None:
+    def fill(self, record: Commit | Refuse | CommitStaging, ticket: Ticket[None]) -> None:
         """Note that the log has taken what decides a token; repeatable."""
         if record.token is not None:
             self._pending[record.token] = ticket
 
-    def apply(self, record: Commit | Refuse | Expire) -> None:
-        """Take in what the log says; repeatable."""
+    def apply(
+        self, record: Commit | Refuse | Expire | CommitStaging, *, is_effective: bool = True
+    ) -> None:
+        """Take in what the log says; repeatable. Not effective: a commit that came too late."""
         if isinstance(record, Expire):
             for session in record.sessions:
                 self._sessions.pop(session, None)
                 self.horizon = max(self.horizon, stamp_of(session))
-        elif isinstance(record, Commit):
+        elif isinstance(record, Commit | CommitStaging):
             if record.token is not None:
-                self._decide(record.token, is_committed=True, acknowledged=record.acknowledged)
+                acknowledged = record.acknowledged
+                self._decide(record.token, is_committed=is_effective, acknowledged=acknowledged)
         else:
             self._decide(record.token, is_committed=False, acknowledged=0)
 

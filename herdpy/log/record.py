@@ -130,6 +130,8 @@ class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=Fals
     at_us: int
     user: str | None = None
     """Who began it; None: the program itself."""
+    is_statement: bool = False
+    """One statement's own: its name is not kept, and it does not outlive the database's opening."""
 
 
 class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False):
@@ -176,6 +178,9 @@ class CommitStaging(msgspec.Struct, array_like=True, tag=35, frozen=True, gc=Fal
 
     job: str
     stages: list[int]
+    token: CommitToken | None = None
+    """Of the statement whose rows these are."""
+    acknowledged: int = 0
 
 
 class EndStaging(msgspec.Struct, array_like=True, tag=36, frozen=True, gc=False):

@@ -72,14 +72,34 @@ def physical_values(array: pa.Array, column: Column) -> Sequence[Physical]:
     layout = layout_of(column.type)
     view = _VIEWS.get(layout)
     if view is not None:
-        return _viewed(array, view).to_pylist()
+        return viewed(array, view).to_pylist()
     if layout is Layout.INT128:
-        values: list[Any] = _viewed(array, pa.binary(16)).to_pylist()
+        values: list[Any] = viewed(array, pa.binary(16)).to_pylist()
         return [None if value is None else int128(value) for value in values]
     return array.to_pylist()
 
 
-def _viewed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def stored_batch(table: Table, ordinals: Sequence[int], arrays: Sequence[Any]) -> pa.RecordBatch:
+    """Return columns c<ordinal> of arrays, which are given for all columns of the table."""
+    return pa.RecordBatch.from_arrays(
+        [_stored(arrays[ordinal], table.columns[ordinal]) for ordinal in ordinals],
+        names=[f"c{ordinal}" for ordinal in ordinals],
+    )
+
+
+def _stored(array: Any, column: Column) -> Any:
+    """Return an array of the type that pages have for a column; integers are its bits."""
+    kind: Any = arrow_type(column.type)
+    if array.type == kind:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    if pa.types.is_integer(array.type):
+        return viewed(array, kind)
+    return array.cast(kind)
+
+
+def viewed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the same bits as another type of the same width."""
     if array.type == kind:
         return array

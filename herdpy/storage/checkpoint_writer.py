@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from bookie.runtime.interfaces import Disk
 from herdpy.errors import InvariantViolation
 from herdpy.limits import page_rows_max
@@ -23,13 +25,15 @@ from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 class TableDelta(NamedTuple):
     """One table's changes: (key, row or None for deleted), ascending by key, each key once.
 
-    is_new puts the definition into the edit: the table is new or its definition changed.
+    is_new puts the definition into the edit: the table is new or its definition changed. `listed`
+    is given when `before` is not what the manifest lists, but what is to be listed with this.
     """
 
     table: Table
     before: TablePages
     changes: Sequence[tuple[Key, Row | None]]
     is_new: bool = False
+    listed: tuple[PageRef, ...] | None = None
 
 
 class WrittenDelta(NamedTuple):
@@ -136,7 +140,14 @@ class _Draft:
         self._rows: list[Row] = []
         self._added: list[PageRef] = []
         self._bitmaps: list[tuple[PageEntry, BitmapRef, bytes]] = []
+        self._listed = delta.listed
+        self._after: TablePages | None = None
         dead: dict[PageEntry, bytearray] = {}
+        self._in_memory: list[PageEntry] = []
+        if delta.listed is not None:
+            entries = list(self._before.entries())
+            dead = {e: bytearray(e.dead or b"") for e in entries if e.has_unlisted_bitmap}
+            self._in_memory = [entry for entry in entries if entry.is_in_memory]
         last: Key | None = None
         for key, row in delta.changes:
             if last is not None and key <= last:
@@ -160,13 +171,14 @@ class _Draft:
 
     @property
     def is_writing(self) -> bool:
-        return bool(self._rows or self._marked)
+        return bool(self._rows or self._marked or self._in_memory)
 
     def write(self, writer: SegmentWriter, number: int) -> None:
         for entry, dead, dead_count in self._marked:
             place = writer.append(build_bitmap(dead, entry.row_count, dead_count))
             self._bitmaps.append((entry, BitmapRef(number, *place, dead_count), dead))
         removed = set(self._removed)
+        self._write_memory(writer, number, removed)
         kept = tuple(entry for entry in self._before.base if entry not in removed)
         run = 1 + max((entry.ref.run for entry in self._before.entries()), default=0)
         pieces = split_for_levels(self.table, self._rows, TablePages(self.table, kept))
@@ -178,11 +190,31 @@ class _Draft:
                 PageRef(number, *place, built.row_count, built.low_key, built.high_key, level)
             )
 
+    def _write_memory(self, writer: SegmentWriter, number: int, removed: set[PageEntry]) -> None:
+        """Write the pages that no segment has yet, but for those that go."""
+        bitmaps = {entry: ref for entry, ref, _ in self._bitmaps}
+        for entry in self._in_memory:
+            if entry not in removed:
+                offset, length = writer.append(bytes(entry.page.buffer))
+                self._added.append(
+                    msgspec.structs.replace(
+                        entry.ref,
+                        segment=number,
+                        offset=offset,
+                        length=length,
+                        bitmap=bitmaps.get(entry),
+                    )
+                )
+
     def pages_after(self, segment: Segment | None) -> TablePages:
         """Return the table's pages over the finished segment."""
+        self._after = self._pages_after(segment)
+        return self._after
+
+    def _pages_after(self, segment: Segment | None) -> TablePages:
         if not (self.is_writing or self._removed):
             return self._before
-        gone = set(self._removed)
+        gone = {*self._removed, *self._in_memory}
         changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self._bitmaps}
         kept = [changed.get(entry, entry) for entry in self._before.entries() if entry not in gone]
         segments = {segment.number: segment} if segment is not None else {}
@@ -190,6 +222,8 @@ class _Draft:
         return TablePages.of_entries(self.table, kept + added)
 
     def edit(self) -> TableEdit | None:
+        if self._listed is not None and self._after is not None:
+            return self._difference(self._listed, self._after)
         if not (self.is_writing or self._removed or self._is_new):
             return None
         return TableEdit(
@@ -198,4 +232,20 @@ class _Draft:
             pages_added=tuple(self._added),
             pages_removed=tuple(entry.place for entry in self._removed),
             bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self._bitmaps),
+        )
+
+    def _difference(self, listed: tuple[PageRef, ...], after: TablePages) -> TableEdit:
+        """Return what makes of the pages that are listed those that are there."""
+        known = {(ref.segment, ref.offset): ref for ref in listed}
+        entries = {entry.place: entry.ref for entry in after.entries()}
+        return TableEdit(
+            self.table.id,
+            definition=table_to_plain(self.table) if self._is_new else None,
+            pages_added=tuple(ref for place, ref in entries.items() if place not in known),
+            pages_removed=tuple(place for place in known if place not in entries),
+            bitmaps=tuple(
+                (*place, ref.bitmap)
+                for place, ref in entries.items()
+                if place in known and ref.bitmap is not None and ref.bitmap != known[place].bitmap
+            ),
         )

@@ -109,7 +109,7 @@ def key_kinds(table: Table) -> tuple[Kind, ...]:
     return tuple(table.columns[ordinal].type.kind for ordinal in table.key)
 
 
-def _integer_key(table: Table) -> int | None:
+def integer_key(table: Table) -> int | None:
     """Return the key's ordinal when the key is one column held as int32 or int64."""
     if len(table.key) != 1:
         return None
@@ -148,7 +148,7 @@ def build_page(table: Table, rows: Sequence[Row]) -> BuiltPage:
     """Return the page of these rows, which ascend by key; InvariantViolation if they do not."""
     if not 0 < len(rows) <= page_rows_max:
         raise InvariantViolation(f"page: expected 1 to {page_rows_max} rows, found {len(rows)}")
-    heap = _Heap()
+    heap = Heap()
     headers: list[ColumnHeader] = []
     columns = list(zip(*rows, strict=True))
     for column, values in zip(table.columns, columns, strict=True):
@@ -159,36 +159,47 @@ def build_page(table: Table, rows: Sequence[Row]) -> BuiltPage:
                 f'page: column "{column.name}" of table "{table.name}" holds a value '
                 f"that is not physical {column.type}: {error}"
             ) from error
+    ordinal = integer_key(table)
+    keys = None if ordinal is not None else [table.key_of(row) for row in rows]
+    values = columns[ordinal] if ordinal is not None else keys
+    if not all(map(lt, values, islice(values, 1, None))):  # type: ignore[arg-type]  # one of them
+        raise InvariantViolation(f'page: rows of table "{table.name}" do not ascend by key')
+    ends = (table.key_of(rows[0]), table.key_of(rows[-1]))
+    return finish_page(table, heap, headers, len(rows), keys, ends)
+
+
+def finish_page(
+    table: Table,
+    heap: "Heap",
+    headers: list[ColumnHeader],
+    row_count: int,
+    keys: Sequence[Key] | None,
+    ends: tuple[Key, Key],
+) -> BuiltPage:
+    """Return the page of columns that are in `heap`; ends are its first and its last key.
+
+    keys: those of all rows, in order, None when integer_key() says that no index is needed.
+    """
     kinds = key_kinds(table)
     index: list[tuple[int, int, int]] = []
-    ordinal = _integer_key(table)
-    if ordinal is None:
-        keys = [table.key_of(row) for row in rows]
+    if keys is not None:
         hashes = [google_crc32c.value(encode_key(key, kinds)) for key in keys]
         pairs = sorted((value << 16) | row for row, value in enumerate(hashes))
         index.append(heap.add(array("I", [pair >> 16 for pair in pairs]).tobytes()))
         index.append(heap.add(array("H", [pair & 0xFFFF for pair in pairs]).tobytes()))
-    else:
-        keys = columns[ordinal]
-    if not all(map(lt, keys, islice(keys, 1, None))):
-        raise InvariantViolation(f'page: rows of table "{table.name}" do not ascend by key')
     header = msgspec.msgpack.encode(PageHeader(table.id, headers, index))
     area = aligned(_PRELUDE_BYTES + len(header))
     total = area + heap.byte_count
     if total > page_bytes_max:
         raise InvariantViolation(f"page: expected at most {page_bytes_max} bytes, found {total}")
-    prelude = _PRELUDE.pack(_MAGIC, _VERSION, 0, len(header), total, len(rows))
+    prelude = _PRELUDE.pack(_MAGIC, _VERSION, 0, len(header), total, row_count)
     rest = header.ljust(area - _PRELUDE_BYTES, b"\0")
     crc = google_crc32c.value(prelude + rest).to_bytes(4, "little")
-    return BuiltPage(
-        b"".join([prelude, crc, rest, *heap.parts]),
-        len(rows),
-        encode_key(table.key_of(rows[0]), kinds),
-        encode_key(table.key_of(rows[-1]), kinds),
-    )
+    data = b"".join([prelude, crc, rest, *heap.parts])
+    return BuiltPage(data, row_count, encode_key(ends[0], kinds), encode_key(ends[1], kinds))
 
 
-class _Heap:
+class Heap:
     """Collects the buffers of a page under construction."""
 
     def __init__(self) -> None:
@@ -207,7 +218,7 @@ _FILLERS: dict[Kind, Physical] = {Kind.BOOLEAN: False, Kind.TEXT: "", Kind.BYTEA
 
 
 def _encode_column(
-    column_id: int, sql_type: SqlType, values: tuple[Physical, ...], heap: _Heap
+    column_id: int, sql_type: SqlType, values: tuple[Physical, ...], heap: Heap
 ) -> ColumnHeader:
     layout = layout_of(sql_type)
     buffers: list[tuple[int, int, int]] = []
@@ -360,7 +371,7 @@ class Page:
         search = bisect_left if is_inclusive else bisect_right
         if width == 1:
             keys = self._key_numbers
-            if keys is None and _integer_key(self.table) is not None:
+            if keys is None and integer_key(self.table) is not None:
                 keys = self._open_key_numbers()
             if keys is not None:
                 return search(keys, cast("tuple[int]", bound)[0])
@@ -524,7 +535,7 @@ class Page:
 
     def _make_finder(self) -> Callable[[Key], int]:
         header = self._header or self._open()
-        if _integer_key(self.table) is not None:
+        if integer_key(self.table) is not None:
             return _integer_finder(self._open_key_numbers())
         if len(header.key_index) != 2:
             raise self._damage(_PRELUDE_BYTES, "the index of the keys is missing")

@@ -1,18 +1,23 @@
-"""What a checkpoint writes of staged rows: runs of pages, each in key order, in its segment.
+"""Runs of pages of staged rows, each in key order: in the segment of a checkpoint, or in memory.
 
 The runs of a stage are not one table's levels: a key may be in several of them, and the newest
-counts. Run by the thread that writes the checkpoint; nothing it reads changes meanwhile.
+counts (for some operations the first). A checkpoint's thread writes; nothing it reads changes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
+from herdpy.model.keys import decode_key
 from herdpy.model.schema import Table, table_to_plain
-from herdpy.model.types import Key, Row
 from herdpy.storage.manifest import PageRef, TableEdit
-from herdpy.storage.page import build_page, split_rows
+from herdpy.storage.page import Page, key_kinds
 from herdpy.storage.segment import Segment, SegmentWriter
-from herdpy.storage.table_pages import TablePages, open_entry
+from herdpy.storage.table_pages import NO_SEGMENT, PageEntry, TablePages, open_entry
+
+Pieces = Sequence[tuple[bytes, int]]
+"""Records of staged rows, in order: their data and their first row id."""
+_memory_places = count(0, 64)
 
 
 class StageDelta(NamedTuple):
@@ -22,10 +27,9 @@ class StageDelta(NamedTuple):
     """By which the manifest knows the stage, beside the tables."""
     table: Table
     before: TablePages
-    pieces: Sequence[Callable[[], list[Row]]]
-    """The rows that came, in order."""
+    pieces: Pieces
     keeps_repeats: bool
-    """Rows of one key are all kept, in runs of their own, because they are an error to be told."""
+    """Rows of one key are not lost, because they are an error to be told."""
     is_first_kept: bool
     """Of several rows of one key the first counts, and not the last."""
     is_new: bool
@@ -39,32 +43,22 @@ class StageDraft:
         self._added: list[PageRef] = []
 
     def write(self, writer: SegmentWriter, number: int) -> None:
-        delta = self._delta
-        run = 1 + max((entry.ref.run for entry in delta.before.entries()), default=0)
-        rows: dict[Key, Row] = {}
-        repeats: dict[Key, Row] = {}
-        key_of = delta.table.key_of
-        for read in delta.pieces:
-            for row in read():
-                key = key_of(row)
-                if key not in rows:
-                    rows[key] = row
-                elif delta.keeps_repeats:
-                    repeats[key] = row
-                elif not delta.is_first_kept:
-                    rows[key] = row
-        for found in (rows, repeats):
-            if found:
-                self._write_run(writer, number, run, [found[key] for key in sorted(found)])
-                run += 1
+        from herdpy.storage.arrow_runs import staged_runs
 
-    def _write_run(self, writer: SegmentWriter, number: int, run: int, rows: Sequence[Row]) -> None:
-        for piece in split_rows(self._delta.table, rows):
-            built = build_page(self._delta.table, piece)
-            place = writer.append(built.data)
-            self._added.append(
-                PageRef(number, *place, built.row_count, built.low_key, built.high_key, run)
-            )
+        delta = self._delta
+        newest = max((entry.ref.run for entry in delta.before.entries()), default=0)
+        runs = staged_runs(
+            delta.table,
+            delta.pieces,
+            keeps_repeats=delta.keeps_repeats,
+            is_first_kept=delta.is_first_kept,
+        )
+        for run, pages in enumerate(runs, newest + 1):
+            for built in pages:
+                place = writer.append(built.data)
+                self._added.append(
+                    PageRef(number, *place, built.row_count, built.low_key, built.high_key, run)
+                )
 
     def pages_after(self, segment: Segment) -> TablePages:
         """Return the stage's pages over the finished segment."""
@@ -75,3 +69,24 @@ class StageDraft:
     def edit(self) -> TableEdit:
         definition = table_to_plain(self._delta.table) if self._delta.is_new else None
         return TableEdit(self._delta.number, definition=definition, pages_added=tuple(self._added))
+
+
+def memory_entries(
+    table: Table, pieces: Pieces, *, keeps_repeats: bool, is_first_kept: bool
+) -> list[list[PageEntry]]:
+    """Return runs of pages that no segment has yet."""
+    from herdpy.storage.arrow_runs import staged_runs
+
+    kinds = key_kinds(table)
+    found: list[list[PageEntry]] = []
+    for run in staged_runs(table, pieces, keeps_repeats=keeps_repeats, is_first_kept=is_first_kept):
+        entries: list[PageEntry] = []
+        for built in run:
+            low, high = built.low_key, built.high_key
+            place = next(_memory_places)
+            ref = PageRef(NO_SEGMENT, place, len(built.data), built.row_count, low, high)
+            page = Page(memoryview(built.data), table, where="memory", row_count=built.row_count)
+            keys = (decode_key(low, kinds), decode_key(high, kinds))
+            entries.append(PageEntry(page, ref, *keys, None))
+        found.append(entries)
+    return found

@@ -24,6 +24,8 @@ from herdpy.storage.segment import Segment
 
 _CHUNK_ROWS_FIRST = 128
 _CHUNK_ROWS_MAX = 1024
+NO_SEGMENT = -1
+"""In a reference to what no segment holds yet; none such gets into a manifest."""
 
 
 class PageEntry:
@@ -63,6 +65,26 @@ class PageEntry:
         """Return the entry of the same page, its decoded columns shared, with other dead rows."""
         ref = msgspec.structs.replace(self.ref, bitmap=bitmap)
         return PageEntry(self.page, ref, self.low, self.high, dead)
+
+    def with_unlisted_bitmap(self, dead: bytes) -> "PageEntry":
+        """Return the entry with other dead rows, which no segment says yet."""
+        count = int.from_bytes(dead, "little").bit_count()
+        return self.with_bitmap(BitmapRef(NO_SEGMENT, 0, 0, count), dead)
+
+    def in_run(self, run: int) -> "PageEntry":
+        """Return the entry as one of another run; 0 is the base."""
+        ref = msgspec.structs.replace(self.ref, run=run)
+        return PageEntry(self.page, ref, self.low, self.high, self.dead)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """No segment has the page yet."""
+        return self.ref.segment == NO_SEGMENT
+
+    @property
+    def has_unlisted_bitmap(self) -> bool:
+        """No segment says yet which rows are dead."""
+        return self.ref.bitmap is not None and self.ref.bitmap.segment == NO_SEGMENT
 
     def for_table(self, table: Table) -> "PageEntry":
         """Return the entry read by another definition of its table (the key is the same)."""

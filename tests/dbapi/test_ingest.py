@@ -279,10 +279,16 @@ class TestAllOrNothing:
     def test_more_than_the_memory(self) -> None:
         with herdpy.connect(":memory:", memory_bytes_max=16 * 1024 * 1024, autocommit=True) as conn:
             conn.execute(ALL_TYPES)
-            with pytest.raises(OperationalError, match="of memory") as caught:
-                conn.ingest("t", small(*range(50_000)))
-            assert caught.value.sqlstate == "53200"
+            with conn.transaction():
+                with pytest.raises(OperationalError, match="of memory") as caught:
+                    conn.ingest("t", small(*range(50_000)))
+                assert caught.value.sqlstate == "53200"
             assert stored(conn) == []
+            conn.ingest("t", small(*range(50_000)))  # by itself it needs none
+            assert conn.execute("SELECT count(*), sum(id) FROM t").fetchone() == (
+                50_000,
+                sum(range(50_000)),
+            )
 
     def test_a_closed_connection(self, conn: herdpy.Connection, target: str) -> None:
         other = herdpy.connect(target)

@@ -40,7 +40,7 @@ def test_tasks_stage_and_one_commits(conn: herdpy.Connection, target: str) -> No
             tokens.append(pickle.dumps(stage.finish()))
     assert _rows(conn) == []
     assert conn.commit_position(job) is None
-    position = conn.commit_staging(job, [pickle.loads(token) for token in tokens])  # noqa: S301
+    position = conn.commit_staging(job, [pickle.loads(token) for token in tokens])
     assert [row[0] for row in _rows(conn)] == [0, 1, 10, 11, 20, 21]
     assert conn.commit_position(job) == position
 
@@ -222,3 +222,26 @@ def test_a_dropped_table_takes_its_jobs_along(conn: herdpy.Connection) -> None:
     with pytest.raises(herdpy.ProgrammingError) as caught:
         conn.commit_staging(job, [token])
     assert caught.value.sqlstate == "42704"
+
+
+def test_many_rows_become_pages_of_the_table(conn: herdpy.Connection) -> None:
+    conn.execute("INSERT INTO t VALUES (5, 'there', NULL), (70000, 'there', NULL)")
+    job = conn.begin_staging("t", operation="upsert")
+    odd, even = conn.stage(job, "odd"), conn.stage(job, "even")
+    odd.add(_data(*range(1, 40_001, 2)))
+    conn.checkpoint()
+    even.add(_data(*range(0, 40_001, 2)))
+    conn.commit_staging(job, [odd.finish(), even.finish()])
+    conn.execute("UPDATE t SET name = 'later' WHERE id = 6")
+
+    def check() -> None:
+        facts = conn.execute("SELECT count(*), sum(id), count(DISTINCT name) FROM t").fetchone()
+        assert facts == (40_002, sum(range(40_001)) + 70_000, 40_002)
+        assert conn.execute("SELECT name FROM t WHERE id IN (5, 6) ORDER BY id").fetchall() == [
+            ("n5",),
+            ("later",),
+        ]
+
+    check()
+    conn.checkpoint()
+    check()

@@ -72,6 +72,29 @@ class RowMaker:
             _each(rows, self._check, first_row)
         return rows
 
+    def arrays(self, batch: pa.RecordBatch) -> list[Array] | None:
+        """Return the columns of the rows, None for hidden ones, without a value of Python's.
+
+        Their types are pa.bool_, int32, int64 (also of dates and timestamps), float64, decimal128,
+        string and binary. None: the values have to be looked at one by one, by rows().
+        """
+        columns: list[Array] = []
+        for ordinal, column in enumerate(self._table.columns):
+            source = self._sources[ordinal]
+            if column.hidden:
+                columns.append(None)
+            elif not self._is_given[ordinal]:
+                if source is not None or self._must_be_set(ordinal):
+                    return None
+                columns.append(pa.nulls(batch.num_rows))
+            else:
+                array = plain(batch.column(cast("int", source)))
+                found = _fast_array(array, column)
+                if found is None or self._needs_check(array, ordinal):
+                    return None
+                columns.append(found)
+        return columns
+
     def _must_be_set(self, ordinal: int) -> bool:
         return self._table.columns[ordinal].not_null or ordinal in self._table.key
 
@@ -126,8 +149,16 @@ def plain(array: Array) -> Array:
 
 def _fast(array: Array, column: Column) -> list[Physical] | None:
     """Return the physical values when all surely fit; None: each has to be looked at."""
+    found = _fast_array(array, column)
+    if found is None:
+        return None
+    return _decimal_values(found) if pa.types.is_decimal(found.type) else found.to_pylist()
+
+
+def _fast_array(array: Array, column: Column) -> Array | None:
+    """Return the physical values as RowMaker.arrays() does; None: each has to be looked at."""
     if array.null_count == len(array):
-        return list(repeat(None, len(array)))
+        return pa.nulls(len(array))
     make = _FAST.get(column.type.kind)
     try:
         return make(array, column) if make is not None else None
@@ -135,29 +166,31 @@ def _fast(array: Array, column: Column) -> list[Physical] | None:
         return None
 
 
-def _boolean(array: Array, _column: Column) -> list[Physical] | None:
-    return array.to_pylist() if pa.types.is_boolean(array.type) else None
+def _boolean(array: Array, _column: Column) -> Array | None:
+    return array if pa.types.is_boolean(array.type) else None
 
 
-def _integer(array: Array, column: Column) -> list[Physical] | None:
+def _integer(array: Array, column: Column) -> Array | None:
     if not pa.types.is_integer(array.type):
         return None
-    wanted = pa.int32() if column.type.kind is Kind.INTEGER else pa.int64()
-    return array.cast(wanted).to_pylist()
+    return array.cast(pa.int32() if column.type.kind is Kind.INTEGER else pa.int64())
 
 
-def _double(array: Array, _column: Column) -> list[Physical] | None:
-    return array.cast(pa.float64()).to_pylist() if pa.types.is_floating(array.type) else None
+def _double(array: Array, _column: Column) -> Array | None:
+    return array.cast(pa.float64()) if pa.types.is_floating(array.type) else None
 
 
-def _decimal(array: Array, column: Column) -> list[Physical] | None:
+def _decimal(array: Array, column: Column) -> Array | None:
     scale, precision = column.type.scale or 0, column.type.precision or 38
     kind = array.type
     if not pa.types.is_decimal(kind) or (kind.scale, kind.precision <= precision) != (scale, True):
         return None
     if kind.precision > _INT64_DIGITS:
         return None
-    wide = array.cast(pa.decimal128(kind.precision, scale))
+    return array.cast(pa.decimal128(kind.precision, scale))
+
+
+def _decimal_values(wide: Array) -> list[Physical]:
     data = wide.buffers()[1]
     words = memoryview(data).cast("q")[2 * wide.offset : 2 * (wide.offset + len(wide))]
     values: Any = words[::2].tolist()  # little-endian: the low half, sign and all
@@ -167,12 +200,8 @@ def _decimal(array: Array, column: Column) -> list[Physical] | None:
     return values
 
 
-def _text(array: Array, column: Column) -> list[Physical] | None:
-    if not (
-        pa.types.is_string(array.type)
-        or pa.types.is_large_string(array.type)
-        or pa.types.is_string_view(array.type)
-    ):
+def _text(array: Array, column: Column) -> Array | None:
+    if not _is_string(array.type):
         return None
     texts = array if pa.types.is_string(array.type) else array.cast(pa.string())
     if pc.any(pc.match_substring(texts, "\0")).as_py():
@@ -180,29 +209,31 @@ def _text(array: Array, column: Column) -> list[Physical] | None:
     limit = column.type.length
     if limit is not None and pc.max(pc.utf8_length(texts)).as_py() > limit:
         return None
-    return texts.to_pylist()
+    return texts
 
 
-def _bytea(array: Array, _column: Column) -> list[Physical] | None:
-    return array.to_pylist() if _is_text(array.type) and not _is_string(array.type) else None
+def _bytea(array: Array, _column: Column) -> Array | None:
+    if not _is_text(array.type) or _is_string(array.type):
+        return None
+    return array.cast(pa.binary())
 
 
-def _date(array: Array, _column: Column) -> list[Physical] | None:
+def _date(array: Array, _column: Column) -> Array | None:
     if not pa.types.is_date(array.type):
         return None
     days = array.cast(pa.date32()).view(pa.int32())
-    return days.to_pylist() if _is_within(days, _DAYS) else None
+    return days if _is_within(days, _DAYS) else None
 
 
-def _timestamp(array: Array, _column: Column) -> list[Physical] | None:
+def _timestamp(array: Array, _column: Column) -> Array | None:
     if not pa.types.is_timestamp(array.type):
         return None
     # With a zone or without, the numbers are in UTC.
     microseconds = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
-    return microseconds.to_pylist() if _is_within(microseconds, _MICROSECONDS) else None
+    return microseconds if _is_within(microseconds, _MICROSECONDS) else None
 
 
-_FAST: dict[Kind, Callable[[Array, Column], list[Physical] | None]] = {
+_FAST: dict[Kind, Callable[[Array, Column], Array | None]] = {
     Kind.BOOLEAN: _boolean,
     Kind.INTEGER: _integer,
     Kind.BIGINT: _integer,

@@ -1,0 +1,142 @@
+"""shadows(): which rows of overlapping levels of pages another level's row of the same key hides.
+
+The key space is cut where pages begin, so that a few hundred thousand keys are looked at at a time,
+and where only one level has pages nothing is looked at. Any thread.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from herdpy.limits import page_rows_max
+from herdpy.model.schema import Table
+from herdpy.model.types import Key
+from herdpy.storage.arrow import bits_array, column_array
+from herdpy.storage.arrow_keys import comparable, repeats, sorted_order
+from herdpy.storage.table_pages import PageEntry
+
+pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
+
+_PART_PAGES = 64
+
+Shadows = dict[PageEntry, int]
+"""Bits of rows, the lowest first."""
+
+
+def shadows(
+    table: Table, levels: Sequence[Sequence[PageEntry]], *, is_first_kept: bool = False
+) -> Shadows:
+    """Return the live rows whose key has a live row in a later level (or in an earlier one).
+
+    The entries of a level are disjoint, and in key order.
+    """
+    found: Shadows = {}
+    for low, high, entries in _parts(levels):
+        _look(table, low, high, entries, found, is_first_kept=is_first_kept)
+    return found
+
+
+_Part = tuple[Key, Key, list[PageEntry]]
+
+
+def _parts(levels: Sequence[Sequence[PageEntry]]) -> Iterator[_Part]:
+    """Yield ranges of keys (from, to; () is open) with the entries that reach into them.
+
+    Entries in the order of their levels; only where there are two levels.
+    """
+    order = {entry: place for place, level in enumerate(levels) for entry in level}
+    entries = sorted(order, key=lambda entry: entry.low)
+    open_now: list[PageEntry] = []
+    low: Key = ()
+    begun = 0
+    for place, entry in enumerate(entries):
+        is_gap = all(each.high < entry.low for each in open_now)
+        if open_now and (is_gap or begun >= _PART_PAGES) and entry.low > low:
+            if len({order[each] for each in open_now}) > 1:
+                yield low, entry.low, sorted(open_now, key=order.__getitem__)
+            open_now = [each for each in open_now if each.high >= entry.low]
+            low, begun = entry.low, 0
+        elif not open_now:
+            low = entry.low
+        open_now.append(entry)
+        begun += 1
+        if place + 1 == len(entries) and len({order[each] for each in open_now}) > 1:
+            yield low, (), sorted(open_now, key=order.__getitem__)
+
+
+def _look(
+    table: Table,
+    low: Key,
+    high: Key,
+    entries: Sequence[PageEntry],
+    found: Shadows,
+    *,
+    is_first_kept: bool,
+) -> None:
+    slices: list[tuple[PageEntry, int, int]] = []
+    for entry in entries:
+        start = entry.page.lower_bound(low, is_inclusive=True) if low else 0
+        stop = entry.page.lower_bound(high, is_inclusive=True) if high else entry.row_count
+        if start < stop:
+            slices.append((entry, start, stop))
+    if len(slices) < 2:
+        return
+    columns = [
+        pa.concat_arrays([_plain(entry, ordinal, start, stop) for entry, start, stop in slices])
+        for ordinal in table.key
+    ]
+    live = pa.concat_arrays([_live(entry, start, stop) for entry, start, stop in slices])
+    positions = None
+    keys = comparable(table, columns)
+    if not pc.all(live).as_py():
+        positions = pc.indices_nonzero(live)
+        keys = [key.take(positions) for key in keys]
+    order = sorted_order(keys)
+    if order is None:
+        return
+    is_repeat = repeats([key.take(order) for key in keys])
+    if is_repeat is None:
+        return
+    if not is_first_kept:
+        is_repeat = pa.concat_arrays([is_repeat.slice(1), pa.array([False])])
+    dead = order.filter(is_repeat)
+    if positions is not None:
+        dead = positions.take(dead)
+    _mark(pc.sort_indices(dead), dead, slices, found)
+
+
+def _mark(
+    order: Any, dead: Any, slices: Sequence[tuple[PageEntry, int, int]], found: Shadows
+) -> None:
+    """Set the bits of rows, given by their places in the slices one behind the other."""
+    places: list[int] = dead.take(order).to_pylist()
+    at = begin = 0
+    for entry, start, stop in slices:
+        end = begin + stop - start
+        flags = bytearray((entry.row_count + 7) // 8)
+        first = at
+        while at < len(places) and places[at] < end:
+            row = places[at] - begin + start
+            flags[row >> 3] |= 1 << (row & 7)
+            at += 1
+        if at > first:
+            found[entry] = found.get(entry, 0) | int.from_bytes(flags, "little")
+        begin = end
+
+
+def _plain(entry: PageEntry, ordinal: int, start: int, stop: int) -> Any:
+    array: Any = column_array(entry, ordinal).slice(start, stop - start)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _live(entry: PageEntry, start: int, stop: int) -> Any:
+    if entry.dead is None:
+        return _ALL.slice(0, stop - start)
+    dead = int.from_bytes(entry.dead, "little")
+    bits = (((1 << entry.row_count) - 1) ^ dead) >> start & ((1 << (stop - start)) - 1)
+    return bits_array(bits, stop - start)
+
+
+_ALL = pa.array([True] * page_rows_max)
