@@ -212,7 +212,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-ledger-") as folder, busy_machine():
         bench = measure(java, Path(folder), options.rounds, options.recovered)
     document = bench.write()
-    print(f"\nwrote {document}", *(f"and {path}" for path in draw(document)))
+    print(f"\nwrote {document}", *(f"and {path}" for path in draw(document, "Apache BookKeeper's")))
     missed = [figure.name for figure in bench.figures if figure.ok is False]
     if missed:
         print(f"*** bars missed: {', '.join(missed)}")

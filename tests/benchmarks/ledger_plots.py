@@ -1,10 +1,10 @@
-"""Plots of build/bench/ledger.json: how many times better than the peer, one bar per figure."""
+"""Plots of ledger.json and network.json: how many times better than the peer, a bar per figure."""
 
 import json
 from pathlib import Path
 
 
-def draw(document: Path) -> list[Path]:
+def draw(document: Path, peer: str) -> list[Path]:
     """Write <name>.png beside the document; nothing without matplotlib."""
     try:
         import matplotlib as mpl
@@ -30,9 +30,7 @@ def draw(document: Path) -> list[Path]:
     axes.set_yticks(range(len(results)), [item["name"] for item in results])
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel(
-        "ours : Apache BookKeeper's, in the same run (right of 1 is better; | is the bar)"
-    )
+    axes.set_xlabel(f"ours : {peer}, in the same run (right of 1 is better; | is the bar)")
     axes.tick_params(axis="y", labelsize=8)
     axes.margins(x=0.25)
     figure.tight_layout()

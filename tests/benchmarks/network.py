@@ -301,7 +301,7 @@ def herdpy_server(directory: Path) -> Iterator[tuple[str, int]]:
 
 def measure(directory: Path, options: argparse.Namespace) -> Bench:
     rounds, rows, quick = options.rounds, options.rows, options.quick
-    bench = Bench("network", rounds)
+    bench = Bench("network-quick" if quick else "network", rounds)
     calibrations = [fdatasync_us(directory)]
     with ExitStack() as stack:
         url, server = stack.enter_context(herdpy_server(directory / "herdpy"))
@@ -364,8 +364,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-network-") as folder:
         bench = measure(Path(folder), options)
     document = bench.write()
-    print(f"\nwrote {document}, {bench.write_markdown()}", end="")
-    for picture in draw(document):
+    print(f"\nwrote {document}, {bench.write_markdown()}", end="\n" if options.quick else "")
+    if options.quick:
+        return
+    for picture in draw(document, "psycopg's and PostgreSQL's"):
         print(f", {picture}", end="")
         if options.plot is not None:
             shutil.copyfile(picture, options.plot)
