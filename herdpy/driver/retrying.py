@@ -9,11 +9,11 @@ known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statemen
 
 import re
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.kinds import Kind, kind_of
 from herdpy.driver.retrying_leasing import RetryingLeasing
 from herdpy.driver.retrying_staging import RetryingStaging
 from herdpy.engine.result import Result
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from herdpy.driver.exports import Export
 
 T = TypeVar("T")
-_FIRST_WORD = re.compile(r"\s*([A-Za-z]+)")
 _OPTION = re.compile(
-    r"\s*(SET|RESET)\s+(?:SESSION\s+)?(?!TRANSACTION\b)([A-Za-z_]+)", re.IGNORECASE
+    r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"  # comments
+    r"(SET|RESET)\s+(?:SESSION\s+)?(?!TRANSACTION\b)([A-Za-z_]+)",
+    re.IGNORECASE,
 )
 COMMITTED, REFUSED = "committed", "refused"
 
@@ -63,37 +64,6 @@ class RemoteConnection(DriverSession, Protocol):
     def abandon(self) -> None: ...
 
     def close_descriptor(self) -> None: ...
-
-
-class Kind(Enum):
-    """What a call can do."""
-
-    READ = 1
-    """Nothing that lasts, or only to the session: it may run again."""
-    WRITE = 2
-    COMMIT = 3
-    ROLLBACK = 4
-
-
-_KINDS = {
-    "SELECT": Kind.READ,
-    "SHOW": Kind.READ,
-    "VALUES": Kind.READ,
-    "SET": Kind.READ,
-    "RESET": Kind.READ,
-    "BEGIN": Kind.READ,
-    "START": Kind.READ,
-    "COMMIT": Kind.COMMIT,
-    "END": Kind.COMMIT,
-    "ROLLBACK": Kind.ROLLBACK,
-    "ABORT": Kind.ROLLBACK,
-}
-
-
-def kind_of(text: str) -> Kind:
-    """Return what a statement may do, by its first word."""
-    word = _FIRST_WORD.match(text)
-    return _KINDS.get(word[1].upper(), Kind.WRITE) if word is not None else Kind.WRITE
 
 
 class RetryingSession:
@@ -327,7 +297,7 @@ class RetryingSession:
             self._ended = session
             if kind is Kind.ROLLBACK:
                 return True
-            if kind is not Kind.COMMIT:
+            if kind not in (Kind.COMMIT, Kind.UNKNOWN):
                 self._lost = _lost_transaction(cause)
                 raise self._lost from cause
         if was_inside or (self._autocommit and kind is not Kind.READ):

@@ -320,3 +320,29 @@ def test_what_was_killed_does_not_run_again(server: RunningServer, proxy: FrameP
             background.join()
         assert (caught.value.sqlstate, caught.value.retry) == ("57P01", Retry.NEVER)
         assert victim.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("text", ["-- done\nCOMMIT", "/* done */ END WORK;"])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNANSWERED])
+def test_a_commit_behind_a_comment_is_one(
+    server: RunningServer, proxy: FrameProxy, fate: Fate, text: str
+) -> None:
+    """What it is says the grammar, not the first word: a commit is never told as lost."""
+    with connect(proxy) as conn:
+        conn.execute("INSERT INTO t VALUES (1, 1)")
+        meet(proxy, Execute, fate)
+        if fate in HAPPENED:
+            conn.execute(text)
+        else:
+            with pytest.raises(ConnectionLostError) as caught:
+                conn.execute(text)
+            assert caught.value.retry is Retry.SAFE
+        assert not conn.in_transaction or fate is Fate.LOST
+    assert rows(server) == ([(1, 1)] if fate in HAPPENED else [])
+
+
+def test_an_option_behind_a_comment_is_set_again(server: RunningServer, proxy: FrameProxy) -> None:
+    with connect(proxy, autocommit=True) as conn:
+        conn.execute("/* slow */ SET lock_timeout = '7s'")
+        meet(proxy, Execute, Fate.LOST)
+        assert conn.execute("SHOW lock_timeout").fetchall() == [("7s",)]
