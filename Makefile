@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak bench-wire bench-server bench-embedded \
+        docs reference interpreters test demo interop soak spark bench-wire bench-server bench-embedded \
         bench-ledger bench-network big clean
 
 help: ## list the targets
@@ -153,6 +153,9 @@ test: setup ## everything that must pass before a push
 	$(MAKE) sim-ledger N=600
 	$(MAKE) kill N=10
 	$(MAKE) interpreters
+
+spark: setup ## a real local Spark and a real server: every option, type, operation and error
+	$(PY) -m pytest -q --timeout 600 tests/spark
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
 	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)

@@ -73,6 +73,7 @@ class HerdWriter(DataSourceArrowWriter):
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Make the rows of these tasks one transaction; repeatable."""
         tokens = [message.token for message in messages if isinstance(message, Staged)]
+        tokens = [token for token in tokens if token.row_count]
         with closing(self._options.connect()) as connection:
             connection.commit_staging(self.job, tokens)
 
