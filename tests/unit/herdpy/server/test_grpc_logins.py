@@ -72,6 +72,7 @@ def log_in(client: Client, user: str, password: str) -> str:
     done = login.next().logged_in
     scram.set_server_final(done.verified)
     assert list(login.call) == []
+    login.end()
     assert done.valid_s == 3600
     return done.token
 
@@ -246,6 +247,17 @@ def test_every_call_asks_for_a_login(
         assert PASSWORD not in str(caught.value)
     tables = server.engine.database.tablespace.applier.state.catalog.tables()
     assert [table.name for table in tables] == ["t"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_strangers_are_not_even_listened_to(client: Client, name: str) -> None:
+    nothing: SimpleQueue[bytes | None] = SimpleQueue()
+    call = client.channel.stream_stream(f"/herdpy.v1.Herdpy/{name}")
+    replies = call(iter(nothing.get, None))
+    with pytest.raises(grpc.RpcError) as caught:
+        next(replies)  # though no message was sent
+    nothing.put(None)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_all_calls_are_asked_for() -> None:
