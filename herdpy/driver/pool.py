@@ -35,12 +35,7 @@ class Pool:
         timeout_s: float = TIMEOUT_S,
         **options: Any,
     ) -> None:
-        if connections_max < 1 or timeout_s < 0:
-            raise ProgrammingError(
-                "Pool: expected connections_max of at least 1 and timeout_s of at least 0, found "
-                f"{connections_max!r} and {timeout_s!r}",
-                sqlstate="22023",
-            )
+        check_pool(connections_max, timeout_s)
         # Constant after __init__.
         self._target = target
         self._options = options
@@ -86,8 +81,7 @@ class Pool:
                             return work(connection)
                     return work(connection)
             except Error as error:
-                is_safe = error.retry is Retry.SAFE and error.sqlstate != _CANCELLED
-                if not is_safe or not pauses.wait():
+                if not is_repeatable(error) or not pauses.wait():
                     raise
 
     @property
@@ -109,7 +103,7 @@ class Pool:
             waiters = list(self._waiters)
             self._waiters.clear()
         for waiter in waiters:
-            waiter.fail(_closed())
+            waiter.fail(pool_closed())
         for connection in idle:
             connection.close()
 
@@ -126,7 +120,7 @@ class Pool:
         while True:
             with self._mutex:
                 if self._is_closed:
-                    raise _closed()
+                    raise pool_closed()
                 if self._idle:
                     return self._idle.pop()
                 waiter: Ticket[Connection | None] | None = None
@@ -155,13 +149,7 @@ class Pool:
             self._leave(waiter)
             raise
         self._leave(waiter)
-        raise OperationalError(
-            f"the pool's {self._connections_max} connections are in use, and none came back in "
-            f"{self._timeout_s:g} s",
-            sqlstate="53300",
-            retry=Retry.SAFE,
-            hint="give connections back sooner, or raise connections_max",
-        )
+        raise pool_used_up(self._connections_max, self._timeout_s)
 
     def _leave(self, waiter: Ticket[Connection | None]) -> None:
         """Wait no longer; what came in this moment goes on to the next."""
@@ -213,5 +201,33 @@ class Pool:
         return True
 
 
-def _closed() -> InterfaceError:
+# What herdpy.aio's pool has in common with it.
+
+
+def check_pool(connections_max: int, timeout_s: float) -> None:
+    """Raise 22023 for what is no pool."""
+    if connections_max < 1 or timeout_s < 0:
+        raise ProgrammingError(
+            "Pool: expected connections_max of at least 1 and timeout_s of at least 0, found "
+            f"{connections_max!r} and {timeout_s!r}",
+            sqlstate="22023",
+        )
+
+
+def is_repeatable(error: Error) -> bool:
+    """Return whether run() runs a transaction again that failed with this."""
+    return error.retry is Retry.SAFE and error.sqlstate != _CANCELLED
+
+
+def pool_used_up(connections_max: int, timeout_s: float) -> Error:
+    return OperationalError(
+        f"the pool's {connections_max} connections are in use, and none came back in "
+        f"{timeout_s:g} s",
+        sqlstate="53300",
+        retry=Retry.SAFE,
+        hint="give connections back sooner, or raise connections_max",
+    )
+
+
+def pool_closed() -> Error:
     return InterfaceError("the pool is closed")

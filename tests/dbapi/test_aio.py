@@ -1,12 +1,14 @@
 """herdpy.aio: the same calls as the blocking driver, awaited, over every transport."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from herdpy import aio
+from herdpy.aio import runners
 from herdpy.errors import (
     InterfaceError,
     OperationalError,
@@ -14,7 +16,7 @@ from herdpy.errors import (
     QueryCanceledError,
     Retry,
 )
-from herdpy.proto.messages import Commit
+from herdpy.proto.messages import Commit, Execute
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 
@@ -159,3 +161,151 @@ def test_lost_answers_are_settled(server: RunningServer, fate: Fate) -> None:
 
     with FrameProxy(server.port) as proxy:
         run(main(proxy.url))
+
+
+# --- on the loop, and in threads -----------------------------------------------------------------
+
+
+def test_over_the_network_no_thread_is_made(server: RunningServer) -> None:
+    async def main() -> None:
+        async with aio.connect(server.url) as a, aio.connect(server.url) as b:
+            found = await asyncio.gather(a.execute("SELECT 1"), b.execute("SELECT 2"))
+            assert [await each.fetchall() for each in found] == [[(1,)], [(2,)]]
+            names = [each.name for each in threading.enumerate()]
+            assert not [name for name in names if name.startswith(("herdpy-aio", "asyncio"))]
+
+    run(main())
+
+
+def test_without_greenlet_it_has_a_thread(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "find_spec", lambda name: None)
+
+    async def main() -> None:
+        async with aio.connect(server.url, autocommit=True) as conn:
+            assert await (await conn.execute("SELECT 1")).fetchall() == [(1,)]
+            assert any(each.name.startswith("herdpy-aio") for each in threading.enumerate())
+
+    run(main())
+
+
+def test_a_call_that_waits_for_its_turn_can_be_cancelled(server: RunningServer) -> None:
+    async def main() -> None:
+        async with (
+            aio.connect(server.url, autocommit=True) as a,
+            aio.connect(server.url) as b,
+        ):
+            await a.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+            await a.execute("INSERT INTO t VALUES (1, 0)")
+            await b.execute("UPDATE t SET v = v + 1")  # holds the row
+            first = asyncio.create_task(a.execute("UPDATE t SET v = v + 1"))
+            second = asyncio.create_task(a.execute("INSERT INTO t VALUES (2, 0)"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            await b.commit()
+            await first
+            assert await (await a.execute("SELECT v FROM t")).fetchall() == [(2,)]
+
+    run(main())
+
+
+def test_an_impatient_cancel_ends_the_connection_and_the_next_call_has_another(
+    server: RunningServer,
+) -> None:
+    async def main(url: str) -> None:
+        async with aio.connect(url, autocommit=True) as conn:
+            await conn.execute("CREATE TABLE t (id BIGINT)")
+            proxy.fates.append((Execute, Fate.UNANSWERED))
+            task = asyncio.create_task(conn.execute("INSERT INTO t VALUES (1)"))
+            while proxy.fates and not task.done():
+                await asyncio.sleep(0)
+                for _ in range(2):
+                    task.cancel()
+                    await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await (await conn.execute("SELECT 1")).fetchall() == [(1,)]
+
+    with FrameProxy(server.port) as proxy:
+        run(main(proxy.url))
+
+
+def test_a_loop_that_ends_in_the_middle_leaves_nothing(server: RunningServer) -> None:
+    async def main() -> None:
+        conn = await aio.connect(server.url, autocommit=True)
+        await conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        await conn.execute("BEGIN")
+        await conn.execute("INSERT INTO t VALUES (1)")
+        other = await aio.connect(server.url)
+        waiting.append(asyncio.create_task(other.execute("INSERT INTO t VALUES (1)")))
+        connections.extend((conn, other))
+        await asyncio.sleep(0)
+
+    waiting: list[asyncio.Task[Any]] = []
+    connections: list[aio.AsyncConnection] = []
+    run(main())
+    assert waiting[0].cancelled()
+    with pytest.raises(OperationalError, match="has ended"):
+        connections[0].blocking.live_session().execute("SELECT 1")
+
+
+# --- the pool ------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_a_connection_can_be_cancelled(server: RunningServer) -> None:
+    async def main() -> None:
+        async with aio.Pool(server.url, connections_max=1) as pool:
+
+            async def use(number: int) -> None:
+                async with pool.connection() as conn:
+                    await (await conn.execute("SELECT 1")).fetchall()
+                    order.append(number)
+
+            order: list[int] = []
+            async with pool.connection():
+                tasks = [asyncio.create_task(use(number)) for number in range(4)]
+                while pool.waiting_count < 4:  # noqa: ASYNC110 - they begin in the next turns
+                    await asyncio.sleep(0)
+                tasks[1].cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await tasks[1]
+                assert pool.waiting_count == 3
+            # The first has its connection now, and does not know it yet.
+            assert pool.waiting_count == 2
+            tasks[0].cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [isinstance(each, asyncio.CancelledError) for each in found] == [
+                True, True, False, False,
+            ]  # fmt: skip
+            assert order == [2, 3]
+            assert pool.connection_count == 1
+
+    run(main())
+
+
+def test_a_cancelled_block_rolls_back(server: RunningServer) -> None:
+    async def main() -> None:
+        async with aio.Pool(server.url, connections_max=1) as pool:
+            async with pool.connection() as conn:
+                await conn.execute("CREATE TABLE t (id BIGINT)")
+            inside = asyncio.Event()
+
+            async def block() -> None:
+                async with pool.connection() as conn:
+                    await conn.execute("INSERT INTO t VALUES (1)")
+                    inside.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(block())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with pool.connection() as conn:
+                assert await (await conn.execute("SELECT count(*) FROM t")).fetchall() == [(0,)]
+            assert pool.connection_count == 1
+
+    run(main())
