@@ -117,6 +117,11 @@ class ServerMachine:
         return self._running is None and not self._waiting and not self._is_starting
 
     @property
+    def is_inside_frame(self) -> bool:
+        """A part of a frame has come, and its rest has not."""
+        return self._splitter.buffered_byte_count > 0
+
+    @property
     def buffered_byte_count(self) -> int:
         """What is kept for the peer: a part of a message, and requests that wait."""
         return self._splitter.buffered_byte_count + self._waiting_bytes

@@ -484,6 +484,11 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
 
     @property
+    def is_inside_frame(self) -> bool:
+        """The peer has sent a part of a frame, and not its rest."""
+        return self._machine.is_inside_frame
+
+    @property
     def is_idle(self) -> bool:
         """No request runs or waits, and neither a transaction nor a result is open."""
         requests = self._requests

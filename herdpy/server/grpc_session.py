@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.frames import FrameSplitter
-from herdpy.errors import Error, OperationalError, Retry
+from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import (
@@ -97,7 +97,10 @@ async def _read(
         await transport.may_read.wait()
         message = await context.read()
         if message is EOF:
-            connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
+            if connection.is_inside_frame:  # it would swallow what is sent behind it
+                connection.refuse(ProtocolError("the stream ended inside a frame"))
+            else:
+                connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
             return
         try:
             data = await converted(hub, message, convert)

@@ -48,7 +48,6 @@ _MEANINGLESS = (
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.DATA_LOSS,
 )
 _CLIENTS_OWN = "Internal error from Core"

@@ -120,6 +120,17 @@ def test_bytes_that_are_no_message(server: RunningServer, client: Client, name: 
     server.call(server.server._hub.wait_idle)
 
 
+def test_a_stream_that_ends_inside_a_frame(server: RunningServer, client: Client) -> None:
+    """Found by fuzz-wire: what is sent for the client's end was taken for the frame's rest."""
+    opened = pb.SessionRequest(open=pb.Open(autocommit=True))
+    part = pb.SessionRequest(frames=b"\0\0\1\0" + b"\x92\x0c")
+    call = client.channel.stream_stream("/herdpy.v1.Herdpy/Session")
+    sent = iter([each.SerializeToString() for each in (opened, part)])
+    replies = [pb.SessionReply.FromString(each) for each in call(sent, timeout=WAIT_S)]
+    assert replies[-1].failed.error.sqlstate == "08P01" or b"ended inside" in replies[-1].frames
+    server.call(server.server._hub.wait_idle)
+
+
 # --- streams and connections ---------------------------------------------------------------------
 
 
