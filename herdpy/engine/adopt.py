@@ -247,12 +247,28 @@ class _Level:
         return True
 
 
+def _alone(entries: Sequence[PageEntry]) -> set[PageEntry]:
+    """Return the entries that overlap none of the others; these ascend by their first keys."""
+    found: set[PageEntry] = set()
+    highest: Key = ()
+    for place, entry in enumerate(entries):
+        is_last = place + 1 == len(entries)
+        if entry.low > highest and (is_last or entry.high < entries[place + 1].low):
+            found.add(entry)
+        highest = max(highest, entry.high)
+    return found
+
+
 def _packed(table: Table, pages: TablePages, added: Sequence[PageEntry]) -> TablePages:
     """Put entries into the base and, where they overlap it, into as few new runs as can be."""
     newest = max((entry.ref.run for entry in pages.entries()), default=0)
     levels = [_Level(0, pages.base)]
-    for entry in sorted(added, key=lambda entry: entry.low):
-        if not any(level.take(entry) for level in levels):
+    entries = sorted(added, key=lambda entry: entry.low)
+    alone = _alone(entries)
+    for entry in entries:
+        # A base that is full of holes would have to be written anew with all that lies over it.
+        fitting = levels if entry in alone else levels[1:]
+        if not any(level.take(entry) for level in fitting):
             newest += 1
             level = _Level(newest)
             level.take(entry)

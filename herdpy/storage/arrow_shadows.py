@@ -1,7 +1,7 @@
-"""shadows(): which rows of overlapping levels of pages another level's row of the same key hides.
+"""Levels of pages that overlap: which rows hide others, and all of them as one level.
 
-The key space is cut where pages begin, so that a few hundred thousand keys are looked at at a time,
-and where only one level has pages nothing is looked at. Any thread.
+The key space is cut where pages begin, so that a few hundred thousand rows are looked at at a time.
+Any thread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,8 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key
 from herdpy.storage.arrow import bits_array, column_array
 from herdpy.storage.arrow_keys import comparable, repeats, sorted_order
+from herdpy.storage.arrow_pages import build_pages
+from herdpy.storage.page import BuiltPage
 from herdpy.storage.table_pages import PageEntry
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
@@ -33,7 +35,10 @@ def shadows(
     The entries of a level are disjoint, and in key order.
     """
     found: Shadows = {}
+    level_of = {entry: place for place, level in enumerate(levels) for entry in level}
     for low, high, entries in _parts(levels):
+        if len({level_of[entry] for entry in entries}) < 2:
+            continue
         _look(table, low, high, entries, found, is_first_kept=is_first_kept)
     return found
 
@@ -44,7 +49,7 @@ _Part = tuple[Key, Key, list[PageEntry]]
 def _parts(levels: Sequence[Sequence[PageEntry]]) -> Iterator[_Part]:
     """Yield ranges of keys (from, to; () is open) with the entries that reach into them.
 
-    Entries in the order of their levels; only where there are two levels.
+    Entries in the order of their levels; nothing for a range without any.
     """
     order = {entry: place for place, level in enumerate(levels) for entry in level}
     entries = sorted(order, key=lambda entry: entry.low)
@@ -54,15 +59,14 @@ def _parts(levels: Sequence[Sequence[PageEntry]]) -> Iterator[_Part]:
     for place, entry in enumerate(entries):
         is_gap = all(each.high < entry.low for each in open_now)
         if open_now and (is_gap or begun >= _PART_PAGES) and entry.low > low:
-            if len({order[each] for each in open_now}) > 1:
-                yield low, entry.low, sorted(open_now, key=order.__getitem__)
+            yield low, entry.low, sorted(open_now, key=order.__getitem__)
             open_now = [each for each in open_now if each.high >= entry.low]
             low, begun = entry.low, 0
         elif not open_now:
             low = entry.low
         open_now.append(entry)
         begun += 1
-        if place + 1 == len(entries) and len({order[each] for each in open_now}) > 1:
+        if place + 1 == len(entries):
             yield low, (), sorted(open_now, key=order.__getitem__)
 
 
@@ -75,12 +79,7 @@ def _look(
     *,
     is_first_kept: bool,
 ) -> None:
-    slices: list[tuple[PageEntry, int, int]] = []
-    for entry in entries:
-        start = entry.page.lower_bound(low, is_inclusive=True) if low else 0
-        stop = entry.page.lower_bound(high, is_inclusive=True) if high else entry.row_count
-        if start < stop:
-            slices.append((entry, start, stop))
+    slices = _slices(low, high, entries)
     if len(slices) < 2:
         return
     columns = [
@@ -105,6 +104,51 @@ def _look(
     if positions is not None:
         dead = positions.take(dead)
     _mark(pc.sort_indices(dead), dead, slices, found)
+
+
+def _slices(low: Key, high: Key, entries: Sequence[PageEntry]) -> list[tuple[PageEntry, int, int]]:
+    """Return the rows of entries within a range: (entry, start, stop)."""
+    found: list[tuple[PageEntry, int, int]] = []
+    for entry in entries:
+        start = entry.page.lower_bound(low, is_inclusive=True) if low else 0
+        stop = entry.page.lower_bound(high, is_inclusive=True) if high else entry.row_count
+        if start < stop:
+            found.append((entry, start, stop))
+    return found
+
+
+def merged_pages(
+    table: Table, levels: Sequence[Sequence[PageEntry]], low: Key = (), high: Key = ()
+) -> Iterator[BuiltPage]:
+    """Yield the live rows of levels as full pages, ascending by key; no key lives twice.
+
+    Only keys from `low` up to, and not with, `high`; () is open.
+    """
+    rest: list[Any] | None = None
+    ordinals = range(len(table.columns))
+    for begin, end, entries in _parts(levels):
+        begin = max(begin, low)
+        end = min(end, high) if end and high else end or high
+        slices = _slices(begin, end, entries) if not end or begin < end else []
+        if not slices:
+            continue
+        live = pa.concat_arrays([_live(*each) for each in slices])
+        columns = [
+            pa.concat_arrays([_plain(s[0], i, s[1], s[2]) for s in slices]) for i in ordinals
+        ]
+        if not pc.all(live).as_py():
+            columns = [array.filter(live) for array in columns]
+        order = sorted_order(comparable(table, [columns[each] for each in table.key]))
+        if order is not None:
+            columns = [array.take(order) for array in columns]
+        if rest is not None:
+            columns = [pa.concat_arrays(list(pair)) for pair in zip(rest, columns, strict=True)]
+        count = len(columns[0])
+        whole = count - count % page_rows_max
+        yield from build_pages(table, [array.slice(0, whole) for array in columns])
+        rest = [pa.concat_arrays([array.slice(whole)]) for array in columns]
+    if rest is not None:
+        yield from build_pages(table, rest)
 
 
 def _mark(

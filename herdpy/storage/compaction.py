@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
 from herdpy.limits import l0_runs_max, page_bytes_max, page_rows_max
+from herdpy.model.keys import decode_key
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import split_evenly, split_for_levels
 from herdpy.storage.manifest import BitmapRef, ManifestState, PageRef, TableEdit
-from herdpy.storage.page import build_page
+from herdpy.storage.page import build_page, key_kinds
 from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
@@ -38,6 +39,7 @@ _SPARSE_BYTES_MIN = 1024 * 1024
 _URGENT_SHARE = 0.5
 """Of a table's rows: with so many in L0, compaction does not wait for its budget."""
 _JOB_PAGES_MAX = 32
+_MANY_ROWS = 50_000
 _JOB_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -258,6 +260,16 @@ def write_job(
         raise
 
 
+def _rows_between(entry: PageEntry, low: Key, high: Key) -> tuple[int, int] | None:
+    """Return which rows have keys from low to high (exclusive; () is open), None: none has."""
+    if (high and entry.low >= high) or (low and entry.high < low):
+        return None
+    page = entry.page
+    start = page.lower_bound(low, is_inclusive=True) if low else 0
+    stop = page.lower_bound(high, is_inclusive=True) if high else entry.row_count
+    return (start, stop) if start < stop else None
+
+
 class _Draft:
     """The pages of one table while a job is written."""
 
@@ -276,20 +288,35 @@ class _Draft:
         base = self._before.base
         low = base[start].low if start else ()
         high = base[stop].low if stop < len(base) else ()
-        rows: list[Row] = []
-        for entry in base[start:stop]:
-            rows.extend(entry.live_rows(0, entry.row_count))
-            self._removed[entry] = None
-        for run in self._before.runs:
-            for entry in run:
-                if (not high or entry.low < high) and (not low or entry.high >= low):
-                    self._take(entry, low, high, rows)
-        rows.sort(key=self.table.key_of)
-        for piece in split_evenly(self.table, rows):
-            self._add(piece, 0)
+        taken = [
+            (entry, *found)
+            for run in self._before.runs
+            for entry in run
+            if (found := _rows_between(entry, low, high)) is not None
+        ]
+        count = sum(entry.row_count for entry in base[start:stop])
+        if count + sum(end - begin for _, begin, end in taken) > _MANY_ROWS:
+            self._merge_many([base[start:stop], *self._before.runs], low, high, 0)
+        else:
+            rows: list[Row] = []
+            for entry in base[start:stop]:
+                rows.extend(entry.live_rows(0, entry.row_count))
+            for entry, begin, end in taken:
+                rows.extend(entry.live_rows(begin, end))
+            rows.sort(key=self.table.key_of)
+            for piece in split_evenly(self.table, rows):
+                self._add(piece, 0)
+        self._removed.update(dict.fromkeys(base[start:stop]))
+        for entry, begin, end in taken:
+            self._take(entry, begin, end)
 
     def merge_runs(self, positions: Sequence[int]) -> None:
         """Write these runs anew as one; what lies over no base page joins the base."""
+        runs = [self._before.runs[position] for position in positions]
+        if sum(entry.row_count for run in runs for entry in run) > _MANY_ROWS:
+            self._merge_many(runs, (), (), max(run[0].ref.run for run in runs))
+            self._removed.update(dict.fromkeys(entry for run in runs for entry in run))
+            return
         rows: list[Row] = []
         for position in positions:
             for entry in self._before.runs[position]:
@@ -300,6 +327,26 @@ class _Draft:
         base = TablePages(self.table, self._before.base)
         for piece, is_base in split_for_levels(self.table, rows, base):
             self._add(piece, 0 if is_base else number)
+
+    def _merge_many(
+        self, levels: Sequence[Sequence[PageEntry]], low: Key, high: Key, number: int
+    ) -> None:
+        """Write many rows without a Python object for each value, and not all of them at once.
+
+        Pages that overlap base pages are of run `number`; 0: none does but those that go.
+        """
+        from herdpy.storage.arrow_shadows import merged_pages
+
+        table, base = self.table, TablePages(self.table, self._before.base)
+        kinds = key_kinds(table)
+        for built in merged_pages(table, levels, low, high):
+            ends = decode_key(built.low_key, kinds), decode_key(built.high_key, kinds)
+            is_full = built.row_count * 2 >= page_rows_max
+            is_base = not number or not base.base or (is_full and not base.overlaps(*ends))
+            place = self._writer.append(built.data)
+            ends = built.low_key, built.high_key
+            run = 0 if is_base else number
+            self.added.append(PageRef(self._number, *place, built.row_count, *ends, run))
 
     def move(self, entry: PageEntry) -> None:
         """Copy a page with its bitmap, byte by byte: its CRCs go with it."""
@@ -315,14 +362,8 @@ class _Draft:
             PageRef(self._number, *place, ref.row_count, ref.low_key, ref.high_key, ref.run, bitmap)
         )
 
-    def _take(self, entry: PageEntry, low: Key, high: Key, rows: list[Row]) -> None:
-        """Take the live rows from low (inclusive) to high (exclusive; () is open) out of a run."""
-        page = entry.page
-        start = page.lower_bound(low, is_inclusive=True) if low else 0
-        stop = page.lower_bound(high, is_inclusive=True) if high else entry.row_count
-        if stop <= start:
-            return
-        rows.extend(entry.live_rows(start, stop))
+    def _take(self, entry: PageEntry, start: int, stop: int) -> None:
+        """Note that rows of a page in a run are somewhere else now."""
         dead = self._dead.get(entry)
         if dead is None:
             dead = int.from_bytes(entry.dead or b"", "little")
