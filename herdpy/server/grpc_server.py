@@ -1,7 +1,8 @@
 """GrpcServer: the port for clients of any language: the service, health and reflection.
 
-Health says SERVING until the server drains. TLS is that of the frame protocol's port; certificates
-that are read again count from the next handshake on. On the server's loop.
+Health says SERVING until the server drains, or can write nothing any more. TLS is that of the frame
+protocol's port; certificates that are read again count from the next handshake on. On the server's
+loop.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ class GrpcServer:
             options=_options(config), maximum_concurrent_rpcs=calls_max
         )
         self._server.add_generic_rpc_handlers((service.handlers(),))
-        self._health = add_standard_services(self._server, (SERVICE,), _CALLS_BESIDE)
+        self._health = add_standard_services(
+            self._server, (SERVICE,), _CALLS_BESIDE, lambda: hub.reason_not_ready() is None
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. OSError when it is taken."""
@@ -72,7 +75,6 @@ class GrpcServer:
 
     async def drain(self) -> None:
         """Tell those who ask for health; calls go on."""
-        self._health.is_draining = True
         with suppress(TimeoutError):  # a watcher that takes nothing holds it up
             async with asyncio.timeout(_GRACE_S):
                 await self._health.enter_graceful_shutdown()

@@ -4,7 +4,7 @@ So there is a bound on how many of their streams are open at once. On the server
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
 import grpc
@@ -39,16 +39,14 @@ class _Bound:
 
 
 class _BoundHealth(_Health):
-    def __init__(self, bound: _Bound) -> None:
+    def __init__(self, bound: _Bound, is_ready: Callable[[], bool]) -> None:
         super().__init__()
         self._bound = bound
-        self.is_draining = False
-        """Also when those who watch, and take nothing, cannot be told."""
+        self._is_ready = is_ready
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - grpc's own name
-        if self.is_draining:
-            return health_pb2.HealthCheckResponse(status=NOT_SERVING)
-        return await super().Check(request, context)
+        found = await super().Check(request, context)
+        return found if self._is_ready() else health_pb2.HealthCheckResponse(status=NOT_SERVING)
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - grpc's own name
         await self._bound.enter(context)
@@ -76,10 +74,15 @@ class _BoundReflection(_Reflection):
             self._bound.leave()
 
 
-def add_standard_services(server: Any, names: tuple[str, ...], streams_max: int) -> Any:
-    """Add health and reflection of the services of these names; return health's servicer."""
+def add_standard_services(
+    server: Any, names: tuple[str, ...], streams_max: int, is_ready: Callable[[], bool]
+) -> Any:
+    """Add health and reflection of the services of these names; return health's servicer.
+
+    Who asks is told by `is_ready`; those who watch hear what the servicer was told, if they listen.
+    """
     bound = _Bound(streams_max)
-    servicer = _BoundHealth(bound)
+    servicer = _BoundHealth(bound, is_ready)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     named = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflected = _BoundReflection(named, bound)

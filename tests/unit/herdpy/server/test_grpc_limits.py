@@ -277,6 +277,18 @@ def hpack(text: bytes) -> bytes:
     return bytes([len(text)]) + text
 
 
+def test_health_knows_when_nothing_can_be_written(server: RunningServer, client: Client) -> None:
+    health = health_pb2_grpc.HealthStub(client.channel)
+    request = health_pb2.HealthCheckRequest(service="herdpy.v1.Herdpy")
+    assert health.Check(request, timeout=WAIT_S).status == health_pb2.HealthCheckResponse.SERVING
+    server.engine.database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
+    answer = health.Check(request, timeout=WAIT_S)
+    assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=WAIT_S)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
 def test_a_watcher_is_told_of_the_drain(server: RunningServer, client: Client) -> None:
     watch = health_pb2_grpc.HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest())
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
