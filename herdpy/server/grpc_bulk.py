@@ -27,7 +27,7 @@ async def ingest(call: Call) -> None:
         mode = start.mode or "append"
         begun = await session.ask(lambda number: messages.BeginIngest(number, start.table, mode))
         rows = _Rows(table_from_plain(begun.table), list(start.columns))
-        while (pieces := await call.read(rows.pieces)) is not None:
+        while (pieces := await call.read(rows.pieces, is_heavy=True)) is not None:
             if isinstance(pieces, pb.IngestFinish):
                 done = await session.ask(partial(_finish, begun.ingest))
                 await call.write(pb.IngestReply(row_count=done.row_count))
@@ -90,7 +90,7 @@ class _Rows:
 
 
 async def get_snapshot(call: Call) -> None:
-    """GetSnapshot: a piece is made while the one before is on its way."""
+    """GetSnapshot: a piece is made when the one before was taken."""
     request = await call.read_one(pb.SnapshotRequest.FromString)
     async with call.session() as session:
         await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))

@@ -43,10 +43,12 @@ class Call:
         self.new_connection = new_connection
         self._strangers = strangers
 
-    async def read(self, convert: Callable[[bytes], T]) -> T | None:
+    async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
         """Return the next message, converted; None: no more come."""
         data = await self.context.read()
-        return None if data is EOF else await converted(self.hub, data, convert)
+        if data is EOF:
+            return None
+        return await converted(self.hub, data, convert, is_heavy=is_heavy)
 
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
         """Return the first message, converted, which has to come soon."""

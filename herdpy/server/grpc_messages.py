@@ -21,8 +21,13 @@ _READ_FACTOR = 25
 """Bytes of memory that reading a message takes at most for each of its own: all empty values."""
 
 
-async def converted(hub: "Hub", data: bytes, convert: Callable[[bytes], T]) -> T:
-    """Return what a message is good for; ProtocolError; OperationalError 53200."""
+async def converted(
+    hub: "Hub", data: bytes, convert: Callable[[bytes], T], *, is_heavy: bool = False
+) -> T:
+    """Return what a message is good for; ProtocolError; OperationalError 53200.
+
+    is_heavy: it is a worker's, whatever its size.
+    """
 
     def run() -> T:
         try:
@@ -30,7 +35,7 @@ async def converted(hub: "Hub", data: bytes, convert: Callable[[bytes], T]) -> T
         except DecodeError:
             raise ProtocolError("a message that is none") from None
 
-    if len(data) <= _SMALL_BYTES_MAX:
+    if len(data) <= _SMALL_BYTES_MAX and not is_heavy:
         return run()
     byte_count = _READ_FACTOR * len(data)
     if not hub.received.take(byte_count):
