@@ -46,18 +46,23 @@ def member_rows(catalog: Catalog) -> Iterator[Row]:
 
 def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
     """Yield the rows of sysgrants, one for each right; an owner has all rights on its table."""
-    names = {table.id: table.name for table in catalog.tables()}
+    names = {table.id: table.name for table in catalog.tables()} | {SPACE: tablespace}
+    given: dict[tuple[int, str], tuple[int, int]] = {}  # whoever gave it
     for fact in catalog.access.facts:
-        if isinstance(fact, Grant):
-            kind = "tablespace" if fact.table_id == SPACE else "table"
-            name = tablespace if fact.table_id == SPACE else names.get(fact.table_id)
+        if isinstance(fact, Grant) and fact.table_id in names:
+            rights, grantable = given.get((fact.table_id, fact.grantee), (0, 0))
+            changed = rights | fact.rights, grantable | fact.grantable
+            given[fact.table_id, fact.grantee] = changed
+    for (table_id, grantee), (rights, grantable) in given.items():
+        kind = "tablespace" if table_id == SPACE else "table"
+        for right, word in RIGHT_NAMES.items():
+            if rights & right:
+                yield grantee, kind, names[table_id], word, bool(grantable & right), False
+    for fact in catalog.access.facts:
+        if isinstance(fact, Ownership) and fact.table_id in names:
+            rights, _ = given.get((fact.table_id, fact.owner), (0, 0))
             for right, word in RIGHT_NAMES.items():
-                if name is not None and fact.rights & right:
-                    yield fact.grantee, kind, name, word, bool(fact.grantable & right), False
-        elif isinstance(fact, Ownership) and fact.table_id in names:
-            given = catalog.access.grant(fact.table_id, fact.owner).rights
-            for right, word in RIGHT_NAMES.items():
-                if right & TABLE_RIGHTS & ~given:
+                if right & TABLE_RIGHTS & ~rights:
                     yield fact.owner, "table", names[fact.table_id], word, True, True
 
 

@@ -226,7 +226,12 @@ class _Changes:
         for table_id in objects:
             self._check_may_grant(table_id, rights, is_all=not statement.rights)
             for grantee in grantees:
-                self._change_grant(table_id, grantee, rights, statement)
+                if statement.is_revoke:
+                    self._revoke(table_id, grantee, rights, has_option=statement.has_option)
+                else:
+                    self._grant(table_id, grantee, rights, has_option=statement.has_option)
+        if statement.is_revoke:
+            self._settle_handed_on(is_cascade=statement.is_cascade)
 
     def _check_may_grant(self, table_id: int, rights: int, *, is_all: bool) -> None:
         mine = self._rights
@@ -239,20 +244,58 @@ class _Changes:
                 "It takes the owner, SUPERUSER, or the GRANT OPTION.",
             )
 
-    def _change_grant(
-        self, table_id: int, grantee: str, rights: int, statement: GrantRights
-    ) -> None:
+    def _grant(self, table_id: int, grantee: str, rights: int, *, has_option: bool) -> None:
+        for grantor, some in self._grantors(table_id, rights).items():
+            old = self.after.grant(table_id, grantee, grantor)
+            grantable = old.grantable | (some if has_option else 0)
+            self._put(replace(old, rights=old.rights | some, grantable=grantable))
+
+    def _grantors(self, table_id: int, rights: int) -> dict[str, int]:
+        """Return as whom the user hands on which of the rights: of ALL, what it may."""
         mine = self._rights
-        if mine is not None and not mine.owns(table_id):
-            rights &= mine.may_grant(table_id)  # of ALL, what may be handed on
-        old = self.after.grant(table_id, grantee)
-        if not statement.is_revoke:
-            grantable = old.grantable | (rights if statement.has_option else 0)
-            new = Grant(table_id, grantee, old.rights | rights, grantable)
-        else:
-            kept = old.rights if statement.has_option else old.rights & ~rights
-            new = Grant(table_id, grantee, kept, old.grantable & ~rights)
-        self.made[new.key] = new if new.rights else None
+        if mine is None or mine.owns(table_id):
+            return {"": rights}
+        found: dict[str, int] = {}
+        for name in (mine.name, *sorted(mine.roles - {PUBLIC, mine.name})):
+            some = rights & self.after.grantable_by(name, table_id)
+            if some:
+                found[name] = some
+                rights &= ~some
+        return found
+
+    def _revoke(self, table_id: int, grantee: str, rights: int, *, has_option: bool) -> None:
+        """Take away what the user gave; the owner, superusers and the program: whoever gave it."""
+        mine = self._rights
+        is_owner = mine is None or mine.owns(table_id)
+        for old in self.after.grants_on(table_id):
+            is_mine = mine is not None and old.grantor in mine.roles
+            if old.grantee == grantee and (is_owner or is_mine):
+                kept = old.rights if has_option else old.rights & ~rights
+                self._put_grant(replace(old, rights=kept, grantable=old.grantable & ~rights))
+
+    def _settle_handed_on(self, *, is_cascade: bool) -> None:
+        """Take away what was handed on of rights that are gone, or refuse (2BP01)."""
+        lost = self.after.without_support()
+        if lost and not is_cascade:
+            shown = [
+                f'"{grant.grantor}" has given "{grant.grantee}" {", ".join(right_names(rights))} '
+                f"on {self._name_of(grant.table_id)}"
+                for grant, rights in lost[:_LISTED_MAX]
+            ]
+            more = f", and {len(lost) - _LISTED_MAX} more" if len(lost) > _LISTED_MAX else ""
+            raise ProgrammingError(
+                f"others have these rights from them: {'; '.join(shown)}{more}",
+                sqlstate="2BP01",
+                hint="REVOKE … CASCADE takes them away, too.",
+            )
+        for grant, rights in lost:
+            kept = replace(
+                grant, rights=grant.rights & ~rights, grantable=grant.grantable & ~rights
+            )
+            self._put_grant(kept)
+
+    def _put_grant(self, grant: Grant) -> None:
+        self.made[grant.key] = grant if grant.rights else None
 
     def _grant_roles(self, statement: GrantRoles) -> None:
         rights = self._rights
@@ -293,6 +336,13 @@ class _Changes:
             raise denied(
                 f'give table "{table.name}" to role "{name}"', "It takes a membership in it."
             )
+        before = self._before.owner(table.id)
+        for grant in self._before.grants_on(table.id):
+            if grant.grantor and grant.grantor in (before, name):  # an owner hands on nothing
+                whole = self.after.grant(table.id, grant.grantee)
+                rights, grantable = grant.rights | whole.rights, grant.grantable | whole.grantable
+                self.made[grant.key] = None
+                self._put(replace(whole, rights=rights, grantable=grantable))
         self._put(Ownership(table.id, name))
 
     # --- names -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Access: roles, memberships, grants and owners as immutable facts, and what follows from them.
 
 Access is replaced, never changed; any thread may read it. Role names are folded as tables' names
-are. PUBLIC stands for every role. A grant does not remember who gave it.
+are. PUBLIC stands for every role.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ SPACE = 0
 """In place of a table's id: the tablespace, and so every table in it, those to come included."""
 
 FactKey = tuple[int | str, ...]
-_ROLE, _MEMBER, _GRANT, _OWNER, _SECRET = 1, 2, 3, 4, 5
+_ROLE, _MEMBER, _GRANT, _OWNER, _SECRET, _HANDED_ON = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,20 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Rights, as bits, of grantee on a table or (SPACE) on all; `grantable` may be handed on."""
+    """Rights, as bits, of grantee on a table or (SPACE) on all; `grantable` may be handed on.
+
+    `grantor` is who had them to hand on; "": the owner, a superuser or the program gave them.
+    """
 
     table_id: int
     grantee: str
     rights: int
     grantable: int = 0
+    grantor: str = ""
 
     @property
     def key(self) -> FactKey:
-        return grant_key(self.table_id, self.grantee)
+        return grant_key(self.table_id, self.grantee, self.grantor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,9 @@ def member_key(role: str, member: str) -> FactKey:
     return (_MEMBER, role, member)
 
 
-def grant_key(table_id: int, grantee: str) -> FactKey:
-    return (_GRANT, table_id, grantee)
+def grant_key(table_id: int, grantee: str, grantor: str = "") -> FactKey:
+    key = (table_id, grantee)
+    return (_HANDED_ON, *key, grantor) if grantor else (_GRANT, *key)
 
 
 def owner_key(table_id: int) -> FactKey:
@@ -192,10 +197,49 @@ class Access:
         found = self._facts.get((_SECRET,))
         return bytes.fromhex(found.text) if isinstance(found, LoginSecret) else None
 
-    def grant(self, table_id: int, grantee: str) -> Grant:
+    def grant(self, table_id: int, grantee: str, grantor: str = "") -> Grant:
         """Return the grant, one without rights where there is none."""
-        found = self._facts.get(grant_key(table_id, grantee))
-        return found if isinstance(found, Grant) else Grant(table_id, grantee, 0)
+        found = self._facts.get(grant_key(table_id, grantee, grantor))
+        return found if isinstance(found, Grant) else Grant(table_id, grantee, 0, 0, grantor)
+
+    def grantable_by(self, name: str, table_id: int) -> int:
+        """Return the rights that the role itself, without those it is in, was given to hand on."""
+        bits = 0
+        for fact in self._facts.values():
+            if isinstance(fact, Grant) and fact.grantee == name:
+                bits |= fact.grantable if fact.table_id in (table_id, SPACE) else 0
+        return bits
+
+    def without_support(self) -> list[tuple[Grant, int]]:
+        """Return the grants, in order, with those of their rights that nobody may hand on any more.
+
+        A right is supported that comes, from hand to hand, from "" or the table's owner; so grants
+        in a circle do not support each other.
+        """
+        grants = [fact for fact in self.facts if isinstance(fact, Grant)]
+        options: dict[tuple[str, int], int] = {
+            (fact.owner, fact.table_id): TABLE_RIGHTS
+            for fact in self._facts.values()
+            if isinstance(fact, Ownership)
+        }
+
+        def supported(grant: Grant) -> int:
+            by = grant.grantor
+            if not by:
+                return SPACE_RIGHTS
+            return options.get((by, grant.table_id), 0) | options.get((by, SPACE), 0)
+
+        is_growing = True
+        while is_growing:
+            is_growing = False
+            for grant in grants:
+                place = (grant.grantee, grant.table_id)
+                bits = options.get(place, 0) | (grant.grantable & supported(grant))
+                if bits != options.get(place, 0):
+                    options[place] = bits
+                    is_growing = True
+        lost = [(grant, grant.rights & ~supported(grant)) for grant in grants]
+        return [(grant, rights) for grant, rights in lost if rights]
 
     def grants_on(self, table_id: int) -> list[Grant]:
         """Return the grants on one table, in the order of their keys."""
@@ -316,6 +360,11 @@ def facts_to_plain(facts: Iterable[Fact]) -> list[Any]:
     return changes_to_plain({fact.key: fact for fact in facts})
 
 
+def _handed_on(table_id: int, grantee: str, grantor: str, rights: int, grantable: int) -> Grant:
+    return Grant(table_id, grantee, rights, grantable, grantor)
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _ROLE: (Role, tuple[str], tuple[bool, bool, bool, str | None, int | None]),
@@ -323,6 +372,7 @@ _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _GRANT: (Grant, tuple[int, str], tuple[int, int]),
     _OWNER: (Ownership, tuple[int], tuple[str]),
     _SECRET: (LoginSecret, tuple[()], tuple[_Hex]),
+    _HANDED_ON: (_handed_on, tuple[int, str, _Name], tuple[int, int]),
 }
 """By kind: what makes the fact, and the types of key and value in its plain form."""
 

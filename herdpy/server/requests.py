@@ -124,7 +124,6 @@ class Requests:
 
     def carry_out(self, message: Any) -> bytes:
         """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
-        text: str | None = getattr(message, "text", None)
         self.begun_s = self._clock.monotonic()
         self.sqlstate = None
         try:

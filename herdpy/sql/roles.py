@@ -174,8 +174,9 @@ class _Reader(Words):
             grantees = self._grantees(is_revoke)
             if not is_revoke:
                 has_grant_option = self.accept_all("WITH", "GRANT", "OPTION")
+            is_cascade = is_revoke and self.accept("CASCADE")
             statement = tree.GrantRights(
-                rights, tables, tablespace, grantees, is_revoke, has_grant_option
+                rights, tables, tablespace, grantees, is_revoke, has_grant_option, is_cascade
             )
         else:
             if has_grant_option:
@@ -187,9 +188,9 @@ class _Reader(Words):
             statement = tree.GrantRoles(roles, grantees, is_revoke, has_admin_option)
         if self.word() == "GRANTED":
             raise self.refused("GRANTED BY")
-        if is_revoke and self.word() == "CASCADE":
-            raise self.refused("REVOKE … CASCADE")
-        if is_revoke:
+        if isinstance(statement, tree.GrantRoles) and self.word() == "CASCADE":
+            raise self.refused("REVOKE of a role … CASCADE")
+        if is_revoke and not getattr(statement, "is_cascade", False):
             self.accept("RESTRICT")
         return statement
 

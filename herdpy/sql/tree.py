@@ -434,7 +434,7 @@ class GrantRights:
     """GRANT or REVOKE of rights (bits of model.access; 0 is ALL) on tables or on a tablespace.
 
     Of tables and tablespace one is given. A grantee of None is the session's own user. has_option
-    is WITH GRANT OPTION, with is_revoke GRANT OPTION FOR.
+    is WITH GRANT OPTION, with is_revoke GRANT OPTION FOR. is_cascade: with what was handed on.
     """
 
     rights: int
@@ -443,6 +443,7 @@ class GrantRights:
     grantees: tuple[str | None, ...]
     is_revoke: bool
     has_option: bool
+    is_cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from herdpy.engine.session import Session
 from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.model.access import SELECT, Grant
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
 from tests.fixtures.engines import Engine
 
@@ -171,7 +173,11 @@ def test_the_grant_option_hands_on_no_more_than_it_has(engine: Engine) -> None:
     run(ann, "GRANT ALL ON t TO bob")
     assert run(bob, "SELECT id FROM t") == [(1,)]
     assert refusal(bob, "INSERT INTO t VALUES (2, 'b')").sqlstate == "42501"
-    run(root, "REVOKE GRANT OPTION FOR SELECT ON t FROM ann")
+    refused = refusal(root, "REVOKE GRANT OPTION FOR SELECT ON t FROM ann RESTRICT")
+    assert refused.sqlstate == "2BP01"
+    assert '"ann" has given "bob" SELECT on table t' in refused.message
+    run(root, "REVOKE GRANT OPTION FOR SELECT ON t FROM ann CASCADE")
+    assert refusal(bob, "SELECT id FROM t").sqlstate == "42501"
     assert refusal(ann, "REVOKE SELECT ON t FROM bob").sqlstate == "42501"
     assert run(ann, "SELECT id FROM t") == [(1,)]
 
@@ -248,3 +254,112 @@ def test_an_ingest_looks_at_rights_again_when_it_writes(engine: Engine) -> None:
     with pytest.raises(ProgrammingError, match="lacks INSERT"):
         ingest.finish()
     assert run(root, "SELECT id FROM t") == [(1,)]
+
+
+class TestHandedOn:
+    """Rights that were given by those who had them to hand on."""
+
+    @pytest.fixture
+    def root(self, engine: Engine) -> Session:
+        root = session_of(engine)
+        run(root, "CREATE USER bob", "CREATE USER carl", "CREATE ROLE team", "GRANT team TO ann")
+        run(root, "GRANT SELECT ON t TO ann WITH GRANT OPTION")
+        return root
+
+    def may_read(self, engine: Engine) -> list[str]:
+        found: list[str] = []
+        for user in ("ann", "bob", "carl"):
+            try:
+                run(session_of(engine, user), "SELECT id FROM t")
+                found.append(user)
+            except ProgrammingError as error:
+                assert error.sqlstate == "42501"  # noqa: PT017 - some may, some not
+        return found
+
+    def test_all_that_comes_of_a_right_goes_with_it(self, engine: Engine, root: Session) -> None:
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob WITH GRANT OPTION")
+        run(session_of(engine, "bob"), "GRANT SELECT ON t TO carl")
+        before = facts_of(engine)
+        for text in ("REVOKE SELECT ON t FROM ann", "REVOKE ALL ON t FROM ann RESTRICT"):
+            assert refusal(root, text).sqlstate == "2BP01"
+        assert facts_of(engine) == before
+        run(root, "REVOKE SELECT ON t FROM ann CASCADE")
+        assert self.may_read(engine) == []
+        assert run(root, "SELECT * FROM sysgrants") == []
+
+    def test_who_has_it_from_two_keeps_it(self, engine: Engine, root: Session) -> None:
+        run(root, "GRANT SELECT ON t TO bob WITH GRANT OPTION")
+        for user in ("ann", "bob"):
+            run(session_of(engine, user), "GRANT SELECT ON t TO carl")
+        run(root, "REVOKE SELECT ON t FROM ann CASCADE")
+        assert self.may_read(engine) == ["bob", "carl"]
+        rows = run(root, "SELECT grantee, privilege FROM sysgrants ORDER BY grantee")
+        assert rows == [("bob", "SELECT"), ("carl", "SELECT")]
+
+    def test_a_circle_does_not_support_itself(self, engine: Engine, root: Session) -> None:
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob WITH GRANT OPTION")
+        run(session_of(engine, "bob"), "GRANT SELECT ON t TO ann WITH GRANT OPTION")
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO ann WITH GRANT OPTION")
+        run(session_of(engine, "bob"), "GRANT SELECT ON t TO carl")
+        run(session_of(engine, "bob"), "REVOKE SELECT ON t FROM ann")
+        assert self.may_read(engine) == ["ann", "bob", "carl"]
+        run(session_of(engine, "bob"), "GRANT SELECT ON t TO ann WITH GRANT OPTION")
+        [given] = [f for f in facts_of(engine) if f == Grant(1, "ann", SELECT, SELECT)]
+        taken = {given.key: None}
+        access = engine.database.tablespace.state.catalog.access.with_changes(taken)
+        assert len(access.without_support()) == 4
+        run(root, "REVOKE SELECT ON t FROM ann CASCADE")
+        assert self.may_read(engine) == []
+
+    def test_one_takes_away_only_what_one_gave(self, engine: Engine, root: Session) -> None:
+        run(root, "GRANT SELECT ON t TO carl", "GRANT SELECT ON t TO bob WITH GRANT OPTION")
+        ann, bob = session_of(engine, "ann"), session_of(engine, "bob")
+        run(bob, "GRANT SELECT ON t TO carl")
+        run(ann, "REVOKE SELECT ON t FROM carl CASCADE", "REVOKE SELECT ON t FROM bob CASCADE")
+        assert self.may_read(engine) == ["ann", "bob", "carl"]
+        run(bob, "REVOKE SELECT ON t FROM carl")
+        assert self.may_read(engine) == ["ann", "bob", "carl"]  # root gave it, too
+        run(root, "REVOKE SELECT ON t FROM carl, bob")
+        assert self.may_read(engine) == ["ann"]
+
+    def test_a_role_hands_on_for_its_members(self, engine: Engine, root: Session) -> None:
+        run(root, "REVOKE SELECT ON t FROM ann", "GRANT SELECT ON t TO team WITH GRANT OPTION")
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob")
+        run(root, "REVOKE team FROM ann")
+        assert self.may_read(engine) == ["bob"]  # the role has given it
+        assert refusal(root, "REVOKE SELECT ON t FROM team").sqlstate == "2BP01"
+        run(root, "REVOKE SELECT ON t FROM team CASCADE")
+        assert self.may_read(engine) == []
+
+    def test_the_tablespace_supports_its_tables(self, engine: Engine, root: Session) -> None:
+        run(root, "REVOKE SELECT ON t FROM ann")
+        run(root, "GRANT SELECT ON TABLESPACE default TO ann WITH GRANT OPTION")
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob")
+        text = "REVOKE SELECT ON TABLESPACE default FROM ann"
+        assert refusal(root, text).sqlstate == "2BP01"
+        run(root, f"{text} CASCADE")
+        assert self.may_read(engine) == []
+
+    def test_a_new_owner_stands_for_what_was_given(self, engine: Engine, root: Session) -> None:
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob")
+        run(root, "ALTER TABLE t OWNER TO ann", "REVOKE SELECT ON t FROM ann")
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO carl")
+        run(root, "ALTER TABLE t OWNER TO team", "REVOKE team FROM ann")
+        assert self.may_read(engine) == ["bob", "carl"]
+        run(root, "REVOKE INSERT ON t FROM carl", "DROP USER ann")
+        assert self.may_read_of(engine, "bob", "carl") == ["bob", "carl"]
+
+    def may_read_of(self, engine: Engine, *users: str) -> list[str]:
+        return [user for user in users if run(session_of(engine, user), "SELECT id FROM t")]
+
+    def test_it_survives_replay_and_checkpoint(self, engine: Engine, root: Session) -> None:
+        run(session_of(engine, "ann"), "GRANT SELECT ON t TO bob")
+        facts = facts_of(engine)
+        assert Grant(1, "bob", SELECT, 0, "ann") in facts
+        for has_checkpoint in (False, True):
+            if has_checkpoint:
+                engine.database.run_checkpoint()
+            engine.database.close()
+            engine.open()
+            assert facts_of(engine) == facts
+        assert refusal(session_of(engine), "REVOKE SELECT ON t FROM ann").sqlstate == "2BP01"

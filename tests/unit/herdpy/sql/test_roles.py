@@ -143,7 +143,7 @@ def test_what_is_no_statement(text: str) -> None:
         "GRANT CREATE ON SCHEMA s TO ann",
         "GRANT CREATE ON DATABASE d TO ann",
         "GRANT a TO b GRANTED BY c",
-        "REVOKE SELECT ON t FROM ann CASCADE",
+        "REVOKE a FROM ann CASCADE",
         "ALTER TABLE IF EXISTS t OWNER TO ann",
     ],
 )
