@@ -72,12 +72,13 @@ def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:
     return [transaction.id for transaction in engine.transactions]
 
 
-def check_recovered(database: Database) -> None:
+def check_recovered(world: World) -> None:
     """After recovery nothing is open, nobody holds or waits for a lock, nothing is registered."""
+    database = world.database
     tablespace = database.tablespace
     assert not tablespace.applier.transactions, "a transaction is open after recovery"
     assert not tablespace.locks.held(), f"locks after recovery: {tablespace.locks.held()}"
-    assert not len(tablespace.registry), "snapshots registered after recovery"
+    world.check_registry("snapshots registered after recovery")
     check_open_transactions(database)
 
 

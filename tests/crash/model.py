@@ -79,6 +79,10 @@ class Content:
         """Return each table's rows in order; a heap's sorted by value, as its keys are hidden."""
         return {name: ordered(self.rows[number].values()) for name, number in self.names.items()}
 
+    def tables(self) -> dict[str, list[Row]]:
+        """Return plain() without what is no table."""
+        return {name: rows for name, rows in self.plain().items() if name != ROLES}
+
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple((cell is None, cell) for cell in row))
@@ -128,6 +132,14 @@ class Model:
     def new_number(self) -> int:
         self._next += 1
         return self._next
+
+    def logged_content(self) -> Content:
+        """Return what is committed when all is done that is in the log now."""
+        self.refresh()
+        content = self.visible.copy()
+        for item in self._pending:
+            content.apply(item.work)
+        return content
 
     # --- what a statement sees -------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from herdpy.engine import pins
+from herdpy.engine.snapshots import SnapshotRegistry
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
 from herdpy.log.file_log import FileLog, _Cursor
@@ -10,6 +12,7 @@ from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
 from herdpy.model.lsn import Lsn
 from herdpy.storage.checkpoint_writer import _Draft
+from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
 from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
@@ -101,6 +104,18 @@ def _unstamped(right: Any) -> Any:
     return property(lambda self: 0)
 
 
+def _not_held(right: Any) -> Any:
+    return lambda self, token, position: None
+
+
+def _pin_of_the_present(right: Any) -> Any:
+    return lambda item, position: right(item, 2**62)
+
+
+def _unpinned_pages(right: Any) -> Any:
+    return classmethod(lambda cls, tables: Pin(tables, ()))
+
+
 PLANTS: dict[str, Plant] = {
     "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
@@ -110,4 +125,7 @@ PLANTS: dict[str, Plant] = {
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
     "half-applied commit": Plant(Applier, "_put", _half_applied),
     "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
+    "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
+    "lease of the present": Plant(pins, "_rows_at", _pin_of_the_present),
+    "pages of a lease unlinked": Plant(Pin, "of", _unpinned_pages),
 }

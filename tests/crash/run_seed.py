@@ -60,7 +60,8 @@ def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
     world.close()
     world.open()
     assert checks.found_content(world.database) == content, "a close and open changed the content"
-    checks.check_recovered(world.database)
+    checks.check_recovered(world)
+    world.leases.check(world.database)
     world.close()
     return Outcome(crashes, dict(done))
 
@@ -109,7 +110,7 @@ def _live(world: World) -> None:
             assert found == world.model.visible.plain(), (
                 "a clean close and open changed the content"
             )
-            checks.check_recovered(world.database)
+            checks.check_recovered(world)
     world.check_held()
 
 
@@ -132,7 +133,8 @@ def _recover(world: World, crashes: list[tuple[str, str]]) -> World:
 
 
 def _check(world: World) -> None:
-    checks.check_recovered(world.database)
+    checks.check_recovered(world)
+    world.leases.survive(world.database)
     world.model.survive(checks.found_content(world.database))
     checks.check_digest(world.database)
     checks.check_reads(world.database, world.rng, world.model, with_vector=world.with_vector)

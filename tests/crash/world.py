@@ -25,10 +25,12 @@ from herdpy.engine.system_tables import SYSROLES
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import Error
 from herdpy.log.interfaces import Durability
+from herdpy.log.record import BeginLease
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.schema import table_to_plain
 from herdpy.sql.compile import parameter_types
 from tests.crash import operations
+from tests.crash.leases import LeaseBook
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.sim.clock import SimulatedClock
@@ -192,7 +194,9 @@ class World:
         *,
         style: Style,
         with_vector: bool = False,
+        leases: LeaseBook | None = None,
     ) -> None:
+        self.leases = leases or LeaseBook()
         self.disk = disk
         self.rng = rng
         self.model = model
@@ -219,7 +223,13 @@ class World:
         self.say(f"restart{' after a power failure' if is_power_lost else ''}")
         disk = self.disk.restart(self.rng.getrandbits(64), is_power_lost=is_power_lost)
         return World(
-            disk, self.rng, self.model, self._say, style=self.style, with_vector=self.with_vector
+            disk,
+            self.rng,
+            self.model,
+            self._say,
+            style=self.style,
+            with_vector=self.with_vector,
+            leases=self.leases,
         )
 
     def crash_site(self) -> tuple[str, str]:
@@ -263,6 +273,13 @@ class World:
         assert isinstance(inner, InlineSyncer)
         database._syncer = self.syncer = PumpSyncer(self, inner)
         tablespace.start(self.syncer)
+        begin_lease = tablespace.begin_lease
+
+        def begin_lease_noted(record: BeginLease) -> Ticket[None]:
+            self.leases.begins(record.id, self.model.logged_content())
+            return begin_lease(record)
+
+        tablespace.begin_lease = begin_lease_noted  # type: ignore[method-assign]
         prepare = tablespace.log.prepare
 
         def prepare_named(byte_count: int) -> None:
@@ -285,7 +302,7 @@ class World:
         self.say("close")
         self.disk.heal()
         self.check_held(close_all=True)
-        assert not len(self.database.tablespace.registry), "a snapshot stayed registered (I14)"
+        self.check_registry("a snapshot stayed registered (I14)")
         for connection in self.connections:
             connection.work = None
         with self.doing("close"):
@@ -295,6 +312,12 @@ class World:
                 self._sqlstate(error)
                 raise
         self.model.all_durable()
+
+    def check_registry(self, problem: str) -> None:
+        """Only leases that are not in pages hold versions."""
+        space = self.database.tablespace
+        held = [lease for lease in space.applier.leases if not lease.is_pages]
+        assert len(space.registry) == len(held), problem
 
     # --- overlapping -----------------------------------------------------------------------------
 
@@ -343,6 +366,8 @@ class World:
             self.check_held()
         elif chance < 0.17 and self.style.has_faults:
             self.inject()
+        elif chance > 0.96 and not self.style.is_uniform:
+            self.lease(rng.choice(free))
         else:
             connection = rng.choice(free)
             if connection.work is None and chance < 0.27:
@@ -429,6 +454,8 @@ class World:
             begun = session.write_at_once(text, parameters)
             if begun is None:
                 return None
+            if begun.outcome is not None and not begun.outcome.is_done:
+                self.syncer.sync()  # it stands behind another one that waits for the disk
             session.end_write(begun)
         finally:
             latest.clear()
@@ -557,6 +584,40 @@ class World:
         self.done["maintenance failed"] += 1
         self.say(f"failed: {error}")
 
+    def lease(self, connection: Connection) -> None:
+        """Take a lease, or end one."""
+        leasing, leases = connection.session.leasing, self.database.tablespace.applier.leases
+        there = [lease.id for lease in leases if not lease.is_ended]
+        before = self.leases.unsure
+        is_end = bool(there) and self.rng.random() < 0.15 * (1 + len(there))
+        number = self.rng.choice(there) if is_end else ""
+        self.say(f"{connection.name}: {f'end lease {number}' if is_end else 'take a lease'}")
+
+        def execute() -> str | None:
+            try:
+                if is_end:
+                    self.leases.ends(number)
+                    leasing.end(number)
+                    return None
+                self.leases.begun(leasing.take(60).id)
+            except Error as error:
+                if self._sqlstate(error) != _FULL:
+                    raise
+                return _FULL
+            return None
+
+        with self._in(connection):
+            found = execute()
+        if found is None:
+            self.done["lease ended" if is_end else "lease"] += 1
+            if is_end:
+                self.leases.ended(number)
+        elif is_end:
+            self.leases.stays(number)
+        else:
+            for each in self.leases.unsure - before:
+                self.leases.failed(each)
+
     def inject(self) -> None:
         """Let the disk fail once or a few times, soon."""
         kind, code, path = self.rng.choice(_FAULTS)
@@ -595,6 +656,7 @@ class World:
 
     def check_held(self, *, close_all: bool = False) -> None:
         """Read what is held again; let go of some of it, or all."""
+        self.leases.check(self.database)
         kept: list[_Held] = []
         for held in self._held:
             found = held.read()
