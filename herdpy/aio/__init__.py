@@ -13,4 +13,5 @@ from herdpy.aio.connection import AsyncTransaction as AsyncTransaction
 from herdpy.aio.connection import connect as connect
 from herdpy.aio.cursor import AsyncBatches as AsyncBatches
 from herdpy.aio.cursor import AsyncCursor as AsyncCursor
+from herdpy.aio.pipeline import AsyncPipeline as AsyncPipeline
 from herdpy.aio.pool import Pool as Pool

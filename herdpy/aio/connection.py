@@ -6,11 +6,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy import errors
-from herdpy.aio.cursor import AsyncCursor
+from herdpy.aio.cursor import AsyncBatches, AsyncCursor
+from herdpy.aio.leases import AsyncLease
+from herdpy.aio.pipeline import AsyncPipeline
 from herdpy.aio.runners import Runner, ThreadRunner, new_runner
 from herdpy.aio.staging import AsyncStage
 from herdpy.driver import connection as blocking
-from herdpy.driver.cursor import Parameters
+from herdpy.driver.cursor import ARROW_BATCH_ROWS, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
+    from herdpy.driver.leases import Partition
     from herdpy.driver.staging import StageToken
 
 T = TypeVar("T")
@@ -147,6 +150,49 @@ class AsyncConnection:
         """Return the position of a job's commit; None: it has not committed."""
         return await self.run(lambda: self.blocking.commit_position(job))
 
+    async def lease(self, seconds: float = 600) -> AsyncLease:
+        """Keep what is committed now until release(), or until nobody has used it for so long."""
+        return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds)))
+
+    async def release_lease(self, lease: str) -> bool:
+        """Let a lease go, by its id; False: it was gone."""
+        return await self.run(lambda: self.blocking.release_lease(lease))
+
+    async def renew_lease(self, lease: str) -> None:
+        """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
+        await self.run(lambda: self.blocking.renew_lease(lease))
+
+    async def partitions(
+        self, table: str, count: int, *, lease: "AsyncLease | str | None" = None
+    ) -> "list[Partition]":
+        """Cut a table into at most `count` parts with about as many rows, for read_partition()."""
+        held = lease if lease is None or isinstance(lease, str) else lease.id
+        return await self.run(lambda: self.blocking.partitions(table, count, lease=held))
+
+    async def read_partition(
+        self,
+        partition: "Partition",
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        parameters: Parameters | None = None,
+        lease: "AsyncLease | str | None" = None,
+        rows: int = ARROW_BATCH_ROWS,
+    ) -> AsyncBatches:
+        """Return the Arrow batches of a part's rows, of at most `rows` each, in any order."""
+        held = lease if lease is None or isinstance(lease, str) else lease.id
+        reader = await self.run(
+            lambda: self.blocking.read_partition(
+                partition,
+                columns=columns,
+                where=where,
+                parameters=parameters,
+                lease=held,
+                rows=rows,
+            )
+        )
+        return AsyncBatches(self, reader)
+
     async def commit(self) -> None:
         """Commit; nothing to do without a transaction."""
         await self.run(self.blocking.commit)
@@ -158,6 +204,10 @@ class AsyncConnection:
     def transaction(self, durability: str | None = None) -> "AsyncTransaction":
         """Return an async context manager: begin, then commit, or roll back if it raises."""
         return AsyncTransaction(self, self.blocking.transaction(durability))
+
+    def pipeline(self) -> AsyncPipeline:
+        """Return an async context manager whose statements go to the server together."""
+        return AsyncPipeline(self, self.blocking.pipeline())
 
     @property
     def autocommit(self) -> bool:

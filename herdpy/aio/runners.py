@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from bookie.runtime.os_executors import Executor, new_executor
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from herdpy.driver.connection import Connection
 
 T = TypeVar("T")
@@ -83,7 +81,7 @@ class ThreadRunner:
         if self._is_over:
             return body()  # the connection is closed: nothing waits any more
         # What has run is let go before its answer is known, and not by the thread, some time later.
-        job: Future[T] = self._executor.submit(_call, [body])
+        job = self._executor.submit(_call, [body])
         future = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(future)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition, SnapshotLease
+    from herdpy.driver.pipeline import Pipeline
     from herdpy.driver.staging import Stage, StageToken
 
 
@@ -267,6 +268,19 @@ class Connection:
         return read_partition(
             self.live_session(), partition, columns, where, parameters, lease, rows
         )
+
+    def pipeline(self) -> "Pipeline":
+        """Return a context manager whose statements go to the server together.
+
+        Its execute() returns at once a cursor that has its result behind sync(), or the block.
+        They are in one transaction: the open one, or, in autocommit, one of their own, which
+        commits at the end of the block. Behind one that fails none runs; sync(), or the end of
+        the block, raises its error.
+        """
+        from herdpy.driver.pipeline import Pipeline
+
+        self.live_session()
+        return Pipeline(self)
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""

@@ -86,6 +86,11 @@ class Cursor:
         self._result = session.execute_many(text, map(checked_parameters, rows))
         return self
 
+    def take(self, result: Result) -> None:
+        """Have the result of a statement that ran elsewhere: in a pipeline."""
+        self._ready()
+        self._result = result
+
     # Results.
 
     @property

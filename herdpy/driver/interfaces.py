@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.result import Columns, LogicalRow, Result
+from herdpy.errors import Error
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
 
@@ -34,6 +35,15 @@ class DriverSession(Protocol):
     def execute(self, text: str, parameters: Parameters = None) -> Result: ...
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error.
+
+        Inside a transaction, which a failure does not end, or in one that this begins.
+        """
+        ...
 
     def begin_ingest(self, table: str, mode: str) -> "IngestTarget": ...
 

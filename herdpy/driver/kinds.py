@@ -6,6 +6,7 @@ list). Everything else counts as able to write, and what the grammar does not kn
 server is newer, as able to commit.
 """
 
+import re
 from enum import Enum
 
 from herdpy.errors import Error
@@ -23,7 +24,25 @@ class Kind(Enum):
     """Anything: what became of it has to be asked, also inside a transaction."""
 
 
+_MAY_END = re.compile(r"[^A-Za-z]*(COMMIT|END|ROLLBACK|ABORT|PREPARE|SET)\b", re.IGNORECASE)
 _READING = ("SELECT", "VALUES", "TABLE", "(")
+
+
+def is_about_rows(text: str) -> bool:
+    """Return whether a statement reads or writes rows, and nothing else. Syntax errors do, too.
+
+    The server answers them, in their place.
+    """
+    from herdpy.sql.statements import Prefix, read_statement
+    from herdpy.sql.tokens import scan
+
+    try:
+        scanned = scan(text)
+        if scanned.word(0) in ("GRANT", "REVOKE", "ALTER", "CREATE", "DROP"):
+            return False
+        return isinstance(read_statement(scanned), Prefix)
+    except Error:
+        return kind_of(text) is Kind.UNKNOWN and not _MAY_END.match(text)
 
 
 def kind_of(text: str) -> Kind:

@@ -7,7 +7,7 @@ awaited cancels the statement and waits for what became of it.
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.drivers import new_mutex
@@ -30,9 +30,9 @@ from herdpy.errors import (
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import messages
 from herdpy.proto.columns import ReceivedColumns
-from herdpy.proto.driver_machine import DriverMachine, frames
+from herdpy.proto.driver_machine import DriverMachine, frames, given_up
 from herdpy.proto.errors import from_failed
-from herdpy.proto.messages import Message, encode_frame
+from herdpy.proto.messages import Message, decode_to_driver, encode_frame
 from herdpy.proto.scram import ScramDriver
 from herdpy.proto.values import check_statement, to_wire
 from herdpy.sql.plan import Parameters
@@ -165,6 +165,26 @@ class RemoteSession:
             lambda request: messages.ExecuteMany(request, text, items, *self._next_token())
         )
         return self._result(done)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        places: dict[str, int] = {}
+        items = [
+            (places.setdefault(check_statement(text), len(places)), to_wire(parameters))
+            for text, parameters in statements
+        ]
+        answers = self._ask(lambda request: messages.ExecuteAll(request, list(places), items))
+        results: list[Result] = []
+        for raw in answers.answers:
+            answer = decode_to_driver(raw)
+            if isinstance(answer, messages.Failed):
+                return results, from_failed(answer)
+            if not isinstance(answer, messages.Done):
+                raise ProtocolError(f"expected Done, found {type(answer).__name__}")
+            results.append(self._result(answer))
+        return results, None
 
     def begin_ingest(self, table: str, mode: str) -> "RemoteIngest":
         from herdpy.driver.remote_ingest import RemoteIngest
@@ -399,8 +419,8 @@ class RemoteSession:
             self._stream.set_timeout(_INTERRUPTED_S)
             while (answer := self._machine.take(request)) is None:
                 self._receive()
-            if isinstance(answer, messages.Done) and answer.result is not None:
-                self._send(encode_frame(messages.CloseResult(answer.result)))
+            if replies := given_up(answer):
+                self._send(frames(replies))
             self._undecided = None
             self._stream.set_timeout(None)
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller

@@ -8,7 +8,7 @@ known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statemen
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
@@ -130,6 +130,13 @@ class RetryingSession:
         """Run one statement for every set of parameters, all or nothing."""
         items = list(rows)
         return self._run(lambda session: session.execute_many(text, items), text, _uncounted)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        # In a transaction that is open, or begins here: nothing of it can have been committed.
+        return self._run(lambda session: session.execute_all(statements), Kind.WRITE, _impossible)
 
     def begin_ingest(self, table: str, mode: str) -> IngestTarget:
         session: list[RemoteConnection] = []

@@ -7,7 +7,7 @@ for one that an interrupt (KeyboardInterrupt) hit after the log had taken it: th
 So a program that catches the interrupt and repeats what is not idempotent rolls back first.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from bookie.runtime.drivers import new_mutex
@@ -254,6 +254,18 @@ class Session:
         """Run one statement for every set of parameters, all or nothing."""
         items = list(rows)
         return self._planned(lambda: self._execute_many(text, items), text)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        results: list[Result] = []
+        for text, parameters in statements:
+            try:
+                results.append(self.execute(text, parameters))
+            except Error as error:
+                return results, error
+        return results, None
 
     def begin_ingest(self, table: str, mode: str) -> Ingest:
         """Return what takes Arrow batches for one table, to write them as one statement."""

@@ -12,6 +12,7 @@ from herdpy.errors import Error, OperationalError, ProtocolError
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import (
     FRAME_BYTES_MAX,
+    Answers,
     CloseResult,
     Done,
     Failed,
@@ -61,7 +62,7 @@ class DriverMachine:
         """Expect no answer any more; return what to send about it."""
         answer = self._answers.pop(request, None)
         if answer is not None:
-            return _given_up(answer)
+            return given_up(answer)
         if request in self._expected:
             self._expected.discard(request)
             self._abandoned.add(request)
@@ -99,11 +100,11 @@ class DriverMachine:
         if isinstance(message, Failed) and request == 0:
             self.failure = from_failed(message)
             return
-        if isinstance(message, (Done, Failed)):
+        if isinstance(message, (Done, Failed, Answers)):
             self.in_transaction = message.in_transaction
         if request in self._abandoned:
             self._abandoned.discard(request)
-            replies += _given_up(message)
+            replies += given_up(message)
         elif request in self._expected:
             self._expected.discard(request)
             self._answers[request] = message
@@ -133,9 +134,12 @@ class DriverMachine:
         return self._answers.pop(request, None)
 
 
-def _given_up(answer: Any) -> list[Message]:
+def given_up(answer: Any) -> list[Message]:
+    """Return what closes the open results in an answer that nobody takes."""
     if isinstance(answer, Done) and answer.result is not None:
         return [CloseResult(answer.result)]
+    if isinstance(answer, Answers):
+        return [each for raw in answer.answers for each in given_up(decode_to_driver(raw))]
     return []
 
 

@@ -26,6 +26,8 @@ KEPT_CHARACTERS_MAX: Final = 4096
 """Of the text of one."""
 STAGES_MAX: Final = 100_000
 """Of one commit."""
+EXECUTE_ALL_MAX: Final = 500
+"""Statements of one ExecuteAll: their answers, of about 64 KiB each, fit a frame."""
 TEXT_BYTES_MAX: Final = 64 * 1024
 
 
@@ -345,6 +347,15 @@ class SettleStaging(Message, tag=59):
     """What a commit consists of, in order."""
 
 
+class ExecuteAll(Message, tag=35):
+    """Run statements, in order, to the first that fails. Answers or Failed."""
+
+    request: int
+    texts: Annotated[list[str], Meta(max_length=EXECUTE_ALL_MAX)]
+    items: Annotated[list[tuple[int, Undecoded]], Meta(max_length=EXECUTE_ALL_MAX)]
+    """The place of its text, and the parameters of each."""
+
+
 # --- server to driver ----------------------------------------------------------------------------
 
 
@@ -427,6 +438,15 @@ class Resolved(Message, tag=80):
     request: int
     outcome: str
     """committed, refused (it never happens), or unknown (the token has expired)."""
+
+
+class Answers(Message, tag=85):
+    """What an ExecuteAll's statements gave."""
+
+    request: int
+    in_transaction: bool
+    answers: Annotated[list[msgspec.Raw], Meta(max_length=EXECUTE_ALL_MAX)]
+    """A Done for each that ran; the last may be a Failed."""
 
 
 class IngestBegun(Message, tag=76):
@@ -520,14 +540,14 @@ ToServer = (
     Hello | Execute | ExecuteMany | Fetch | CloseResult | Begin | Commit | Rollback | SetAutocommit
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
-    | ExecuteKept
+    | ExecuteKept | ExecuteAll
     | ScramStart | ScramProof | Resolve
     | Export | NextPiece | CloseExport
     | TakeLease | UseLease | EndLease | ListPartitions | ReadPartition
     | BeginStaging | BeginStage | StageRows | EndStage | SettleStaging
 )  # fmt: skip
 ToDriver = (
-    Welcome | Done | Rows | Arrow | Failed | Pong | Tables | IngestBegun
+    Welcome | Done | Answers | Rows | Arrow | Failed | Pong | Tables | IngestBegun
     | LoginRequired | ScramChallenge | ScramVerified | Resolved | Piece
     | Leased | Partitions
     | StagingBegun | StageBegun | StagingSettled

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from herdpy.server.hub import Hub
 
 _log = logging.getLogger(__name__)
+_QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll
 _WRITE_HIGH_WATER = 256 * 1024
 _STOP_AGAIN_S = 0.01
 _LINGER_S = 5.0
@@ -364,7 +365,7 @@ class ServerConnection(asyncio.Protocol):
             parameters = small_parameters(message)
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        if not is_urgent and isinstance(message, messages.Execute | messages.ExecuteMany):
+        if not is_urgent and isinstance(message, _QUEUED):
             refusal = hub.check_queue()
             if refusal is not None:
                 self._answer(requests.failed(message, refusal))

@@ -7,6 +7,8 @@ loop's and never wait.
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from bookie.runtime.interfaces import Clock
 from herdpy.engine.at_once import Begun
 from herdpy.engine.faults import disk_error
@@ -174,6 +176,8 @@ class Requests:
                 items = decode_items(message.items, self._charge)
                 result = session.execute_many(message.text, items)
                 return self._answer(message.request, result)
+            case messages.ExecuteAll():
+                return self._execute_all(message)
             case messages.Fetch():
                 return self._fetch(message)
             case messages.CloseResult():
@@ -244,6 +248,31 @@ class Requests:
                 return encode_frame(messages.Partitions(message.request, parts))
             case _:
                 return None
+
+    def _execute_all(self, message: messages.ExecuteAll) -> bytes:
+        session, request = self._session, message.request
+        answers: list[msgspec.Raw] = []
+        for place, data in message.items:
+            text = ""
+            try:
+                if not 0 <= place < len(message.texts):
+                    raise ProgrammingError(f"there is no statement {place}", sqlstate="22023")
+                text = message.texts[place]
+                parameters = decode_parameters(data, self._charge)
+                found = session.read_row(text, parameters) if parameters else None
+                if found is not None:
+                    rows = messages.raw(encode_rows(found[1]))
+                    frame = self._done(request, columns=_SENT.of(found[0]), rows=rows)
+                else:
+                    frame = self._answer(request, session.execute(text, parameters))
+                    if session.is_audited:
+                        self._audit("changed", statement=without_literals(text))
+            except Error as error:
+                one = messages.Execute(request, text, None)
+                answers.append(messages.raw(self._refused(one, error)[messages.LENGTH_BYTES :]))
+                break
+            answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
+        return encode_frame(messages.Answers(request, session.in_transaction, answers))
 
     def _control(self, message: Any) -> bytes:
         session = self._session

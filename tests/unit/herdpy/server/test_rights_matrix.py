@@ -288,6 +288,11 @@ def stage(operation: str) -> Act:
     )
 
 
+def _pipelined(connection: herdpy.Connection) -> None:
+    with connection.pipeline() as pipe:
+        pipe.execute("SELECT * FROM t")
+
+
 REQUESTS: dict[str, list[Request]] = {
     "Execute": [Request(lambda c, _: c.execute("SELECT * FROM t"), grants("SELECT ON t"))],
     "ExecuteMany": [
@@ -296,6 +301,7 @@ REQUESTS: dict[str, list[Request]] = {
             grants("INSERT ON t"),
         )
     ],
+    "ExecuteAll": [Request(lambda c, _: _pipelined(c), grants("SELECT ON t"))],
     "Checkpoint": [Request(lambda c, _: c.checkpoint(), (ROOT,))],
     "BeginIngest": [
         Request(ingest("append"), grants("INSERT ON t")),
