@@ -202,7 +202,7 @@ def _levels_of(stage: Stage) -> list[Sequence[PageEntry]]:
         levels += memory_entries(
             stage.table,
             [(piece.data, piece.first_row_id) for piece in stage.pieces],
-            keeps_repeats=stage.operation is Operation.APPEND,
+            keeps_repeats=stage.operation.refuses_repeats,
             is_first_kept=stage.operation is Operation.IGNORE,
         )
     return levels

@@ -285,7 +285,7 @@ def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
         stage.table,
         stage.pages,
         [(piece.data, piece.first_row_id) for piece in stage.pieces],
-        keeps_repeats=stage.operation is Operation.APPEND,
+        keeps_repeats=stage.operation.refuses_repeats,
         is_first_kept=stage.operation is Operation.IGNORE,
         is_new=is_new,
     )

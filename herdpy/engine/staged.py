@@ -49,6 +49,11 @@ class Operation(Enum):
     DELETE = "delete"
     """The row with its key goes; only the columns of the key are given."""
 
+    @property
+    def refuses_repeats(self) -> bool:
+        """Rows with the same key are an error (23505), in whatever stages they are."""
+        return self in (Operation.APPEND, Operation.REPLACE)
+
 
 class Piece(NamedTuple):
     """The rows of one record, in memory until a checkpoint makes them pages."""

@@ -68,7 +68,6 @@ _RIGHTS = {
     Operation.UPDATE: UPDATE,
     Operation.DELETE: DELETE,
 }
-_KEYLESS = (Operation.APPEND, Operation.REPLACE)
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
@@ -450,7 +449,7 @@ class Staging:
                 tablespace.applier.planned = None
 
     def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
-        if job.operation not in _KEYLESS or table.table.is_heap:
+        if not job.operation.refuses_repeats or table.table.is_heap:
             return
         if planned.repeated is not None:
             raise duplicate_key(table.table, planned.repeated)
@@ -512,7 +511,7 @@ class Staging:
                 f"staging: the commit would take about {byte_count:,} bytes of memory, more than "
                 f"{limit:,}"
             )
-        if job.operation not in _KEYLESS or job.table.is_heap:
+        if not job.operation.refuses_repeats or job.table.is_heap:
             return
         table = self._tablespace.state.tables[job.table.id]
         seen: set[Key] = set()
@@ -545,7 +544,7 @@ def _check_name(what: str, name: str) -> None:
 
 def _check_key(table: Table, operation: Operation, key_columns: Sequence[str] | None) -> None:
     if table.is_heap:
-        if operation in _KEYLESS and not key_columns:
+        if operation.refuses_repeats and not key_columns:
             return
         raise ProgrammingError(
             f'staging: operation {operation.value!r} needs a primary key, and table "{table.name}" '

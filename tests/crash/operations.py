@@ -2,8 +2,14 @@
 
 import random
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from herdpy.engine.session import Session
+from herdpy.engine.staged import Operation as StagingOperation
+from herdpy.errors import Error
 from tests.crash.model import ROLES, SHAPES, Key, Model, RefusedError, Row, Rows, Work
 
 KEYS = 60
@@ -17,7 +23,7 @@ class Operation(NamedTuple):
     """SQL text, parameters (a list of them: executemany), and the effect in the model.
 
     effect(rows, new_number) returns (changes, rows affected) or raises RefusedError. table "" with
-    `define` is DDL.
+    `define` is DDL. `stage` stages rows and commits them, instead of SQL.
     """
 
     text: str
@@ -26,6 +32,7 @@ class Operation(NamedTuple):
     effect: Callable[[Rows, Callable[[], int]], tuple[Changes, int]] | None = None
     select: Callable[[Rows], list[Row]] | None = None
     is_many: bool = False
+    stage: Callable[[Session], None] | None = None
 
     def run_on(self, model: Model, work: Work) -> int:
         """Add the effect to `work`; return the row count, or raise RefusedError."""
@@ -208,6 +215,81 @@ def role(rng: random.Random) -> Operation:
     return Operation(f"{verb} {name}{option}", None, ROLES, effect)
 
 
+def staged(rng: random.Random, name: str) -> Operation:
+    """Return a job of some tasks, of which one attempt each counts, and its commit."""
+    shape = SHAPES[name]
+    kinds = ("append",) if shape.is_heap else tuple(each.value for each in StagingOperation)
+    kind = rng.choice(kinds)
+    job = f"job {rng.getrandbits(64)}"
+    tasks = [
+        [_row(rng, name, rng.randrange(KEYS)) for _ in range(rng.choice((0, 1, 5, 20)))]
+        for _ in range(rng.choice((1, 1, 2, 3)))
+    ]
+    if kind in ("append", "replace") and rng.random() < 0.8:
+        low, numbers = rng.randrange(KEYS), count()
+        tasks = [[(low + next(numbers), *row[1:]) for row in rows] for rows in tasks]
+    names = ["k", "p", "v", "s"] if shape.width == 4 else ["k", "v", "s"]
+    sent = {"delete": names[: shape.key_width], "update": [*names[: shape.key_width], "v"]}.get(
+        kind, names
+    )
+    ordinals = [names.index(each) for each in sent]
+    cuts = [rng.randrange(len(rows) + 1) for rows in tasks]
+
+    def data(rows: list[Row]) -> pa.RecordBatch:
+        columns = [pa.array([row[i] for row in rows], _ARROW[names[i]]) for i in ordinals]
+        return pa.RecordBatch.from_arrays(columns, names=sent)
+
+    def stage(session: Session) -> None:
+        staging = session.staging
+        staging.begin(name, kind, job)
+        numbers: list[int] = []
+        try:
+            for task, (rows, cut) in enumerate(zip(tasks, cuts, strict=True)):
+                lost, _ = staging.begin_stage(job, str(task), "lost")
+                if rows:
+                    staging.add(lost, 0, data(rows))
+                number, _ = staging.begin_stage(job, str(task), "whole")
+                for first, part in ((0, rows[:cut]), (cut, rows[cut:]), (0, rows[:cut])):
+                    if part:  # the first one again, as after an answer that was lost
+                        staging.add(number, first, data(part))
+                numbers.append(number)
+                staging.finish_stage(number)
+            staging.commit(job, numbers)
+        except Error:
+            staging.abort(job)
+            raise
+
+    def effect(old: Rows, new_number: Callable[[], int]) -> tuple[Changes, int]:
+        rows = [row for task in tasks for row in task]
+        if shape.is_heap:
+            return {("heap", new_number()): row for row in rows}, -1
+        new: dict[Key, Row] = {}
+        for row in rows:
+            key = _key(name, row, new_number)
+            if kind in ("append", "replace") and (key in new or (kind == "append" and key in old)):
+                raise RefusedError("23505")
+            if not (kind == "ignore" and key in new):
+                new[key] = row
+        changes: dict[str, Callable[[], Changes]] = {
+            "append": lambda: dict(new),
+            "upsert": lambda: dict(new),
+            "replace": lambda: {**dict.fromkeys(old), **new},
+            "ignore": lambda: {key: row for key, row in new.items() if key not in old},
+            "delete": lambda: dict.fromkeys(key for key in new if key in old),
+            "update": lambda: {
+                key: (*old[key][:-2], row[-2], old[key][-1])
+                for key, row in new.items()
+                if key in old
+            },
+        }
+        return changes[kind](), -1
+
+    return Operation(f"{kind} staged rows to {name}", tasks, name, effect, stage=stage)
+
+
+_ARROW = {"k": pa.int64(), "p": pa.string(), "v": pa.int64(), "s": pa.string()}
+
+
 def draw(rng: random.Random, *, with_vector: bool) -> Operation:
     """Return a random operation; with_vector allows those that need DuckDB, rarely."""
     name = rng.choice("aaabbhhcd")
@@ -219,6 +301,8 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
     if chance < 0.06:
         return truncate(rng.choice("abchd"))
+    if chance < 0.085:
+        return staged(rng, name)
     if shape.is_heap:
         if with_vector and chance < 0.15:
             return rng.choice((update, delete, select))(rng, name)

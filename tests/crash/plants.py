@@ -5,12 +5,14 @@ from typing import Any
 
 from herdpy.engine import pins
 from herdpy.engine.snapshots import SnapshotRegistry
+from herdpy.engine.staged import Staged
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
 from herdpy.log.file_log import FileLog, _Cursor
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
 from herdpy.model.lsn import Lsn
+from herdpy.storage import arrow_shadows
 from herdpy.storage.checkpoint_writer import _Draft
 from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
@@ -116,6 +118,31 @@ def _unpinned_pages(right: Any) -> Any:
     return classmethod(lambda cls, tables: Pin(tables, ()))
 
 
+def _commit_not_kept(right: Any) -> Any:
+    def to_plain(self: Staged) -> Any:
+        jobs, stages, commits = right(self)
+        return [jobs, stages, commits[:-1]]
+
+    return to_plain
+
+
+def _adopted_over(right: Any) -> Any:
+    def shadows(*_: Any, **__: Any) -> Any:
+        return {}
+
+    return shadows
+
+
+def _adoption_not_listed(right: Any) -> Any:
+    def difference(self: _Draft, listed: Any, after: Any) -> Any:
+        edit = right(self, listed, after)
+        return type(edit)(
+            edit.table_id, definition=edit.definition, pages_removed=edit.pages_removed
+        )
+
+    return difference
+
+
 PLANTS: dict[str, Plant] = {
     "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
@@ -124,6 +151,9 @@ PLANTS: dict[str, Plant] = {
     "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
     "half-applied commit": Plant(Applier, "_put", _half_applied),
+    "a committed job not in a checkpoint": Plant(Staged, "to_plain", _commit_not_kept),
+    "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
+    "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
     "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
     "lease of the present": Plant(pins, "_rows_at", _pin_of_the_present),

@@ -11,11 +11,17 @@ _PAGE_ROWS = 16
 _REWRITE_BYTES = 6 * 1024
 _SPARSE_BYTES = 1024
 _RECORD_BYTES = 512
+_FEW_ROWS = 8
+_MANY_ROWS = 40
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.checkpoint_writer", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.compaction", "page_rows_max", _PAGE_ROWS),
+    ("herdpy.storage.arrow_pages", "page_rows_max", _PAGE_ROWS),
+    ("herdpy.storage.arrow_shadows", "page_rows_max", _PAGE_ROWS),
+    ("herdpy.storage.compaction", "_MANY_ROWS", _MANY_ROWS),
+    ("herdpy.engine.adopt", "FEW_ROWS", _FEW_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),

@@ -48,6 +48,7 @@ _LOCK_TIMEOUT_S = 1.0
 # out, and a deadlock. Nothing of the statement happened; after a deadlock nothing of all.
 _LOCKED, _DEADLOCK = "55P03", "40P01"
 _FULL = "53100"
+_GONE = "42704"  # a job whose table was dropped meanwhile
 _FAULTS = (
     ("write", ENOSPC, "/log/"),
     ("open", ENOSPC, "/log/"),
@@ -469,6 +470,8 @@ class World:
             self._select(connection, operation)
             return
         own = connection.work
+        if operation.stage is not None and (own is not None or self._is_maintaining):
+            return  # it is a transaction of its own; and it waits for who maintains
         work = own or Work(is_sync=connection.durability is Durability.SYNC)
         expected: int | str | None = None
 
@@ -483,6 +486,8 @@ class World:
         def execute() -> int | str:
             session = connection.session
             try:
+                if operation.stage is not None:
+                    return self._stage(session, operation.stage)
                 if operation.is_many:
                     return session.execute_many(operation.text, operation.parameters).row_count
                 if self.done["statement"] % 3 == 0:
@@ -498,7 +503,8 @@ class World:
                 connection.to_log = effect
             found = execute()
         self.done["statement"] += 1
-        if found in (_LOCKED, _DEADLOCK, _FULL):
+        is_gone = operation.stage is not None and found == _GONE
+        if found in (_LOCKED, _DEADLOCK, _FULL) or is_gone:
             self.say(f"{connection.name}: … {found}")
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
@@ -514,6 +520,20 @@ class World:
         if own is None and not work.is_empty:
             assert connection.logged is work, f"{operation.text}: nothing was logged"
             self.model.acknowledged(work)
+
+    def _stage(self, session: Session, stage: Callable[[Session], None]) -> int:
+        """Run a staging; who maintains the pages would wait for it, and so has to come later."""
+        pages = {i: item.pages for i, item in self.database.tablespace.state.tables.items()}
+        self._is_maintaining = True
+        try:
+            stage(session)
+        finally:
+            self._is_maintaining = False
+        self.done["staging"] += 1
+        after = self.database.tablespace.state.tables
+        adopted = [i for i in pages if i in after and after[i].is_unlisted]
+        self.done["adoption"] += any(after[i].pages is not pages[i] for i in adopted)
+        return -1
 
     def _sqlstate(self, error: Error) -> str:
         """Return what a history can go on after; LifeOver after a disk that failed on demand."""
