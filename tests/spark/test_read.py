@@ -2,7 +2,11 @@
 
 import datetime
 import re
+import signal
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +15,7 @@ from pyspark.sql import types as kinds
 
 import herdpy
 import herdpy.spark
+from tests.fixtures.engines import Background
 from tests.fixtures.served import Served
 from tests.spark.conftest import Load
 
@@ -159,6 +164,60 @@ def test_a_data_frame_is_one_snapshot(server: Served, conn: herdpy.Connection, l
     with pytest.raises(Exception, match="snapshot of this DataFrame is gone") as caught:
         frame.count()
     assert "load() it again" in str(caught.value)
+
+
+def test_a_data_frame_outlives_a_server(
+    server: Served, conn: herdpy.Connection, load: Load
+) -> None:
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    conn.ingest("t", pa.table({"id": range(1000), "v": [1] * 1000}))
+    frame = load(table="t", numPartitions=3)
+    assert frame.count() == 1000
+    conn.execute("DELETE FROM t WHERE id < 10")
+    server.stop(signal.SIGKILL)
+    server.start()
+    assert frame.selectExpr("sum(v) AS v").collect() == [Row(v=1000)]
+    assert load(table="t").count() == 990
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+def test_a_task_reads_again_when_the_server_dies_under_it(
+    server: Served, spark: SparkSession, conn: herdpy.Connection, load: Load, tmp_path: Path
+) -> None:
+    """The first task to get its rows waits until the server it has them from is another."""
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    conn.ingest("t", pa.table({"id": range(600_000)}))
+    frame = load(table="t", numPartitions=2, fetchBatchRows=2_000)
+    begun, over = tmp_path / "begun", tmp_path / "over"
+    slow = frame.mapInArrow(waiting(str(begun), str(over)), "id BIGINT")
+
+    def restart() -> None:
+        while not begun.exists():
+            pass
+        server.stop(signal.SIGKILL)
+        server.start()
+        over.touch()
+
+    with Background() as background:
+        background.start(restart)
+        assert slow.selectExpr("count(*)", "sum(id)").collect() == [
+            (600_000, sum(range(600_000))),
+        ]
+
+
+def waiting(begun: str, over: str) -> Callable[..., Any]:
+    """Return what passes batches on; behind the first it waits for a file."""
+
+    def passes(batches):  # without hints, which Spark would look at
+        import os
+
+        for batch in batches:
+            open(begun, "w").close()
+            while not os.path.exists(over):
+                pass
+            yield batch
+
+    return passes
 
 
 def test_filters_do_not_leak(conn: herdpy.Connection, load: Load, spark: SparkSession) -> None:

@@ -30,6 +30,8 @@ _EXPECTED = re.compile(r"#\s*->\s?(?P<text>.*)$")
 _PATH = re.compile(r"`((?:herdpy|bookie|tests|docs|examples|\.ci)/[\w./-]*)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)[^)]*\)")
 _OUTPUT_MARK = "# Prints:\n"
+PYTHON_ELSEWHERE = {"docs/guides/spark.md": "tests/spark/test_guide.py"}
+"""Pages whose Python needs more than this process, and the tests that run it."""
 
 
 class Block(NamedTuple):
@@ -123,7 +125,9 @@ def check_shell(block: Block, where: str) -> None:
 def test_blocks(document: str, in_directory: Path) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks((ROOT / document).read_text()):
-        if block.language == "python":
+        if block.language == "python" and document in PYTHON_ELSEWHERE:
+            assert document in (ROOT / PYTHON_ELSEWHERE[document]).read_text()
+        elif block.language == "python":
             run_python(block, names, document)
         elif block.language == "sql":
             run_sql(block, document)
