@@ -30,7 +30,8 @@ def draw(document: Path, peer: str) -> list[Path]:
     axes.set_yticks(range(len(results)), [item["name"] for item in results])
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel(f"ours : {peer}, in the same run (right of 1 is better; | is the bar)")
+    label = f"ours : {peer}, in the same run (right of 1 is better; | is the bar)"
+    axes.set_xlabel(label, fontsize=8, loc="right")
     axes.tick_params(axis="y", labelsize=8)
     axes.margins(x=0.25)
     figure.tight_layout()

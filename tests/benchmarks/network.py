@@ -335,9 +335,7 @@ def measure(directory: Path, options: argparse.Namespace) -> Bench:
         f"memory of one of {options.idle:,} idle connections", "KB", idle / 1000, None, None, 200
     )
     if peer_idle is not None:
-        bench.add(
-            "the same, PostgreSQL's processes", "KB", idle / 1000, peer_idle / 1000, "PostgreSQL"
-        )
+        bench.add("memory of an idle connection", "KB", idle / 1000, peer_idle / 1000, "PostgreSQL")
     return bench
 
 
