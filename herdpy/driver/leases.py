@@ -102,4 +102,4 @@ def read_partition(
 
 
 def _id_of(lease: SnapshotLease | str | None) -> str | None:
-    return lease.id if isinstance(lease, SnapshotLease) else lease
+    return lease if lease is None or isinstance(lease, str) else lease.id

@@ -59,6 +59,8 @@ class Figures(NamedTuple):
     """That run or wait."""
     transactions: int
     """That have written and not ended."""
+    leases: int
+    """Snapshots that are kept."""
     checkpoint_error: str | None
     failure: str | None
     """Why nothing can be written any more, None while all is well."""
@@ -87,6 +89,7 @@ def figures_of(database: "Database") -> Figures:
         sessions=len(sessions),
         statements=sum(session.running is not None for session in sessions),
         transactions=len(tablespace.applier.transactions),
+        leases=len(tablespace.applier.leases),
         checkpoint_error=None if checkpoint_error is None else checkpoint_error.message,
         failure=None if failure is None else failure.message,
     )

@@ -146,6 +146,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
     last_us = hub.database.checkpoints.last_success_us
     for name, meaning, value in (
         ("transactions_active", "That have written and not ended.", figures.transactions),
+        ("leases", "Snapshots that are kept.", figures.leases),
         ("statements_active", "That run or wait.", figures.statements),
         ("statements_waiting", "For a worker.", hub.waiting_count),
         ("results_open", "Results with rows to fetch.", hub.results.used),
