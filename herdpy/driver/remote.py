@@ -34,7 +34,7 @@ from herdpy.proto.driver_machine import DriverMachine, frames, given_up
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import Message, decode_to_driver, encode_frame
 from herdpy.proto.scram import ScramDriver
-from herdpy.proto.values import check_statement, to_wire
+from herdpy.proto.values import ROWS_MAX, check_statement, to_wire
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from herdpy.driver.remote_leasing import RemoteLeasing
     from herdpy.driver.remote_staging import RemoteStaging
 
-_FETCH_ROWS = 65_536
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
 _LAST_WORDS_S = 1.0
@@ -548,7 +547,7 @@ class _Fetching:
 
     def rows(self) -> Iterator[LogicalRow]:
         """Yield the rows; nothing is asked for before the first."""
-        while (answer := self._next(_FETCH_ROWS, is_arrow=False)) is not None:
+        while (answer := self._next(ROWS_MAX, is_arrow=False)) is not None:
             if not isinstance(answer, messages.Rows):
                 raise ProtocolError(f"expected rows, found {type(answer).__name__}")
             yield from _decoded(self._decode, answer.rows)

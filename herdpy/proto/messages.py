@@ -29,6 +29,11 @@ STAGES_MAX: Final = 100_000
 EXECUTE_ALL_MAX: Final = 500
 """Statements of one ExecuteAll: their answers, of about 64 KiB each, fit a frame."""
 TEXT_BYTES_MAX: Final = 64 * 1024
+RESULT_COLUMNS_MAX: Final = 65_536
+PARTITIONS_MAX: Final = 1_000_000
+MECHANISMS_MAX: Final = 100
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of an answer that is no rows and no bytes of something: most of these become objects."""
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -381,7 +386,7 @@ class Done(Message, tag=65):
     in_transaction: bool
     row_count: int = -1
     last_row_id: int | None = None
-    columns: tuple[Column, ...] | None = None
+    columns: Annotated[tuple[Column, ...], Meta(max_length=RESULT_COLUMNS_MAX)] | None = None
     """None: the statement has no rows."""
     rows: msgspec.Raw = msgspec.Raw(b"\x90")
     """All of them, when `result` is None."""
@@ -461,7 +466,7 @@ class IngestBegun(Message, tag=76):
 class LoginRequired(Message, tag=71):
     """Asks for a login, after Hello."""
 
-    mechanisms: list[str]
+    mechanisms: Annotated[list[str], Meta(max_length=MECHANISMS_MAX)]
     """The best first."""
 
 
@@ -532,7 +537,9 @@ class Partitions(Message, tag=92):
     """Ranges of a table's key, in order; every row is in exactly one."""
 
     request: int
-    parts: list[tuple[bytes | None, bytes | None, int, int]]
+    parts: Annotated[
+        list[tuple[bytes | None, bytes | None, int, int]], Meta(max_length=PARTITIONS_MAX)
+    ]
     """lower, upper, and about how many rows and bytes."""
 
 
@@ -552,6 +559,10 @@ ToDriver = (
     | Leased | Partitions
     | StagingBegun | StageBegun | StagingSettled
 )  # fmt: skip
+
+_BULKY = frozenset(
+    kind.__struct_config__.tag for kind in (Done, Rows, Arrow, Piece)
+)  # a number is one byte, behind that of the array
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
 _to_server = msgspec.msgpack.Decoder(ToServer)
@@ -578,6 +589,10 @@ def decode_to_server(body: Any) -> ToServer:
 
 def decode_to_driver(body: Any) -> ToDriver:
     """Return a server's message; ProtocolError."""
+    if len(body) > ANSWER_BYTES_MAX and body[1] not in _BULKY:
+        raise ProtocolError(
+            f"a message of {len(body):,} bytes: expected at most {ANSWER_BYTES_MAX:,} of its kind"
+        )
     return _decoded(_to_driver, body)
 
 

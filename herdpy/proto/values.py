@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ _DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
 _NATIVE = (bool, int, float, str, bytes, None.__class__)
 _INT64 = 1 << 63
 _FOREIGN_NAME_MAX = 200
+ROWS_MAX: Final = 65_536
+"""Of one answer that a driver decodes; it asks for no more."""
 
 Wire = Any
 """What msgspec encodes without a hook."""
@@ -196,11 +198,12 @@ def _header_bytes(count: int) -> int:
 def rows_decoder(kinds: tuple[Kind, ...]) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Return the function from encode_rows()'s bytes to rows of columns of these kinds.
 
-    It raises msgspec.ValidationError or DecodeError for other bytes.
+    It raises msgspec.ValidationError or DecodeError for other bytes, and for more than ROWS_MAX.
     """
     columns = tuple(_TYPES[kind] | None if kind in _TYPES else Any for kind in kinds)
     row: Any = tuple[columns]  # type: ignore[valid-type]  # made at run time
-    return msgspec.msgpack.Decoder(list[row]).decode
+    rows: Any = Annotated[list[row], msgspec.Meta(max_length=ROWS_MAX)]
+    return msgspec.msgpack.Decoder(rows).decode
 
 
 def check_statement(text: object) -> str:

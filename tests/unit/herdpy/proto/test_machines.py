@@ -17,6 +17,7 @@ from herdpy.proto.messages import (
     KEPT_CHARACTERS_MAX,
     KEPT_MAX,
     MAGIC,
+    RESULT_COLUMNS_MAX,
     VERSION,
     Cancel,
     CloseResult,
@@ -45,7 +46,7 @@ from herdpy.proto.server_machine import (
     State,
     Stop,
 )
-from herdpy.proto.values import RowsEncoder
+from herdpy.proto.values import ROWS_MAX, RowsEncoder, encode_rows, rows_decoder
 
 HELLO = Hello(MAGIC, VERSION, VERSION, "test", "default", autocommit=True)
 WELCOME = Welcome(VERSION, "server", 1, FRAME_BYTES_MAX)
@@ -277,3 +278,28 @@ def test_the_bytes_by_hand() -> None:
     assert encoder.take(iter([(1,)]))
     done = Done(7, False, columns=columns, rows=raw(encoder.finish()))
     assert encode_frame(done) == bytes.fromhex(answer)
+
+
+class TestHostileServers:
+    """What a server can make a driver hold."""
+
+    @pytest.mark.parametrize("number", [70, 76, 92, 94])
+    def test_answers_that_become_objects_are_bounded(self, number: int) -> None:
+        count = 17 * 1024 * 1024
+        body = bytes((0x93, number, 1, 0xDD)) + count.to_bytes(4, "big") + b"\x90" * count
+        with pytest.raises(ProtocolError, match="at most"):
+            decode_to_driver(body)
+
+    def test_more_rows_than_anybody_asks_for(self) -> None:
+        decode = rows_decoder((Kind.BIGINT,))
+        assert len(decode(encode_rows([(1,)] * ROWS_MAX))) == ROWS_MAX
+        with pytest.raises(ValueError, match="length"):
+            decode(encode_rows([(1,)] * (ROWS_MAX + 1)))
+
+    def test_more_columns_than_a_result_has(self) -> None:
+        column = ("a", 1, None, None, None)
+        fine = encode_frame(Done(1, in_transaction=False, columns=(column,) * RESULT_COLUMNS_MAX))
+        decode_to_driver(fine[4:])
+        more = (column,) * (RESULT_COLUMNS_MAX + 1)
+        with pytest.raises(ProtocolError, match="length"):
+            decode_to_driver(encode_frame(Done(1, in_transaction=False, columns=more))[4:])
