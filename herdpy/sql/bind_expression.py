@@ -48,7 +48,7 @@ _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 # Operators and constructs of PostgreSQL that sqlglot takes for functions.
 _NO_FUNCTIONS = (
     exp.Array, exp.JSONExtract, exp.JSONExtractScalar, exp.RegexpLike, exp.RegexpILike,
-    exp.Collate, exp.CurrentUser, exp.TryCast, exp.Struct,
+    exp.Collate, exp.CurrentUser, exp.SessionUser, exp.TryCast, exp.Struct,
 )  # fmt: skip
 # What we do not have, as it is written, where sqlglot's name for it says little.
 _WORDS: dict[type[exp.Expr], str] = {
@@ -59,7 +59,9 @@ _WORDS: dict[type[exp.Expr], str] = {
     exp.BitwiseXor: "the operator #", exp.BitwiseNot: "the operator ~",
     exp.BitwiseLeftShift: "the operator <<", exp.BitwiseRightShift: "the operator >>",
     exp.Tuple: "a row as a value", exp.Array: "ARRAY[] as a value", exp.TryCast: "TRY_CAST",
-    exp.Collate: "COLLATE", exp.CurrentUser: "current_user", exp.BitString: "a B'…' string",
+    exp.Collate: "COLLATE", exp.CurrentUser: "current_user (SHOW session_authorization)",
+    exp.SessionUser: "session_user (SHOW session_authorization)",
+    exp.BitString: "a B'…' string",
     exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
     exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
 }  # fmt: skip

@@ -212,6 +212,8 @@ class _Reader:
         return token.text
 
     def _option_name(self) -> str:
+        if self._word() in ("ROLE", "AUTHORIZATION"):
+            raise self._refused("a role other than the session's user")
         name = self._take().lower()
         if name == "transaction" and self._accept("ISOLATION"):
             self._expect("LEVEL")

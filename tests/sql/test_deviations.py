@@ -16,14 +16,15 @@ PAGE = ROOT / "docs" / "reference" / "sql.md"
 
 # Sentence of the page: statements, each with its rows or its SQLSTATE.
 DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
-    "A right on the tablespace holds for all of its tables; there are no schemas, no rights on"
-    " columns, and no `REVOKE … CASCADE`: a grant does not remember who gave it, and stays when the"
-    " giver's right goes.": [
+    "A right on the tablespace holds for all of its tables; there are no schemas and no rights on"
+    " columns. REVOKE by an owner or a superuser takes a right away whoever gave it, and REVOKE of"
+    " a role takes no CASCADE. There is no SET ROLE and no current_user.": [
         ("CREATE TABLE t (a INT)", None), ("CREATE USER ann", None),
         ("GRANT SELECT ON TABLESPACE default TO ann", None),
         ("SELECT object_name FROM sysgrants", [("default",)]),
         ("GRANT USAGE ON SCHEMA s TO ann", "0A000"), ("GRANT SELECT (a) ON t TO ann", "0A000"),
-        ("REVOKE SELECT ON TABLESPACE default FROM ann CASCADE", "0A000"),
+        ("CREATE ROLE staff", None), ("REVOKE staff FROM ann CASCADE", "0A000"),
+        ("SET ROLE staff", "0A000"), ("SELECT current_user", "0A000"),
     ],
     "A failed statement is undone alone; its transaction goes on. After 40001, 40P01 and 25P03 it"
     " was rolled back: everything but ROLLBACK and COMMIT is refused with 25P02, and COMMIT fails,"

@@ -127,6 +127,26 @@ def test_executemany_and_point_reads_are_checked(engine: Engine) -> None:
         ann.execute(text, (1,))
 
 
+def test_writes_that_begin_without_a_wait_are_checked(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    text = "INSERT INTO t VALUES (?, ?)"
+    for number in range(2, 5):
+        root.execute(text, (number, "x"))
+    begun = root.write_at_once(text, (5, "x"))
+    assert begun is not None
+    root.end_write(begun)
+    with pytest.raises(ProgrammingError, match="lacks INSERT"):
+        ann.write_at_once(text, (6, "x"))
+    run(root, "GRANT INSERT ON t TO ann")
+    begun = ann.write_at_once(text, (6, "x"))
+    assert begun is not None
+    ann.end_write(begun)
+    run(root, "REVOKE INSERT ON t FROM ann")
+    with pytest.raises(ProgrammingError, match="lacks INSERT"):
+        ann.write_at_once(text, (7, "x"))
+    assert run(root, "SELECT count(*) FROM t") == [(6,)]
+
+
 def test_who_makes_a_table_owns_it(engine: Engine) -> None:
     root, ann = session_of(engine), session_of(engine, "ann")
     run(root, "CREATE USER bob", "GRANT CREATE ON TABLESPACE default TO ann")
