@@ -81,6 +81,7 @@ def prepare_log(tablespace: Tablespace, byte_count: int) -> None:
 
 
 _LOG_BYTES_AHEAD = 1024 * 1024
+_ARROW_ROWS_MIN = 1_000
 
 
 class Execution:
@@ -142,7 +143,7 @@ class Execution:
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
         make_reader = None
-        if source is not None and self._is_big(source) and _takes_all(plan):
+        if source is not None and _takes_all(plan) and self._is_arrow(source, part):
             make_reader = partial(self._whole_reader, prepared, plan, values, snapshot, source)
         return Result(
             prepared.columns,
@@ -150,6 +151,12 @@ class Execution:
             close=snapshot.close,
             make_reader=make_reader,
         )
+
+    def _is_arrow(self, source: TableSnapshot, part: Part | None) -> bool:
+        """Tell whether all rows of a source are better given as Arrow."""
+        if part is None:
+            return self._is_big(source)
+        return source.row_count_guess >= _ARROW_ROWS_MIN  # who reads parts wants Arrow
 
     def _whole_reader(
         self,

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.digest import lease_rows_of
+from herdpy.engine.doctor import examine
 from herdpy.engine.memtable import Memtable
+from herdpy.engine.restore import restore, verify_backup
 from herdpy.engine.session import Session
 from herdpy.errors import OperationalError, SnapshotTooOldError
 from herdpy.limits import leases_max
@@ -281,3 +285,93 @@ def test_a_lease_begun_while_a_checkpoint_writes(monkeypatch: pytest.MonkeyPatch
         db.database.run_checkpoint()
         db.reopen()
         assert [kept(db, lease) for lease in leases] == expected
+
+
+def test_a_backup_is_without_leases() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(10)))
+        first = session.leasing.take(60).id
+        db.database.run_checkpoint()
+        run(session, "UPDATE t SET v = 0")
+        session.leasing.take(60)
+        db.database.run_checkpoint()
+        while db.database.run_compaction():
+            pass
+        backup = db.database.backup()
+        data = b"".join(backup.pieces())
+        backup.close()
+        content = verify_backup(memoryview(data), "a backup")
+        assert set(content.segments) < set(db.database.manifest.state.segments)
+        disk = MemoryDisk()
+        restore(content, disk, OsRng(), "a copy", is_replacing=False)
+        with engine(disk=disk) as copy:
+            other = copy.session(autocommit=True)
+            assert rows(other, "SELECT DISTINCT v FROM t") == [(0,)]
+            assert rows(other, "SELECT count(*) FROM sysleases") == [(0,)]
+            with pytest.raises(SnapshotTooOldError):
+                other.leasing.use(first)
+        assert [row for _, row in kept(db, first)] == [(n, n) for n in range(10)]
+
+
+def test_the_doctor_reads_what_only_a_lease_needs() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(100)))
+        session.leasing.take(60)
+        db.database.run_checkpoint()
+        (old,) = segments(db)
+        run(session, "DROP TABLE t")
+        session.leasing.take(60)
+        db.database.run_checkpoint()
+    report = examine(db.disk, "a database")
+    assert (report.damages, report.page_count, report.row_count) == ([], 1, 100)
+    path = f"default/segments/{old}"
+    file = db.disk.open(path)
+    size = db.disk.size(path)
+    file.write_at(size // 2, bytes([db.disk.read(path)[size // 2] ^ 1]))
+    file.close()
+    (damage,) = examine(db.disk, "a database").damages
+    assert old in damage
+
+
+def test_a_table_that_is_gone_is_read_at_a_lease() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(10)))
+        lease = session.leasing.take(60).id
+        run(session, "TRUNCATE t")
+        run(session, "INSERT INTO t VALUES (1, 11)")
+        for _ in range(3):
+            (part,) = session.leasing.partitions("t", 1, lease)
+            result = session.leasing.read_partition("t", *part[:2], lease=lease)
+            assert sorted(result.rows()) == [(n, n) for n in range(10)]
+            run(session, "BEGIN")
+            run(session, f"SET TRANSACTION SNAPSHOT '{lease}'")
+            assert rows(session, "SELECT count(*) FROM t") == [(10,)]
+            assert rows(session, "SELECT v FROM t WHERE id = ?", 7) == [(7,)]
+            run(session, "COMMIT")
+            assert rows(session, "SELECT v FROM t WHERE id = ?", 1) == [(11,)]
+            db.database.run_checkpoint()
+            db.reopen()
+            session = db.session(autocommit=True)
+
+
+def test_statements_are_planned_with_the_tables_of_then() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 1))
+        lease = session.leasing.take(60).id
+        run(session, "DROP TABLE t")
+        run(session, "CREATE TABLE t (id TEXT PRIMARY KEY)")
+        run(session, "INSERT INTO t VALUES ('new')")
+        for _ in range(2):
+            for _ in range(3):  # also by plans that are kept
+                assert rows(session, "SELECT * FROM t") == [("new",)]
+                run(session, "BEGIN")
+                run(session, f"SET TRANSACTION SNAPSHOT '{lease}'")
+                assert rows(session, "SELECT * FROM t") == [(1, 1)]
+                assert rows(session, "SELECT id FROM t WHERE id = ?", 1) == [(1,)]
+                run(session, "COMMIT")
+            db.reopen()
+            session = db.session(autocommit=True)
