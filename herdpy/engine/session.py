@@ -239,7 +239,7 @@ class Session:
         monitor.release()
         try:
             return self._guarded(lambda: self._write_at_once(latest, parameters), text)
-        except WouldWaitError:
+        except (WouldWaitError, PlanIsStaleError):  # it has had no effect
             return None
 
     def end_write(self, begun: Begun) -> None:

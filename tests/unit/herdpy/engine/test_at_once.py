@@ -72,6 +72,30 @@ def test_as_execute_does_it() -> None:
         assert rows(db.session(), ALL) == [(2, 20), (3, 35)]
 
 
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        (INSERT, (5, 1)),
+        (INSERT, (5, None)),
+        ("INSERT INTO t (id) VALUES (?)", (5,)),
+        ("INSERT INTO t VALUES (?, 7)", (5,)),
+        ("INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING", (5, 1)),
+        ("UPSERT INTO t VALUES (?, ?)", (2, 1)),
+        (UPDATE, (1, 2)),
+        ("UPDATE t SET v = 3 * v WHERE id = ?", (2,)),
+        ("UPDATE t SET v = ? WHERE id = ?", (1, 2)),
+        (DELETE, (2,)),
+    ],
+)
+def test_what_is_short(text: str, parameters: tuple[int, ...]) -> None:
+    with engine() as db:
+        known(db)
+        session = db.session()
+        session.execute(text, parameters)
+        session.rollback()
+        assert isinstance(session.write_at_once(text, parameters), Begun)
+
+
 def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> None:
     disk = SimulatedDisk(1)
     with engine(disk=disk, is_threaded=True) as db:
@@ -157,6 +181,10 @@ def test_only_short_writes_that_came_before() -> None:
             ("DELETE FROM t WHERE v = ?", (5,)),
             ("INSERT INTO t VALUES (?, ?), (100, 1)", (101, 5)),
             ("SELECT v FROM t WHERE id = ?", (5,)),
+            ("UPDATE t SET v = length(repeat('x', v)) WHERE id = ?", (5,)),  # may take long
+            ("UPDATE t SET v = v WHERE id = ? AND v IN (SELECT v FROM t)", (5,)),
+            ("DELETE FROM t WHERE id = ? AND v % 2 = 5", (5,)),
+            ("INSERT INTO t VALUES (?, length(repeat('x', ?)))", (102, 3)),
         ):
             session.execute(text, parameters).close()
             assert session.write_at_once(text, parameters) is None, text
