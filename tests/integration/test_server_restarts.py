@@ -1,5 +1,9 @@
-"""A server that is killed, or restarted, under clients of a pool: everything happens once."""
+"""A server that is killed, or restarted, under clients of a pool: everything happens once.
 
+The pools of both faces; make restarts N=10 gives the server N more lives.
+"""
+
+import os
 import signal
 import subprocess
 import sys
@@ -12,10 +16,11 @@ import pytest
 import herdpy
 from herdpy.driver.connection import Connection
 from tests.fixtures.engines import Background
+from tests.fixtures.faces import open_face
 from tests.fixtures.ports import own_port
 
 CLIENTS = 4
-LIVES = 2
+LIVES = int(os.environ.get("HERDPY_RESTARTS", "2"))
 STEPS = 12
 """Of each client in each life of the server, at least."""
 
@@ -58,8 +63,19 @@ def served(tmp_path: Path) -> Iterator[Served]:
         made.stop(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "drained"])
-def test_everything_happens_once(served: Served, number: signal.Signals) -> None:
+@pytest.fixture
+def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with open_face(request.param, monkeypatch):
+        yield request.param
+
+
+@pytest.mark.parametrize(
+    ("number", "face"),
+    [(signal.SIGKILL, "sync"), (signal.SIGTERM, "sync"), (signal.SIGTERM, "async")],
+    ids=["killed", "drained", "drained-async"],
+    indirect=["face"],
+)
+def test_everything_happens_once(served: Served, number: signal.Signals, face: str) -> None:
     """Rows go into a table without a key: one that came twice, or not at all, would show."""
     with herdpy.connect(served.url, autocommit=True) as conn:
         conn.execute("CREATE TABLE done (client BIGINT, step BIGINT)")
