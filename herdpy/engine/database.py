@@ -54,6 +54,7 @@ from herdpy.engine.recovery import recover_tablespace
 from herdpy.engine.resolving import resolve
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
+from herdpy.engine.staged import staging_rows
 from herdpy.engine.staging_uses import StagingUses
 from herdpy.engine.system_tables import (
     SYSCLIENTS,
@@ -61,6 +62,7 @@ from herdpy.engine.system_tables import (
     SYSLEASES,
     SYSMEMBERS,
     SYSROLES,
+    SYSSTAGINGS,
     SYSSTATEMENTS,
     SYSUSERS,
 )
@@ -206,6 +208,7 @@ class Database:
             SYSROLES.id: role_rows,
             SYSMEMBERS.id: member_rows,
             SYSGRANTS.id: lambda catalog: grant_rows(catalog, DIRECTORY),
+            SYSSTAGINGS.id: lambda _: staging_rows(tablespace.state.staged),
             SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 

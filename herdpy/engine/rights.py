@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, get_args
 
-from herdpy.engine.system_tables import SYSCLIENTS, SYSLEASES, SYSSTATEMENTS
+from herdpy.engine.system_tables import SYSCLIENTS, SYSLEASES, SYSSTAGINGS, SYSSTATEMENTS
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
 from herdpy.model.access import (
     CREATE,
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 ACCESS_LOCK: "Resource" = (SPACE,)
 """Held by whoever changes access; the table id that no table has."""
 _PASSED_MAX = 1_000
-_SUPERUSERS_ONLY = frozenset((SYSCLIENTS.id, SYSSTATEMENTS.id, SYSLEASES.id))
+_SUPERUSERS_ONLY = frozenset(
+    table.id for table in (SYSCLIENTS, SYSSTATEMENTS, SYSLEASES, SYSSTAGINGS)
+)
 
 _CHECKED_ELSEWHERE = (
     *(tree.Begin, tree.Commit, tree.Rollback),  # what they end was checked

@@ -9,6 +9,7 @@ of its commit, so that it commits once. No statement sees what is staged. Source
 Immutable: a part of State, replaced with it. Any thread.
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from herdpy.log.record import (
 )
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
+from herdpy.model.types import Row
 from herdpy.storage.table_pages import TablePages
 
 StagingRecord = (
@@ -288,3 +290,20 @@ class Staged(NamedTuple):
 
 
 NOTHING = Staged({}, {}, {})
+
+
+def staging_rows(staged: Staged) -> Iterator[Row]:
+    """Yield the rows of sysstagings."""
+    for job in staged.jobs.values():
+        stages = staged.of_job(job.name).values()
+        yield (
+            job.name,
+            job.table.name,
+            job.operation.value,
+            job.user,
+            job.at_us,
+            len(stages),
+            sum(stage.is_finished for stage in stages),
+            sum(stage.row_count for stage in stages),
+            sum(stage.byte_count for stage in stages),
+        )

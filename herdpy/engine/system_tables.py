@@ -102,6 +102,21 @@ SYSLEASES = _table(
 )
 """Snapshots that are kept; is_in_pages: by the disk, and nothing in memory."""
 
+SYSSTAGINGS = _table(
+    8,
+    "sysstagings",
+    ("job", TEXT),
+    ("table_name", TEXT),
+    ("operation", TEXT),
+    ("user_name", TEXT),
+    ("begun_at", TIMESTAMP),
+    ("stages", BIGINT),
+    ("finished_stages", BIGINT),
+    ("row_count", BIGINT),
+    ("byte_count", BIGINT),
+)
+"""Jobs that stage rows and have not committed; row_count is that of all their stages."""
+
 SYSTEM_TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -112,5 +127,6 @@ SYSTEM_TABLES: dict[str, Table] = {
         SYSMEMBERS,
         SYSGRANTS,
         SYSLEASES,
+        SYSSTAGINGS,
     )
 }

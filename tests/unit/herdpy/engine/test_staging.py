@@ -1,0 +1,269 @@
+"""Stagings in the engine: crashes, restarts, time-outs, tokens, rights, limits, waits."""
+
+import pyarrow as pa
+import pytest
+
+from herdpy.config import Config
+from herdpy.engine import staging as staging_module
+from herdpy.engine.adopt import FEW_ROWS
+from herdpy.engine.digest import state_digest
+from herdpy.engine.session import Session
+from herdpy.engine.tokens import Outcome, UsedToken
+from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry, SerializationError
+from tests.fixtures.access import refusal, run, session_of, small_engine
+from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, table
+from tests.sim.clock import SimulatedClock
+from tests.sim.disk import SimulatedDisk
+
+MANY = FEW_ROWS + 1
+
+
+def data(*ids: int, v: int = 0) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"id": list(ids), "v": [v] * len(ids)})
+
+
+def staged(session: Session, job: str, *ids: int, operation: str = "append") -> int:
+    """Begin a job and stage rows in one finished stage; return its number."""
+    session.staging.begin("t", operation, job)
+    number, _ = session.staging.begin_stage(job, "0", "0")
+    session.staging.add(number, 0, data(*ids))
+    session.staging.finish_stage(number)
+    return number
+
+
+def crash(db: Engine) -> None:
+    """Lose what was not synced, and open what is left."""
+    assert isinstance(db.disk, SimulatedDisk)
+    db.disk = db.disk.crash()
+    db.open()
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("count", [3, MANY])
+def test_what_is_finished_survives_a_crash(seed: int, count: int, has_checkpoint: bool) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        number = staged(session, "job", *range(count))
+        if has_checkpoint:
+            db.database.run_checkpoint()
+        expected = state_digest(db.database.tablespace)
+        crash(db)
+        assert state_digest(db.database.tablespace) == expected
+        session = db.session(autocommit=True)
+        position = session.staging.commit("job", [number])
+        crash(db)
+        session = db.session(autocommit=True)
+        assert session.staging.commit("job", [number]) == position
+        assert rows(session, "SELECT count(*) FROM t") == [(count,)]
+
+
+def test_rows_lost_in_a_crash_are_missed(seed: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        session.staging.begin("t", "append", "job")
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        db.database.tablespace.log.sync()
+        session.staging.add(number, 0, data(1))
+        crash(db)
+        session = db.session(autocommit=True)
+        with pytest.raises(OperationalError) as caught:
+            session.staging.add(number, 1, data(2))
+        assert (caught.value.sqlstate, caught.value.retry) == ("40001", Retry.SAFE)
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        session.staging.add(number, 0, data(1, 2))
+        session.staging.finish_stage(number)
+        session.staging.commit("job", [number])
+        assert rows(session, "SELECT count(*) FROM t") == [(2,)]
+
+
+def test_rows_that_come_twice_count_once() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session)
+        session.staging.begin("t", "append", "job")
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        assert session.staging.add(number, 0, data(1, 2)) == 2
+        assert session.staging.add(number, 0, data(1, 2)) == 2
+        assert session.staging.add(number, 1, data(2, 3)) == 3
+        assert session.staging.finish_stage(number) == 3
+        assert session.staging.add(number, 1, data(2, 3)) == 3
+        with pytest.raises(Error, match="is finished"):
+            session.staging.add(number, 3, data(4))
+        session.staging.commit("job", [number])
+        assert rows(session, "SELECT count(*) FROM t") == [(3,)]
+
+
+def test_a_job_that_nobody_touches_is_given_up() -> None:
+    clock = SimulatedClock()
+    with engine(clock=clock, config=Config(staging_timeout_s=60)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        staged(session, "old", 1)
+        kept = staged(session, "used", 2)
+        clock.advance(40)
+        session.staging.finish_stage(kept)
+        db.database.keep_house_once()
+        clock.advance(30)
+        db.database.keep_house_once()
+        assert rows(session, "SELECT job, row_count FROM sysstagings") == [("used", 1)]
+        with pytest.raises(Error) as caught:
+            session.staging.begin_stage("old", "0", "1")
+        assert caught.value.sqlstate == "42704"
+        db.reopen()
+        db.database.keep_house_once()  # begins to count anew
+        session = db.session(autocommit=True)
+        assert rows(session, "SELECT job FROM sysstagings") == [("used",)]
+
+
+def test_a_commit_keeps_others_out_and_waits_for_them() -> None:
+    driver = WatchedDriver()
+    with engine(driver=driver, is_threaded=True) as db:
+        session, other = db.session(autocommit=True), db.session()
+        table(session, (1, 0))
+        number = staged(session, "job", 2)
+        other.execute("UPDATE t SET v = 5 WHERE id = 1")
+        background = Background()
+        background.start(lambda: session.staging.commit("job", [number]), "committer")
+        while driver.waits.get(timeout=60) != "committer":
+            pass
+        other.commit()
+        background.join()
+        assert rows(session, "SELECT id, v FROM t ORDER BY id") == [(1, 5), (2, 0)]
+        assert db.locks == {}
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_a_reader_goes_on_with_what_it_saw(count: int) -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 0), (2 * count, 0))
+        db.database.run_checkpoint()
+        snapshot = db.database.tablespace.snapshot(None)
+        source = snapshot.source(db.database.tablespace.state.catalog.tables()[0])
+        number = staged(session, "job", *range(count), operation="replace")
+        session.staging.commit("job", [number])
+        db.database.run_checkpoint()
+        assert list(source.range(None, None)) == [(1, 0), (2 * count, 0)]
+        snapshot.close()
+        assert rows(session, "SELECT count(*), max(id) FROM t") == [(count, count - 1)]
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_an_ingest_is_settled_by_its_token(seed: int, count: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        session, asker = db.session(autocommit=True), db.session(autocommit=True)
+        table(session)
+        name = session.token_session
+        ingest = session.begin_ingest("t", "append")
+        ingest.add(data(*range(count)))
+        session.token = UsedToken((name, 1), 0)
+        assert ingest.finish() == count
+        assert asker.resolve(name, 1) is Outcome.COMMITTED
+        late = session.begin_ingest("t", "append")
+        late.add(data(*range(count, 2 * count)))
+        assert asker.resolve(name, 2) is Outcome.REFUSED
+        session.token = UsedToken((name, 2), 1)
+        with pytest.raises(SerializationError):
+            late.finish()
+        crash(db)
+        session = db.session(autocommit=True)
+        assert session.resolve(name, 1) is Outcome.COMMITTED
+        assert rows(session, "SELECT count(*) FROM t") == [(count,)]
+        assert rows(session, "SELECT * FROM sysstagings") == []
+
+
+def test_what_an_ingest_staged_does_not_outlive_it(seed: int) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        for end in ("abort", "crash"):
+            ingest = session.begin_ingest("t", "append")
+            ingest.add(data(*range(MANY)))
+            assert rows(session, "SELECT row_count FROM sysstagings") == [(MANY,)]
+            db.database.tablespace.log.sync()
+            if end == "abort":
+                ingest.abort()
+            else:
+                crash(db)
+                session = db.session(autocommit=True)
+            assert rows(session, "SELECT * FROM sysstagings") == []
+            assert rows(session, "SELECT count(*) FROM t") == [(0,)]
+
+
+def test_rights() -> None:
+    db = small_engine()
+    try:
+        root, ann = session_of(db), session_of(db, "ann")
+        run(root, "CREATE USER bob", "GRANT INSERT ON t TO ann", "GRANT INSERT ON t TO bob")
+        for operation in ("upsert", "replace", "update", "delete"):
+            with pytest.raises(Error) as caught:
+                ann.staging.begin("t", operation, operation)
+            assert caught.value.sqlstate == "42501"
+        ann.staging.begin("t", "append", "job")
+        number, _ = ann.staging.begin_stage("job", "0", "0")
+        bob = session_of(db, "bob")
+        for call in (
+            lambda: bob.staging.begin_stage("job", "1", "0"),
+            lambda: bob.staging.add(number, 0, data(1)),
+            lambda: bob.staging.finish_stage(number),
+            lambda: bob.staging.drop_stage(number),
+            lambda: bob.staging.commit("job", []),
+            lambda: bob.staging.abort("job"),
+        ):
+            with pytest.raises(Error, match="another user's"):
+                call()
+        ann.staging.finish_stage(number)
+        run(root, "REVOKE INSERT ON t FROM ann")
+        with pytest.raises(Error) as caught:
+            ann.staging.commit("job", [number])
+        assert caught.value.sqlstate == "42501"
+        assert refusal(ann, "SELECT * FROM sysstagings").sqlstate == "42501"
+        root.staging.commit("job", [number])
+    finally:
+        db.database.close()
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(staging_bytes_max=1024 * 1024, transaction_memory_bytes=64 * 1024)
+    monkeypatch.setattr(staging_module, "stagings_max", 2)
+    monkeypatch.setattr(staging_module, "stages_max", 2)
+    with engine(config=config) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        one = staged(session, "one", *range(1_000), operation="update")
+        two = staged(session, "two", 1)
+        for call in (
+            lambda: session.staging.begin("t", "append", "three"),
+            lambda: session.staging.begin_stage("two", "1", "0"),
+        ):
+            with pytest.raises(OperationalError) as caught:
+                call()
+            assert (caught.value.sqlstate, caught.value.retry) == ("53400", Retry.SAFE)
+        with pytest.raises(MemoryLimitError):  # parts of rows are put together in memory
+            session.staging.commit("one", [one])
+        session.staging.abort("one")
+        session.staging.commit("two", [two])
+        session.staging.begin("t", "append", "big")
+        number, _ = session.staging.begin_stage("big", "0", "0")
+        session.staging.add(number, 0, data(*range(50_000)))
+        with pytest.raises(OperationalError, match="staging_bytes_max") as caught:
+            session.staging.add(number, 50_000, data(*range(50_000, 100_000)))
+        assert caught.value.sqlstate == "53400"
+
+
+def test_a_checkpoint_takes_what_would_need_too_much_memory() -> None:
+    with engine(config=Config(memory_bytes_max=16 * 1024 * 1024)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        session.staging.begin("t", "append", "job")
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        for first in range(0, 200_000, 50_000):
+            session.staging.add(number, first, data(*range(first, first + 50_000)))
+            assert db.database.tablespace.state.staged.piece_bytes < 1024 * 1024
+        session.staging.finish_stage(number)
+        session.staging.commit("job", [number])
+        assert rows(session, "SELECT count(*), sum(id) FROM t") == [
+            (200_000, sum(range(200_000))),
+        ]
