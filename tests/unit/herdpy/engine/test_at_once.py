@@ -250,7 +250,12 @@ def test_what_does_not_wait_for_the_disk_is_written_all_the_same() -> None:
         run(session, INSERT, 0, "a")
         log = db.database.tablespace.log
         written = threading.Event()
-        disk.latency = lambda op, path: written.set() if op == "sync" else None
+
+        def note(op: str, path: str) -> None:
+            if op == "sync" and threading.current_thread().name == "herdpy-syncer":
+                written.set()
+
+        disk.latency = note
         number = 0
         while log.bytes_appended < 3_000_000:
             number += 1
