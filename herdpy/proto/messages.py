@@ -577,7 +577,7 @@ def encode_frame(message: Message) -> bytes:
             f"a message of {len(body):,} bytes: expected at most "
             f"{FRAME_BYTES_MAX - LENGTH_BYTES:,}",
             sqlstate="54000",
-            hint="send fewer rows at a time",
+            hint="send, or ask for, fewer rows at a time; one row has to fit into a message",
         )
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 

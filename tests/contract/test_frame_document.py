@@ -181,7 +181,7 @@ def test_values_nested_a_million_deep_end_the_connection_only(server: RunningSer
 
 
 def test_a_statement_nested_deeply_fails_alone(client: TinyClient) -> None:
-    deep = "SELECT " + "(" * 50_000 + "1" + ")" * 50_000
+    deep = "SELECT " + "(" * 1_000_000 + "1" + ")" * 1_000_000
     failed = client.run(1, deep)
     assert (failed[0], failed[5]) == (FAILED, "54001")
     assert client.run(2, "SELECT 1")[6] == [[1]]

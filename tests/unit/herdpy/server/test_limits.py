@@ -178,3 +178,35 @@ def test_answers_that_nobody_takes_are_bounded() -> None:
 
         server.call(end)
         assert hub.stalled.byte_count == 0
+
+
+def test_large_parameters_are_charged_for_until_they_are_answered() -> None:
+    with running_server(parameter_bytes_max=4 * MIB) as server:
+        fill(server, 1)
+        url = f"{server.url}/?retry_timeout_s=0"
+        with herdpy.connect(url, autocommit=True) as connection:
+            insert, rows = "INSERT INTO t VALUES (?, ?)", [(n, "") for n in range(1, 30_000)]
+            with pytest.raises(herdpy.OperationalError) as caught:
+                connection.executemany(insert, rows)
+            assert caught.value.sqlstate == "53200"
+            assert caught.value.retry is herdpy.errors.Retry.SAFE
+            for start in range(0, len(rows), 10_000):
+                connection.executemany(insert, rows[start : start + 10_000])
+            with pytest.raises(herdpy.IntegrityError):
+                connection.executemany(insert, rows[:10_000])
+            assert connection.execute("SELECT count(*) FROM t").fetchone() == (30_000,)
+        assert hub_of(server).parameters.used == 0
+
+
+def test_a_row_that_fits_into_no_message() -> None:
+    with (
+        running_server() as server,
+        herdpy.connect(server.url, autocommit=True) as connection,
+    ):
+        for fetch in ("fetchall", "fetch_arrow_table"):
+            cursor = connection.execute("SELECT repeat('x', 70000000) AS a")
+            with pytest.raises(herdpy.OperationalError) as caught:
+                getattr(cursor, fetch)()
+            assert caught.value.sqlstate == "54000"
+            cursor.close()
+            assert connection.execute("SELECT 1").fetchone() == (1,)
