@@ -137,6 +137,7 @@ class Cases:
         )
         self._both("executemany", number, "execute_many", rows=self.many)
         self._both("pipelined", number, "pipelined_points", rows=rows, statements=self.many)
+        self._both("pipelined inserts", number, "pipelined_inserts", statements=self.many)
         for form in ("rows", "arrow", "pandas"):
             self._both(f"fetch {form}", number, "fetch", rows=rows, form=form)
         self._both("ingest", number, "ingest")
@@ -255,6 +256,7 @@ def report(bench: Bench, found: Found, rows: int, many: int) -> None:
     add(f"commits that do not wait, {MANY} connections", f"commits {MANY} without")
     add(f"rows by executemany, {many:,} each", "executemany", 1.5, count=many)
     add(f"point selects, {many:,} pipelined", "pipelined", count=many)
+    add(f"INSERTs, {many:,} pipelined, one commit", "pipelined inserts", count=many)
     for title, name in ((f"points {MANY}", "point select"), (f"commits {MANY}", "durable commit")):
         mine, theirs = found[title]
         bench.add(

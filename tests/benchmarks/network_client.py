@@ -9,7 +9,6 @@ monotonic clock, so that several clients begin together.
 import io
 import json
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
@@ -19,7 +18,6 @@ from typing import Any
 COLUMNS = ("id", "a", "b", "x", "name", "city")
 TYPES = "id BIGINT PRIMARY KEY, a BIGINT, b BIGINT, x DOUBLE PRECISION, name TEXT, city TEXT"
 IDS_OF_A_CLIENT = 100_000_000
-WINDOW = 500
 
 Row = tuple[Any, ...]
 
@@ -70,18 +68,10 @@ class Herdpy:
     def execute_many(self, text: str, rows: list[Row]) -> None:
         self.main.executemany(text, rows)
 
-    def pipelined(self, text: str, items: list[Row]) -> int:
-        from herdpy.proto.messages import Execute
-
-        session = self.main._session.connection
-        found, under_way = 0, deque[int]()
-        for item in items:
-            under_way.append(session.start(lambda n, item=item: Execute(n, text, item)))
-            if len(under_way) >= WINDOW:
-                found += len(list(session._result(session.finish(under_way.popleft())).rows()))
-        while under_way:
-            found += len(list(session._result(session.finish(under_way.popleft())).rows()))
-        return found
+    def pipelined(self, text: str, items: list[Row]) -> list[Any]:
+        """Return the cursors."""
+        with self.main.pipeline() as pipeline:
+            return [pipeline.execute(text, item) for item in items]
 
     def arrow(self, text: str) -> int:
         return self.main.execute(text).fetch_arrow_table().num_rows
@@ -114,10 +104,10 @@ class Psycopg:
         with self.main.transaction(), self.main.cursor() as cursor:
             cursor.executemany(text, rows)
 
-    def pipelined(self, text: str, items: list[Row]) -> int:
-        with self.main.pipeline():
-            cursors = [self.main.execute(text, item) for item in items]
-            return sum(len(cursor.fetchall()) for cursor in cursors)
+    def pipelined(self, text: str, items: list[Row]) -> list[Any]:
+        """Return the cursors."""
+        with self.main.transaction(), self.main.pipeline():
+            return [self.main.execute(text, item) for item in items]
 
     def arrow(self, text: str) -> int:
         import pyarrow as pa
@@ -211,7 +201,22 @@ class Client:
 
     def pipelined_points(self, rows: int, statements: int) -> object:
         items = [(self._random.randrange(rows),) for _ in range(statements)]
-        return _time(lambda: _expect(statements, self._side.pipelined(self._point, items)))
+
+        def run() -> None:
+            cursors = self._side.pipelined(self._point, items)
+            _expect(statements, sum(len(cursor.fetchall()) for cursor in cursors))
+
+        return _time(run)
+
+    def pipelined_inserts(self, statements: int) -> object:
+        """Insert rows by a statement each, in one transaction."""
+        items = [make_row(next(self._ids)) for _ in range(statements)]
+
+        def run() -> None:
+            cursors = self._side.pipelined(self._insert, items)
+            _expect(statements, sum(cursor.rowcount for cursor in cursors))
+
+        return _time(run)
 
     def fetch(self, rows: int, form: str) -> object:
         text = f"SELECT {', '.join(COLUMNS)} FROM big"
