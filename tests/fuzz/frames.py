@@ -116,7 +116,7 @@ async def run(seed: int, count: int) -> str:
                     await asyncio.sleep(0.001)
                 if unhandled:
                     raise FindingError(f"an exception nobody handled: {unhandled[0]}")
-            if number == count // 5:
+            if number == count // 2:  # each worker has had large parameters by then
                 settled_bytes = resident_bytes()
         growth = resident_bytes() - settled_bytes
         if growth > GROWTH_BYTES_MAX:
