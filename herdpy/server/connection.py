@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from herdpy.server.hub import Hub
 
 _log = logging.getLogger(__name__)
-_QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll
+_QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
 _WRITE_HIGH_WATER = 256 * 1024
 _STOP_AGAIN_S = 0.01
 _LINGER_S = 5.0

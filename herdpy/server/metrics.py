@@ -34,6 +34,7 @@ _MESSAGES: dict[type[messages.Message], str] = {
     messages.BeginIngest: "ingest",
     messages.IngestRows: "ingest",
     messages.FinishIngest: "ingest",
+    messages.ReadPartition: "select",
 }
 _WRITES = ("insert", "upsert", "update", "delete", "ddl")
 _WORD_LENGTH_MAX = 8

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import herdpy
+from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.errors import (
     DataError,
     InternalError,
@@ -16,7 +17,7 @@ from herdpy.errors import (
     Retry,
     SnapshotTooOldError,
 )
-from tests.fixtures.servers import RunningServer
+from tests.fixtures.servers import RunningServer, running_server
 
 
 @pytest.fixture
@@ -262,3 +263,26 @@ def test_a_lease_outlives_who_took_it(target: str, conn: herdpy.Connection) -> N
     assert conn.release_lease(lease) is True
     with pytest.raises(SnapshotTooOldError):
         conn.read_partition(parts[0])
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["from the log", "from pages"])
+def test_a_lease_outlives_a_restart_of_the_server(is_written: bool) -> None:
+    disk = MemoryDisk()
+    with running_server(disk) as server, herdpy.connect(server.url, autocommit=True) as conn:
+        fill(conn, 500)
+        lease = conn.lease(60).id
+        parts = conn.partitions("t", 3, lease=lease)
+        conn.execute("DELETE FROM t WHERE a > 10")
+        if is_written:
+            conn.checkpoint()
+    with running_server(disk) as server, herdpy.connect(server.url, autocommit=True) as conn:
+        assert len(read_all(conn, parts)) == 500
+        conn.execute("DELETE FROM t")
+        conn.renew_lease(lease)
+        conn.execute("BEGIN")
+        conn.execute(f"SET TRANSACTION SNAPSHOT '{lease}'")
+        assert conn.execute("SELECT count(*) FROM t").fetchall() == [(500,)]
+        conn.rollback()
+        assert conn.release_lease(lease)
+    with running_server(disk) as server, herdpy.connect(server.url) as conn:
+        assert conn.release_lease(lease) is False

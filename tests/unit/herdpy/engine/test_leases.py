@@ -375,3 +375,23 @@ def test_statements_are_planned_with_the_tables_of_then() -> None:
                 run(session, "COMMIT")
             db.reopen()
             session = db.session(autocommit=True)
+
+
+def test_a_compaction_before_its_pages_are_written() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(50)))
+        for n in range(4):
+            db.database.run_checkpoint()
+            run(session, "UPDATE t SET v = v + 1 WHERE id % 4 = ?", n)
+        lease = session.leasing.take(60).id
+        expected = kept(db, lease)
+        old = segments(db)
+        assert db.database.run_compaction()
+        assert old - segments(db), "no file has gone, so nothing is tried here"
+        assert kept(db, lease) == expected
+        run(session, "UPDATE t SET v = 0")
+        db.database.run_checkpoint()
+        assert is_pages(db, lease)
+        db.reopen()
+        assert kept(db, lease) == expected
