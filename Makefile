@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo interop soak spark bench-wire bench-server bench-embedded \
         bench-ledger bench-network big clean
 
@@ -99,6 +99,9 @@ kill: setup ## real processes under SIGKILL: make kill N=10
 
 restarts: setup ## a server drained and restarted under both pools: make restarts N=10
 	HERDPY_RESTARTS=$(or $(N),10) $(PYTEST) --timeout 900 tests/integration/test_server_restarts.py -k drained
+
+kill-staging: setup ## a server under SIGKILL and jobs that stage rows: make kill-staging N=100
+	$(PY) -m tests.crash.kill_staging $(kill_flags)
 
 kill-server: setup ## a server under SIGKILL and eight clients: make kill-server N=100
 	$(PY) -m tests.crash.kill_server $(kill_flags)

@@ -141,7 +141,7 @@ class _Doctor:
                 for ref in item.pages
                 if (entry := self._page(table, ref, segments)) is not None
             ]
-            self.report.table_count += 1
+            self.report.table_count += table.id == table_id  # else it is a stage
             try:
                 pages = TablePages.of_entries(table, entries)
             except Error as error:

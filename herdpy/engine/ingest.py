@@ -110,7 +110,7 @@ class Ingest:
             raise MemoryLimitError(
                 f"ingest: the rows would take about {byte_count:,} bytes of memory, more "
                 f"than one ingest may ({self.memory_bytes_max:,})",
-                hint="Ingest in several calls, or give the database more memory_bytes_max.",
+                hint="Outside of a transaction an ingest needs no memory for its rows.",
             )
         maker = self._maker
         if maker is None or not maker.schema.equals(batch.schema):

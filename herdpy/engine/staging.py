@@ -236,8 +236,9 @@ class Staging:
         job = self._staged.jobs.get(name)
         if job is None:
             raise ProgrammingError(
-                f"staging: there is no open job {name!r}: it has committed, was given up, or nobody"
-                f" touched it for {self._database.config.staging_timeout_s:g} seconds",
+                f"staging: there is no open job {name!r}: it has committed, was given up, its "
+                "table was dropped, or nobody touched it for "
+                f"{self._database.config.staging_timeout_s:g} seconds",
                 sqlstate="42704",
                 hint="begin_staging() begins a job, commit_position() tells whether one committed",
             )
@@ -509,7 +510,8 @@ class Staging:
         if byte_count > limit:
             raise MemoryLimitError(
                 f"staging: the commit would take about {byte_count:,} bytes of memory, more than "
-                f"{limit:,}"
+                f"a transaction may ({limit:,})",
+                hint="commit in several jobs; all operations but update need no memory for rows",
             )
         if not job.operation.refuses_repeats or job.table.is_heap:
             return
