@@ -1,7 +1,6 @@
 """AsyncLease: a SnapshotLease whose calls are awaited. One task at a time."""
 
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from herdpy.driver.leases import SnapshotLease
@@ -36,10 +35,8 @@ class AsyncLease:
     async def __aenter__(self) -> "AsyncLease":
         return self
 
-    async def __aexit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
-        await self.release()
+    async def __aexit__(self, *error: Any) -> None:
+        await self._owner.run(lambda: self.blocking.__exit__(*error))
 
     def __repr__(self) -> str:
         return f"<herdpy.aio.AsyncLease {self.id} at {self.position}>"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.driver.cursor import Parameters, checked_parameters
 from herdpy.driver.interfaces import DriverSession, HeldLease
-from herdpy.errors import ProgrammingError
+from herdpy.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,9 +41,13 @@ class SnapshotLease:
         return self
 
     def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        self.release()
+        try:
+            self.release()
+        except Error:
+            if kind is None:
+                raise  # else it would hide why the block failed
 
     def __repr__(self) -> str:
         return f"<herdpy.SnapshotLease {self.id} at {self.position}>"

@@ -86,7 +86,8 @@ class Frozen(NamedTuple):
     engine: bytes
     next_table_id: int
     leases: tuple[Lease, ...]
-    unpinned: tuple[LeaseAt, ...]
+    in_memory: tuple[LeaseAt, ...]
+    """Those of them that need what memtables hold."""
 
 
 def freeze(tablespace: Tablespace) -> Frozen:
@@ -119,7 +120,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
         counters = (applier.epoch, applier.counter, applier.reserved.copy())
         tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
         leases = tuple(applier.leases)
-        unpinned = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
+        in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
         applier.state = state = state._replace(tables=tables)
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
@@ -129,7 +130,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
     engine = msgspec.msgpack.encode(
         EngineState(*counters, transactions, *tokens, access, staged, plain_leases)
     )
-    return Frozen(state, engine, next_table_id, leases, unpinned)
+    return Frozen(state, engine, next_table_id, leases, in_memory)
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
@@ -190,7 +191,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         stage_delta(n, stage, is_new=n not in listed.tables) for n, stage in stages.items()
     ]
     written = write_delta(disk, directory, listed.next_segment, deltas, stage_deltas)
-    pinned = write_pins(disk, directory, listed.next_segment, written, deltas, frozen.unpinned)
+    pinned = write_pins(disk, directory, listed.next_segment, written, deltas, frozen.in_memory)
     if written.segments or pinned.segments:
         disk.sync_directory(directory)
     dropped = tuple(

@@ -171,13 +171,14 @@ class Leases:
         if isinstance(record, EndLeases):
             self._end(record.ids)
             return
-        if record.id not in self._by_id:
-            lease = Lease(
-                record, State(state.position, state.lsn, state.catalog, state.tables), self._now_s()
-            )
+        lease = self._by_id.get(record.id)
+        if lease is None:
+            seen = State(state.position, state.lsn, state.catalog, state.tables)
+            lease = Lease(record, seen, self._now_s())
             lease.token = self._registry.new_token()
-            self._registry.hold(lease.token, state.position)
             self._by_id = {**self._by_id, lease.id: lease}
+        if lease.token is not None:  # also when an interrupt came before it
+            self._registry.hold(lease.token, lease.state.position)
         self._coming.discard(record.id)
 
     def _end(self, ids: Sequence[str]) -> None:
@@ -185,8 +186,8 @@ class Leases:
             lease = self._by_id.get(number)
             if lease is not None:
                 lease.is_ended = True
-                self._by_id = {key: each for key, each in self._by_id.items() if key != number}
                 self._let_go(lease)
+                self._by_id = {key: each for key, each in self._by_id.items() if key != number}
 
     def _let_go(self, lease: Lease) -> None:
         if lease.token is not None:
@@ -224,9 +225,9 @@ class Leases:
         lease.state = lease.state._replace(tables=tables)
 
     def settle(self, number: str, pages: dict[int, TablePages]) -> None:
-        """Let a lease see pages only: these, which are durable; its versions may go."""
+        """Let a lease see pages only: these, which are durable; its versions may go. Repeatable."""
         lease = self._by_id.get(number)
-        if lease is None or lease.is_pages:
+        if lease is None:
             return
         state = lease.state
         tables = {
@@ -234,7 +235,7 @@ class Leases:
             for table_id, item in state.tables.items()
         }
         lease.state = state._replace(position=BEHIND_ALL, tables=tables)
-        self._let_go(lease)
+        self._let_go(lease)  # behind it: who reads the state of before has entered by now
 
     # --- checkpoints -----------------------------------------------------------------------------
 

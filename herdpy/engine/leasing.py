@@ -17,7 +17,7 @@ from herdpy.engine.result import Result
 from herdpy.engine.rights import check_needs, denied, nodes
 from herdpy.engine.snapshots import snapshot_too_old
 from herdpy.engine.transactions import Transaction
-from herdpy.errors import NotSupportedError, ProgrammingError
+from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import lease_seconds_max, partitions_max
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import BeginLease
@@ -103,7 +103,10 @@ class Leasing:
             transaction = part.reading(lease)
             table = self._table(name, transaction)
             text = _select_text(table, columns, where)
-            prepared = part.prepare(text, parameters, part.catalog_of(transaction))
+            try:
+                prepared = part.prepare(text, parameters, part.catalog_of(transaction))
+            except Error as error:
+                raise _placed(error, where, text) from None
             _check_query(prepared, table)
             values = prepared.values(parameters, lambda: now_us)
             self._database.tablespace.check_running()
@@ -225,6 +228,14 @@ def _select_text(table: Table, columns: Sequence[str] | None, where: str | None)
     outputs = ", ".join(map(name_text, names))
     text = f"SELECT {outputs} FROM {name_text(table.name)}"  # noqa: S608 - of quoted names
     return text if where is None else f"{text} WHERE (\n{where}\n)"
+
+
+def _placed(error: Error, where: str | None, text: str) -> Error:
+    """Return an error whose position is one in `where`, if it is about that."""
+    if error.position is not None:
+        position = error.position - text.find("(\n") - 2
+        error.position = position if where is not None and position > 0 else None
+    return error
 
 
 def _check_query(prepared: Prepared, table: Table) -> None:

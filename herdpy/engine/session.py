@@ -503,7 +503,9 @@ class Session:
     def _begin(self, durability: str | None) -> None:
         self._check_not_lost()
         if self._transaction is not None and (
-            self._transaction.id is not None or self._transaction.statement > 1
+            self._transaction.id is not None
+            or self._transaction.statement > 1
+            or self._transaction.lease is not None
         ):
             raise InternalError(
                 "BEGIN: a transaction is in progress already",

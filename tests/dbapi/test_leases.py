@@ -85,6 +85,12 @@ def test_a_snapshot_is_set_at_the_beginning(conn: herdpy.Connection) -> None:
             conn.execute(f"SET TRANSACTION SNAPSHOT '{lease.id}'")
         assert caught.value.sqlstate == "25P01"
         conn.execute("BEGIN")
+        conn.execute(f"SET TRANSACTION SNAPSHOT '{lease.id}'")
+        with pytest.raises(InternalError) as caught:
+            conn.execute("BEGIN")  # it would read the present from here on
+        assert caught.value.sqlstate == "25001"
+        conn.rollback()
+        conn.execute("BEGIN")
         conn.execute("DELETE FROM t")
         with pytest.raises(InternalError) as caught:
             conn.execute(f"SET TRANSACTION SNAPSHOT '{lease.id}'")
@@ -142,6 +148,7 @@ def test_a_part_takes_columns_and_a_condition(conn: herdpy.Connection) -> None:
         ({"columns": []}, ProgrammingError, "22023"),
         ({"columns": "v"}, ProgrammingError, "42000"),
         ({"where": "v >"}, ProgrammingError, "42601"),
+        ({"where": "v > no"}, ProgrammingError, "42703"),
         ({"where": "v > (SELECT max(v) FROM t)"}, NotSupportedError, "0A000"),
         ({"where": "true) UNION SELECT * FROM t WHERE (true"}, NotSupportedError, "0A000"),
         ({"where": "v > ?"}, ProgrammingError, "07001"),
@@ -157,6 +164,8 @@ def test_what_a_part_refuses(
     with pytest.raises(kind) as caught:
         conn.read_partition(part, **options).read_all()
     assert caught.value.sqlstate == sqlstate
+    if sqlstate == "42703" and "where" in options:
+        assert caught.value.position == 5
 
 
 def test_what_cannot_be_asked_for(conn: herdpy.Connection) -> None:

@@ -12,6 +12,7 @@ import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.engine.database import Database
+from herdpy.engine.digest import lease_rows_of
 from herdpy.engine.settings import Settings
 from herdpy.engine.tablespace import Tablespace
 from tests.fixtures.interrupts import LineInterrupter
@@ -341,22 +342,50 @@ def test_select_leaves_nothing(
         world.goes_on()
 
 
+def test_a_lease_is_there_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take(world: World) -> None:
+        with world.connection.lease(60):
+            pass
+
+    for world, where in interrupted(monkeypatch, call=take):
+        leasing = world.other.leasing
+        leasing.end(leasing.take(60).id)  # what the interrupt left in the log is done by then
+        for lease in list(world.database.tablespace.applier.leases):
+            (part,) = leasing.partitions("t", 1, lease.id)
+            result = leasing.read_partition("t", *part[:2], lease=lease.id)
+            assert sorted(result.rows()) == FIRST, where
+            result.close()
+            assert leasing.end(lease.id), where
+        world.check_nothing_held()
+        world.reopen()
+        assert len(world.database.tablespace.applier.leases) == 0
+        world.goes_on()
+
+
 def test_checkpoint_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     def before(world: World) -> None:
         world.database.run_checkpoint()
         world.connection.execute("UPDATE t SET v = 0 WHERE id = 1")
+        world.connection.lease(60)
         world.connection.execute("INSERT INTO t VALUES (4, 40)")
+
+    def leased(world: World) -> Rows:
+        space = world.database.tablespace
+        (lease,) = space.applier.leases
+        return [row[:2] for _, row in lease_rows_of(space, lease)]
 
     for world, where in interrupted(
         monkeypatch, before=before, call=lambda world: world.database.run_checkpoint()
     ):
         assert world.committed() == CHANGED, where
+        assert leased(world) == CHANGED[:-1], where
         world.connection.execute("UPDATE t SET v = 41 WHERE id = 4")
         world.database.run_checkpoint()
         expected = [*CHANGED[:-1], (4, 41)]
         assert world.committed() == expected, where
         world.reopen()
         assert world.committed() == expected, where
+        assert leased(world) == CHANGED[:-1], where
         world.goes_on()
 
 
