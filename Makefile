@@ -158,6 +158,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=600
 	$(MAKE) kill N=10
+	$(MAKE) kill-staging N=10
 	$(MAKE) interpreters
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error

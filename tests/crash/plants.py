@@ -5,7 +5,7 @@ from typing import Any
 
 from herdpy.engine import pins
 from herdpy.engine.snapshots import SnapshotRegistry
-from herdpy.engine.staged import Staged
+from herdpy.engine.staged import Stage
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
 from herdpy.log.file_log import FileLog, _Cursor
@@ -118,12 +118,11 @@ def _unpinned_pages(right: Any) -> Any:
     return classmethod(lambda cls, tables: Pin(tables, ()))
 
 
-def _commit_not_kept(right: Any) -> Any:
-    def to_plain(self: Staged) -> Any:
-        jobs, stages, commits = right(self)
-        return [jobs, stages, commits[:-1]]
+def _staged_pages_forgotten(right: Any) -> Any:
+    def in_pages(self: Stage, frozen: Stage, pages: Any) -> Stage:
+        return right(self, frozen, self.pages)
 
-    return to_plain
+    return in_pages
 
 
 def _adopted_over(right: Any) -> Any:
@@ -151,7 +150,7 @@ PLANTS: dict[str, Plant] = {
     "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
     "half-applied commit": Plant(Applier, "_put", _half_applied),
-    "a committed job not in a checkpoint": Plant(Staged, "to_plain", _commit_not_kept),
+    "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
     "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
