@@ -128,7 +128,7 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
     gauges = {
         "herdpy_connections", "herdpy_transactions_active", "herdpy_statements_active",
         "herdpy_statements_waiting", "herdpy_results_open", "herdpy_tables", "herdpy_pages",
-        "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready",
+        "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready", "herdpy_leases",
     }  # fmt: skip
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")
