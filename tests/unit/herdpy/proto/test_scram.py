@@ -147,7 +147,7 @@ def test_the_driver_computes_neither_too_much_nor_too_little(iterations: int) ->
     start = other.start(LoginRequired([MECHANISM]))
     nonce = start.data.split("r=")[1]
     salt = b64encode(b"s" * 16).decode()
-    with pytest.raises(ProtocolError, match="iteration|4096"):
+    with pytest.raises(ProtocolError, match=r"iteration|4096"):
         other.prove(ScramChallenge(f"r={nonce}x,s={salt},i={iterations}"))
 
 
