@@ -26,6 +26,10 @@ _CALLS_BESIDE = 100
 """Calls that have no connection of the server's: of health and reflection."""
 _GRACE_S = 1.0
 """How long the last answers may take to go."""
+_PING_INTERVAL_MS = 10_000
+"""Between the pings of a client; grpc's own would be five minutes."""
+_PING_STRIKES_MAX = 2
+"""Pings before that; 0: no end of them."""
 
 
 class GrpcServer:
@@ -108,6 +112,6 @@ def _options(config: ServerConfig) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MS),
+        ("grpc.http2.max_ping_strikes", _PING_STRIKES_MAX),
     )

@@ -220,13 +220,33 @@ def test_a_bug_is_told_as_one(
     assert error_of(caught.value).sqlstate == "XX000"
 
 
+PINGS = [number.to_bytes(8, "big") for number in range(8)]
+
+
 def test_who_pings_all_the_time_is_sent_away(server: RunningServer) -> None:
     peer = Peer(server)
-    pings = [frame(PING, number.to_bytes(8, "big")) for number in range(8)]
-    peer.send(PREFACE, frame(SETTINGS), *pings)
+    peer.send(PREFACE, frame(SETTINGS), *(frame(PING, body) for body in PINGS))
     bodies = [body for kind, body in peer.frames() if kind == GOAWAY]
     peer.socket.close()
     assert [int.from_bytes(body[4:8], "big") for body in bodies] == [ENHANCE_YOUR_CALM]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("_PING_INTERVAL_MS", 0), ("_PING_STRIKES_MAX", len(PINGS))]
+)
+def test_how_often_one_may_ping_is_the_servers_to_say(
+    name: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bounds of grpc's own, because it does not know ours, it would send these away."""
+    monkeypatch.setattr(grpc_server, name, value)
+    with running_server() as server:
+        peer = Peer(server)
+        with peer.socket:
+            peer.send(PREFACE, frame(SETTINGS))
+            answers = ((kind, body) for kind, body in peer.frames() if kind in (PING, GOAWAY))
+            for body in PINGS:
+                peer.send(frame(PING, body))
+                assert next(answers) == (PING, body)
 
 
 # --- who takes nothing ---------------------------------------------------------------------------
