@@ -143,6 +143,9 @@ class ServerMachine:
         return actions
 
     def _take(self, frame: memoryview, actions: list[Action]) -> None:
+        arrived: Any = frame.obj
+        if self._running is not None and 2 * len(frame) < len(arrived):
+            frame = memoryview(bytes(frame))  # what waits must not keep all that came with it
         message = decode_to_server(frame)
         if getattr(message, "request", 1) == 0:
             raise ProtocolError("a request of the number 0, which means the connection")

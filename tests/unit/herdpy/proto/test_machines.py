@@ -1,5 +1,6 @@
 """Both machines: states, order, limits, and what they do with nonsense."""
 
+import tracemalloc
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -128,6 +129,22 @@ class TestServer:
         actions = machine.receive((HELLO_BYTES_MAX * 2).to_bytes(4, "big"))
         assert failure(actions).sqlstate == "08P01"
         assert machine.buffered_byte_count == 0
+
+    def test_what_waits_keeps_nothing_of_what_came_with_it(self) -> None:
+        """A little request in the middle of many answers' worth of pings kept all their bytes."""
+        machine = ready()
+        machine.receive(encode_frame(Commit(1)))
+        beside = encode_frame(Cancel(7)) * 10_000
+        tracemalloc.start()
+        try:
+            for number in range(2, 12):
+                request = Execute(number, "a", ["b" * 100])
+                assert machine.receive(beside + encode_frame(request)) == []
+            found, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found < len(beside)
+        assert machine.answered(b"") == [Run(Execute(2, "a", raw(b"\x91\xd9\x64" + b"b" * 100)))]
 
     def test_closing_cancels_what_runs_and_drops_what_waits(self) -> None:
         machine = ready()
