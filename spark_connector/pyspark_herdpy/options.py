@@ -123,13 +123,17 @@ def _text(text: str) -> str:
     return text
 
 
+def _query(text: str) -> str:
+    return _text(text.strip().removesuffix(";"))
+
+
 _BOTH: dict[str, tuple[str, Callable[[str], Any]]] = {
     "url": ("url", _text),
     "password": ("password", str),
     "table": ("table", _text),
 }
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "query": ("query", _text),
+    "query": ("query", _query),
     "columns": ("columns", split_names),
     "where": ("where", _text),
     "numPartitions": ("partition_count", _number(1, _PARTITIONS_MAX)),

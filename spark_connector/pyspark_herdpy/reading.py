@@ -6,6 +6,7 @@ knows when the last action was, so the lease ends when no task has used it for l
 herdpy.spark.release().
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ _PARTITION_ROWS = 400_000
 _PARTITIONS_MAX = 256
 _RENEW_BATCHES = 16
 _TOO_OLD = "72000"
+_LEASE = re.compile("[0-9a-f]{32}")
 
 
 class HerdPartition(InputPartition):
@@ -56,16 +58,30 @@ class HerdReader(DataSourceReader):
         """Take a lease and cut the table at it."""
         options = self._options
         with closing(options.connect()) as connection:
-            lease = _lease_of(connection, options)
-            if options.table is None:
-                return [HerdPartition(lease, None)]
-            table = table_name(connection, options.table)
-            count = options.partition_count
-            if count is None:
-                (whole,) = connection.partitions(table, 1, lease=lease) or (None,)
-                count = 1 if whole is None else _count_for(whole.rows, whole.byte_count)
-            parts = connection.partitions(table, count, lease=lease)
-            return [HerdPartition(lease, part) for part in parts]
+            if options.snapshot is not None and _LEASE.fullmatch(options.snapshot):
+                connection.renew_lease(options.snapshot)  # 72000: it is gone
+                return self._cut(connection, options.snapshot)
+            lease = connection.lease(options.lease_s)
+            try:
+                _check_reached(lease.position, options.snapshot)
+                partitions = self._cut(connection, lease.id)
+            except BaseException:
+                lease.release()
+                raise
+            kept.note(lease.id)
+            return partitions
+
+    def _cut(self, connection: herdpy.Connection, lease: str) -> list[InputPartition]:
+        options = self._options
+        if options.table is None:
+            return [HerdPartition(lease, None)]
+        table = table_name(connection, options.table)
+        count = options.partition_count
+        if count is None:
+            (whole,) = connection.partitions(table, 1, lease=lease) or (None,)
+            count = 1 if whole is None else _count_for(whole.rows, whole.byte_count)
+        parts = connection.partitions(table, count, lease=lease)
+        return [HerdPartition(lease, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
         """Yield Arrow batches of at most fetchBatchRows rows."""
@@ -126,24 +142,13 @@ def _one(batches: "list[pa.RecordBatch]") -> "pa.RecordBatch":
     return whole
 
 
-def _lease_of(connection: herdpy.Connection, options: Options) -> str:
-    """Return the id of the lease to read at: the one that `snapshot` names, or a new one."""
-    wanted = options.snapshot
-    if wanted is not None:
-        rows = connection.execute("SELECT lease, position FROM sysleases").fetchall()
-        for lease, position in rows:
-            if wanted in (lease, position):
-                return lease
-    lease = connection.lease(options.lease_s)
-    if wanted is not None and not _reaches(lease.position, wanted):
-        lease.release()
+def _check_reached(position: str, wanted: str | None) -> None:
+    """Raise 22023 when a state has not everything up to a position."""
+    if wanted is not None and not _reaches(position, wanted):
         raise wrong(
-            f'option "snapshot": there is no lease {wanted!r}, and the database is at'
-            f" {lease.position}",
+            f'option "snapshot": the database is at {position}, and not at {wanted!r} yet',
             "Give a position that herdpy.spark.commit_position() has told, or the id of a lease.",
         )
-    kept.note(lease.id)
-    return lease.id
 
 
 def _reaches(position: str, wanted: str) -> bool:

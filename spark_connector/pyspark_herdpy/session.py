@@ -60,8 +60,9 @@ def release(url: str, *, password: str | None = None) -> int:
     count = 0
     with closing(herdpy.connect(url, autocommit=True, password=password)) as connection:
         for lease in kept.noted():
-            count += connection.release_lease(lease)
-            kept.forget(lease)
+            if connection.release_lease(lease):  # else it is another server's, or has ended
+                count += 1
+                kept.forget(lease)
     return count
 
 

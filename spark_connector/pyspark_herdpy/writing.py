@@ -6,6 +6,7 @@ Spark took, and the server's transaction has their rows and no others. A job tha
 given up by the server after a time.
 """
 
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class HerdWriter(DataSourceArrowWriter):
                 f'Use mode("append") with operation "{operation}".',
             )
         self._options = options
+        # Beside the task's number, which another program with the same jobId may use, too.
+        self._run = uuid.uuid4().hex[:16]
         with closing(options.connect()) as connection:
             table = _prepared_table(connection, options, schema)
             self._names = _checked_columns(connection, table, schema)
@@ -61,7 +64,7 @@ class HerdWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("herdpy writes in tasks of Spark only")
-        attempt = f"{context.attemptNumber()}.{context.taskAttemptId()}"
+        attempt = f"{self._run}.{context.taskAttemptId()}"
         with (
             closing(self._options.connect()) as connection,
             connection.stage(self.job, context.partitionId(), attempt) as stage,

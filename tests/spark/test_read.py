@@ -100,7 +100,7 @@ def test_small_tables(conn: herdpy.Connection, load: Load, rows: int) -> None:
         frame = load(table=table, numPartitions=4)
         assert frame.count() == rows
         assert frame.columns == [name for name in ("id", "s") if name in frame.columns]
-    assert load(query="SELECT id FROM e").count() == rows
+    assert load(query="SELECT id FROM e ;").count() == rows
 
 
 def test_names_that_need_quotes_and_many_columns(conn: herdpy.Connection, load: Load) -> None:
@@ -164,6 +164,18 @@ def test_a_data_frame_is_one_snapshot(server: Served, conn: herdpy.Connection, l
     with pytest.raises(Exception, match="snapshot of this DataFrame is gone") as caught:
         frame.count()
     assert "load() it again" in str(caught.value)
+
+
+def test_the_snapshot_of_a_lease(conn: herdpy.Connection, load: Load) -> None:
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    conn.execute("INSERT INTO t VALUES (1)")
+    with conn.lease() as lease:
+        conn.execute("INSERT INTO t VALUES (2)")
+        for options in ({"table": "t"}, {"query": "SELECT id FROM t"}):
+            assert load(**options, snapshot=lease.id).count() == 1
+            assert load(**options, snapshot=lease.position).count() == 2
+    with pytest.raises(Exception, match="SQLSTATE 72000"):
+        load(table="t", snapshot=lease.id).count()
 
 
 def test_a_data_frame_outlives_a_server(

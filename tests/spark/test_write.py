@@ -94,6 +94,8 @@ def test_narrow_types_and_defaults(
     )
     save(given, table="N")
     assert rows(conn, "SELECT * FROM n") == [(1, 2, 0.5, Decimal("3.000"), "e")]
+    save(spark.sql("SELECT NULL AS a, 5L AS b, NULL AS e"), table="n")
+    assert rows(conn, "SELECT a, b, e FROM n WHERE b = 5") == [(None, 5, None)]
     given = spark.sql("SELECT TIMESTAMP '2024-03-10 02:30:00' AS z, DATE '2024-01-01' AS t")
     save(given, table="moments", createTable="true")
     assert rows(conn, "SELECT z, t FROM moments") == [
