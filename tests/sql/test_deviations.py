@@ -159,8 +159,8 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
         ("SELECT random() BETWEEN 0.1 AND 0.2", "0A000"),
     ],
     "Statements are nested at most 32 deep, and an expression has at most 1,000 operators and "
-    "50,000 AND and OR, a query 1,000 UNION and their like; what is beyond is refused before it is read"
-    " (54001).": [
+    "50,000 AND and OR, a query 1,000 UNION and their like; what is beyond is refused before it "
+    "is read (54001).": [
         ("SELECT 1" + " + 1" * 1_001, "54001"), ("SELECT true" + " OR true" * 50_001, "54001"),
         ("SELECT 1" + " UNION SELECT 1" * 1_001, "54001"),
         (f"SELECT {'(' * 33}1{')' * 33}", "54001"),
