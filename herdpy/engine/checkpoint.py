@@ -258,7 +258,8 @@ def publish(
             if current is None:  # dropped meanwhile
                 continue
             done = frozen.tables[table_id].frozen
-            if current.pages is not frozen.tables[table_id].pages:
+            # They are `pages` when an interrupt came behind this very assignment.
+            if current.pages is not pages and current.pages is not frozen.tables[table_id].pages:
                 if done:
                     raise InvariantViolation("I4: a table adopted pages during a checkpoint")
                 continue  # nothing of it was written, and it has adopted pages since

@@ -140,7 +140,8 @@ class Ingest:
     def _begin_staging(self, staging: "Staging") -> None:
         """Stage the rows that there are, and those to come."""
         self._staging = None
-        self._staged = _Staged(staging, self.table, Operation(self.mode.value))
+        self._staged = staged = _Staged(staging)  # first: an interrupt must not leave it behind
+        staged.begin(self.table, Operation(self.mode.value))
         if self.rows:
             self._staged.add_rows(self.rows)
             self.rows = []
@@ -153,10 +154,16 @@ class Ingest:
 class _Staged:
     """The rows of an ingest, staged."""
 
-    def __init__(self, staging: "Staging", table: Table, operation: Operation) -> None:
+    def __init__(self, staging: "Staging") -> None:
         self._staging = staging
-        self._job, self._stage = staging.begin_statement(table, operation)
+        self._job = staging.new_job()
+        self._stage = 0
         self._count = 0
+        self._is_settled = True  # nothing is in the log, or nothing is left to end
+
+    def begin(self, table: Table, operation: Operation) -> None:
+        self._is_settled = False
+        self._stage = self._staging.begin_statement(self._job, table, operation)
 
     def add(self, batch: "pa.RecordBatch") -> None:
         self._count = self._staging.add(self._stage, self._count, batch)
@@ -167,10 +174,14 @@ class _Staged:
 
     def finish(self) -> int:
         self._staging.commit_statement(self._job, self._stage)
+        self._is_settled = True
         return self._count
 
     def drop(self) -> None:
-        self._staging.drop_statement(self._job)
+        """Give up what is not committed; repeatable."""
+        if not self._is_settled:
+            self._staging.drop_statement(self._job)
+            self._is_settled = True
 
 
 def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:

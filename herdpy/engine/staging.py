@@ -151,18 +151,20 @@ class Staging:
 
     # --- one statement's own ---------------------------------------------------------------------
 
-    def begin_statement(self, table: Table, operation: Operation) -> tuple[str, int]:
+    def new_job(self) -> str:
+        """Return a name that no job has."""
+        return self._database.rng.randbytes(16).hex()
+
+    def begin_statement(self, job: str, table: Table, operation: Operation) -> int:
         """Begin a job of one stage, for a statement with too many rows for memory."""
 
-        def begin() -> tuple[str, int]:
-            database = self._database
-            job = database.rng.randbytes(16).hex()
-            at_us, user = database.clock.wall_us(), self._session.user
+        def begin() -> int:
+            at_us, user = self._database.clock.wall_us(), self._session.user
             record = BeginStaging(
                 job, table.id, table.version, operation.value, at_us, user, is_statement=True
             )
             self._log(lambda: [record], Durability.NONE)
-            return job, self._begin_stage(job, "0", "0")[0]
+            return self._begin_stage(job, "0", "0")[0]
 
         return self._run(begin, table.name)
 
@@ -186,10 +188,9 @@ class Staging:
         self._run(commit, job)
 
     def drop_statement(self, job: str) -> None:
-        """Give it up, whatever state the session is in; repeatable."""
-        if job in self._staged.jobs:
-            with suppress(Error, LogSpaceError):  # else it ends by its time-out
-                self._tablespace.log_alone(EndStaging([job]))
+        """Give it up, whatever state the session is in; without effect when it is not there."""
+        with suppress(Error, LogSpaceError):  # else it ends by its time-out
+            self._tablespace.log_alone(EndStaging([job]))
 
     # --- inside ----------------------------------------------------------------------------------
 
