@@ -76,6 +76,15 @@ def test_one_statement_takes_moments_with_and_without_zone(conn: herdpy.Connecti
     assert rows == expected * 2
 
 
+def test_a_parameter_alone_keeps_its_class(conn: herdpy.Connection) -> None:
+    """Also when a statement that is known by now gets one of the other class."""
+    conn.execute("INSERT INTO tz VALUES (1, NULL, NULL)")
+    text = "SELECT ? FROM tz WHERE b IS NULL AND id = ?"
+    for given in (AT, AT, AT, AT.replace(tzinfo=EAST), AT.replace(tzinfo=EAST), AT):
+        ((found,),) = conn.execute(text, (given, 1)).fetchall()
+        assert (found, found.tzinfo) == (given, given.tzinfo and UTC)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_no_year_of_utc_has_is_refused(conn: herdpy.Connection, sign: int) -> None:
     zone = datetime.timezone(sign * datetime.timedelta(hours=1))
