@@ -1,4 +1,4 @@
-"""herdpy.aio: the driver for asyncio, the same calls and errors, each awaited.
+"""herdpy.aio: the driver for asyncio, the same calls and errors, each awaited; but for sql().
 
     async with aio.connect("herd://localhost:7000") as conn:
         cursor = await conn.execute("SELECT 1")

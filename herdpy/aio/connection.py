@@ -1,5 +1,6 @@
 """AsyncConnection: a Connection whose calls are awaited. One task at a time."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -14,6 +15,7 @@ from herdpy.aio.staging import AsyncStage
 from herdpy.driver import connection as blocking
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
+from herdpy.errors import InterfaceError
 
 if TYPE_CHECKING:
     import os
@@ -272,7 +274,7 @@ class AsyncConnection:
         try:
             await self.run(self.blocking.discard)
         finally:
-            self._runner.end()
+            self._end_if_closed()
 
     def cancel(self) -> None:
         """Stop the statement that runs now: it fails with 57014, harmlessly."""
@@ -283,7 +285,7 @@ class AsyncConnection:
         try:
             await self.run(self.blocking.close)
         finally:
-            self._runner.end()
+            self._end_if_closed()
 
     async def run(self, body: Callable[[], T]) -> T:
         """Run a function of the blocking connection where it may wait."""
@@ -304,7 +306,17 @@ class AsyncConnection:
     ) -> None:
         try:
             await self.run(lambda: self.blocking.__exit__(kind, error, trace))
+        except asyncio.CancelledError:
+            await self.discard()  # if it had not begun, or did not get to its end
+            raise
         finally:
+            self._end_if_closed()
+
+    def _end_if_closed(self) -> None:
+        """Let the runner go, unless the call was cancelled before its turn and others run on."""
+        try:
+            self.blocking.live_session()
+        except InterfaceError:
             self._runner.end()
 
 
@@ -325,4 +337,10 @@ class AsyncTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._owner.run(lambda: self._block.__exit__(kind, error, trace))
+        try:
+            await self._owner.run(lambda: self._block.__exit__(kind, error, trace))
+        except asyncio.CancelledError as cancelled:
+            if self._owner.blocking.block is self._block:  # it had not begun
+                given_up = partial(self._block.__exit__, type(cancelled), cancelled, None)
+                await self._owner.run(given_up)
+            raise

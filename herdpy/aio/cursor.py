@@ -96,12 +96,14 @@ class AsyncCursor:
     async def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, None behind the last."""
         if self._ahead:
+            self.connection.blocking.live_session()
             return self._ahead.popleft()
         return await self.connection.run(self._cursor.fetchone)
 
     async def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return up to size (arraysize) rows; an empty list behind the last."""
         count = self._cursor.arraysize if size is None else size
+        self.connection.blocking.live_session()
         rows = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
         if rows and len(rows) == count:
             return rows
@@ -109,6 +111,7 @@ class AsyncCursor:
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows that are left, at once, in memory."""
+        self.connection.blocking.live_session()
         rows = list(self._ahead)
         self._ahead.clear()
         return rows + await self.connection.run(self._cursor.fetchall)
@@ -139,6 +142,7 @@ class AsyncCursor:
             self._ahead += await self.connection.run(lambda: self._cursor.fetchmany(ITERATED_ROWS))
         if not self._ahead:
             raise StopAsyncIteration
+        self.connection.blocking.live_session()
         return self._ahead.popleft()
 
     async def close(self) -> None:

@@ -1,5 +1,7 @@
 """AsyncPipeline: a Pipeline whose calls are awaited. One task at a time."""
 
+import asyncio
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -38,4 +40,10 @@ class AsyncPipeline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._owner.run(lambda: self._pipeline.__exit__(kind, error, trace))
+        try:
+            await self._owner.run(lambda: self._pipeline.__exit__(kind, error, trace))
+        except asyncio.CancelledError as cancelled:
+            # Nothing to do if it had begun.
+            given_up = partial(self._pipeline.__exit__, type(cancelled), cancelled, None)
+            await self._owner.run(given_up)
+            raise

@@ -8,11 +8,13 @@ the other; a call whose task is cancelled has ended when CancelledError is raise
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from bookie.runtime.os_executors import Executor, new_executor
+from herdpy.errors import Error, InterfaceError
 
 if TYPE_CHECKING:
     from herdpy.driver.connection import Connection
@@ -48,6 +50,7 @@ class LoopRunner:
     """Runs calls on the loop."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
 
     async def connect(self, connect: "Callable[..., Connection]") -> "Connection":
@@ -58,6 +61,10 @@ class LoopRunner:
     async def run(self, body: Callable[[], T]) -> T:
         from herdpy.aio.switching import switched
 
+        if asyncio.get_running_loop() is not self._loop:
+            raise InterfaceError(
+                "the connection belongs to another loop", hint="connect in the loop that uses it"
+            )
         async with self._turn:
             return await switched(body)
 
@@ -88,9 +95,12 @@ class ThreadRunner:
         except asyncio.CancelledError:
             while not job.done():
                 if not job.cancel() and self._connection is not None:
-                    self._connection.cancel()
-                # Again, if the statement had not begun when it was cancelled.
-                await asyncio.wait([future], timeout=_CANCEL_AGAIN_S)
+                    with suppress(Error):
+                        self._connection.cancel()
+                # Again, if the statement had not begun when it was cancelled. No other cancel
+                # ends this: what runs on would hold up the loop when the connection is closed.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([future], timeout=_CANCEL_AGAIN_S)
             if not job.cancelled():
                 job.exception()  # nobody asks for it any more
             raise

@@ -152,6 +152,7 @@ class LoopStream(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._loop.is_closed():
             return
+        self._shut_down()
         transport.abort()
         self._timeout_s = _END_S
         try:
@@ -166,6 +167,16 @@ class LoopStream(asyncio.Protocol):
             self._loop.call_soon_threadsafe(self.end)
         except RuntimeError:
             pass  # the loop is closed, and with it the connection
+
+    def _shut_down(self) -> None:
+        """Tell the peer, also when a forked child still has the descriptor."""
+        transport = self._transport
+        found = None if transport is None else transport.get_extra_info("socket")
+        try:
+            if found is not None:
+                cast(socket.socket, found).shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer was faster
 
     def _wait(self) -> None:
         """Wait until something happens; TimeoutError."""
@@ -199,7 +210,9 @@ def _time_out(waiter: "asyncio.Future[None]") -> None:
 
 
 async def _within(connecting: Awaitable[object], timeout_s: float) -> None:
+    # Not wait_for(), which up to 3.11 forgets a cancellation that comes with the connection.
     try:
-        await asyncio.wait_for(connecting, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await connecting
     except TimeoutError:
         raise TimeoutError("timed out") from None

@@ -472,8 +472,14 @@ class TransactionBlock:
             raise ProgrammingError(
                 "transaction(): a block is open already and blocks do not nest", sqlstate="25001"
             )
-        session.begin(self._durability)
-        connection.block = self
+        was_inside = session.in_transaction
+        try:
+            session.begin(self._durability)
+            connection.block = self
+        except BaseException:
+            if not was_inside:
+                session.rollback()  # an interrupt came behind BEGIN; the block will not end it
+            raise
         return connection
 
     def __exit__(

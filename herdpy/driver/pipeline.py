@@ -60,8 +60,8 @@ class Pipeline:
             return
         session = self._connection.live_session()
         if session.autocommit and not session.in_transaction:
+            self._is_own = True  # also if an interrupt comes behind BEGIN
             session.begin()
-            self._is_own = True
         results, error = session.execute_all([(text, each) for text, each, _ in waiting])
         for (_, _, cursor), result in zip(waiting, results, strict=False):
             cursor.take(result)
