@@ -26,6 +26,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.server.audit import Audit
 from herdpy.server.gate import Gate
+from tests.fixtures import faces
 from tests.fixtures.authorities import Authority, Identity
 from tests.fixtures.engines import engine, rows
 from tests.fixtures.servers import RunningServer, running_server
@@ -60,6 +61,12 @@ def events(server: RunningServer, *names: str) -> list[dict[str, Any]]:
     return [each for each in found if each["event"] in names]
 
 
+@pytest.fixture(params=faces.FACES)
+def _face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with faces.open_face(request.param, monkeypatch):
+        yield
+
+
 class TestExports:
     def test_only_superusers_read_the_whole_database(
         self, server: RunningServer, tmp_path: Path
@@ -79,6 +86,7 @@ class TestExports:
         assert [each["kind"] for each in events(server, "exported")] == ["backup"]
 
 
+@pytest.mark.usefixtures("_face")
 class TestLogins:
     def test_a_user_logs_in_and_has_her_rights(self, server: RunningServer) -> None:
         with herdpy.connect(url(server, "ada"), password=PASSWORD, autocommit=True) as connection:
@@ -207,6 +215,7 @@ def messages_of(peer: socket.socket) -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("_face")
 class TestTls:
     @pytest.fixture
     def authority(self, tmp_path: Path) -> Authority:
