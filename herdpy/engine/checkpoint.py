@@ -248,7 +248,7 @@ def publish(
         for number, pages in pinned.pages.items():
             leases.settle(number, pages)
         for table_id, pages in written.pages.items():
-            leases.in_pages(table_id, frozen.tables[table_id].frozen, pages)
+            leases.in_pages(frozen.tables[table_id], pages)
         state = tablespace.applier.state
         tables = dict(state.tables)
         stages = dict(state.staged.stages)
@@ -260,15 +260,17 @@ def publish(
             done = frozen.tables[table_id].frozen
             # They are `pages` when an interrupt came behind this very assignment.
             if current.pages is not pages and current.pages is not frozen.tables[table_id].pages:
-                if done:
+                if any(memtable in current.frozen for memtable in done):
                     raise InvariantViolation("I4: a table adopted pages during a checkpoint")
-                continue  # nothing of it was written, and it has adopted pages since
+                retired += done
+                continue  # nothing of it was written, or it is published; it has adopted since
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
             retired += done
             current.memtable.overlay = None  # else it would keep the retired ones in memory
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
         for number, pages in written.staged.items():
-            if number in stages:  # else committed or given up meanwhile
+            # Else it is committed or given up meanwhile, or this is published already.
+            if number in stages and stages[number].pages is not pages:
                 stages[number] = stages[number].in_pages(frozen.staged.stages[number], pages)
         staged = state.staged._replace(stages=stages)
         tablespace.applier.state = state._replace(tables=tables, staged=staged)

@@ -10,7 +10,7 @@ evicted. Source: CLUSTER.md §6, ADR 0024.
 Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.engine.catalog import Catalog
@@ -39,6 +39,7 @@ class Lease:
         "at_us",
         "id",
         "is_ended",
+        "is_gone",
         "lsn",
         "owner",
         "seconds",
@@ -59,6 +60,9 @@ class Lease:
         self.token: int | None = None
         """In the registry while memtables hold its versions; None: it is pages only."""
         self.is_ended = False
+        """Its end is in the log: nobody begins to read it."""
+        self.is_gone = False
+        """Its end is applied, and its versions may go; set before they do."""
         # Any thread, one store each.
         self.used_s = used_s
         self._open: dict[int, None] = {}
@@ -138,32 +142,27 @@ class Leases:
                 hint="release those that nobody needs; SELECT * FROM sysleases shows them",
             )
 
-    def take_due(self, ids: Collection[str] | None) -> list[str]:
-        """Return those to end, none of which may be used from now on.
+    def due(self, ids: Collection[str] | None) -> list[str]:
+        """Return those to end.
 
         `ids`: those that their owners let go; None: those that nobody has used for so long.
         """
         now_s = self._now_s()
-        found = [
-            lease
+        return [
+            lease.id
             for lease in self._by_id.values()
             if not lease.is_ended and (lease.is_due(now_s) if ids is None else lease.id in ids)
         ]
-        for lease in found:
-            lease.is_ended = True
-        return [lease.id for lease in found]
-
-    def take_back(self, ids: Iterable[str]) -> None:
-        """Undo take_due(): the log has not taken it."""
-        for number in ids:
-            if (lease := self._by_id.get(number)) is not None:
-                lease.is_ended = False
 
     # --- records: monitor ------------------------------------------------------------------------
 
     def fill(self, record: BeginLease | EndLeases) -> None:
         """Note what is in the log and not applied; repeatable."""
-        if isinstance(record, BeginLease) and record.id not in self._by_id:
+        if isinstance(record, EndLeases):
+            for number in record.ids:
+                if (lease := self._by_id.get(number)) is not None:
+                    lease.is_ended = True
+        elif record.id not in self._by_id:
             self._coming.add(record.id)
 
     def apply(self, record: BeginLease | EndLeases, state: State) -> None:
@@ -185,7 +184,7 @@ class Leases:
         for number in ids:
             lease = self._by_id.get(number)
             if lease is not None:
-                lease.is_ended = True
+                lease.is_ended = lease.is_gone = True
                 self._let_go(lease)
                 self._by_id = {key: each for key, each in self._by_id.items() if key != number}
 
@@ -201,10 +200,11 @@ class Leases:
         """Some lease needs what memtables hold."""
         return any(not lease.is_pages for lease in self._by_id.values())
 
-    def in_pages(self, table_id: int, done: Collection[Memtable], pages: TablePages) -> None:
-        """Let leases see the pages that have all of these frozen memtables in them."""
-        for lease, item in self._of_table(table_id):
-            if all(memtable in item.frozen for memtable in done):
+    def in_pages(self, before: TableState, pages: TablePages) -> None:
+        """Let leases see the pages that have those of `before` and its frozen memtables in them."""
+        done = before.frozen
+        for lease, item in self._of_table(before.table.id):
+            if item.pages is before.pages and all(memtable in item.frozen for memtable in done):
                 kept = tuple(memtable for memtable in item.frozen if memtable not in done)
                 self._replace(lease, TableState(item.table, item.memtable, kept, pages))
 

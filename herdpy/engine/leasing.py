@@ -138,6 +138,9 @@ class Leasing:
         ticket = with_log_space(tablespace, lambda: tablespace.end_leases([number]))
         if ticket is not None:
             self._wait(ticket)
+        elif not lease.is_gone:  # somebody else is ending it, or a call that was interrupted
+            tablespace.log.sync()
+            tablespace.on_progress()
         return ticket is not None
 
     def _wait(self, ticket: Ticket[None]) -> None:

@@ -153,6 +153,11 @@ class Snapshot:
         if leased is not None:
             leased[1].enter(self._token)
             self.state = leased[1].state
+            if leased[1].is_gone:  # looked at last: from enter() on no version goes
+                from herdpy.engine.leases import gone_error
+
+                self.close()
+                raise gone_error(leased[1].id)
         registry.narrow(self._token, self.state.position)
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}

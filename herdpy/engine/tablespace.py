@@ -425,16 +425,8 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
-            leases = self.applier.leases
-            due = leases.take_due(ids)
-            if not due:
-                return None
-            try:
-                self.check_writable()
-                return self._submit_alone(EndLeases(due))
-            except BaseException:
-                leases.take_back(due)
-                raise
+            due = self.applier.leases.due(ids)
+            return self._submit_alone(EndLeases(due)) if due else None
 
     def _submit_alone(self, record: Record) -> Ticket[None]:
         asker = Transaction(Durability.SYNC, begun_us=self.clock.wall_us(), is_autocommit=True)
