@@ -82,7 +82,7 @@ def output(expression: str, parameters: Parameters = None) -> tree.Expression:
         ("create table a as select 1", "0A000", 14),
         ("select * from t for update", "0A000", 8),
         ("select * from s.t", "0A000", 15),
-        ("insert into t (id) values (1) on conflict do nothing", "0A000", 13),
+        ("insert into t (id) values (1) on conflict (n) do nothing", "42P10", 44),
         ("insert into t (id) values (1) returning id", "0A000", 13),
         ("select a from from", "42601", 15),
     ],
