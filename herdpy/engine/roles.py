@@ -14,7 +14,7 @@ from herdpy.engine.rights import ACCESS_LOCK, current_access, denied, rights_of
 from herdpy.engine.tablespace import Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import OperationalError, ProgrammingError
-from herdpy.limits import access_facts_max, record_bytes_max
+from herdpy.limits import access_facts_max, access_names_max, record_bytes_max
 from herdpy.log.record import ChangeAccess, encode
 from herdpy.model import access as model
 from herdpy.model.access import (
@@ -29,7 +29,11 @@ from herdpy.model.access import (
     Ownership,
     Rights,
     Role,
+    grant_key,
+    member_key,
+    reached,
     right_names,
+    role_key,
 )
 from herdpy.model.schema import Table
 from herdpy.sql.tree import (
@@ -62,6 +66,7 @@ def change_access(
     tablespace: Tablespace, transaction: Transaction, statement: AccessStatement, actor: Actor
 ) -> Ticket[None] | None:
     """Log the change; or return the Ticket to wait for. LogSpaceError: nothing happened."""
+    _check_count(statement)
     with tablespace.monitor:
         tablespace.enter()
         tablespace.check_writable()
@@ -81,8 +86,28 @@ def change_access(
         return None
 
 
+def _check_count(statement: AccessStatement) -> None:
+    """Raise 54000 for a statement that names too many: it is carried out under the monitor."""
+    match statement:
+        case GrantRights():
+            count = len(statement.tables) + len(statement.grantees)
+        case GrantRoles():
+            count = len(statement.roles) + len(statement.grantees)
+        case DropRole():
+            count = len(statement.names)
+        case _:
+            return
+    if count > access_names_max:
+        raise OperationalError(
+            f"the statement names {count:,} roles and tables, at most {access_names_max:,} are "
+            "allowed",
+            sqlstate="54000",
+            hint="Name fewer at a time.",
+        )
+
+
 class _Changes:
-    """The facts that one statement changes. Monitor held."""
+    """The facts that one statement changes. Monitor held, so no fact is looked for in all."""
 
     def __init__(self, tablespace: Tablespace, transaction: Transaction, actor: Actor) -> None:
         self.made: dict[FactKey, Fact | None] = {}
@@ -96,7 +121,11 @@ class _Changes:
 
     @property
     def after(self) -> Access:
+        """All facts; a copy."""
         return self._before.with_changes(self.made)
+
+    def _fact(self, key: FactKey) -> Fact | None:
+        return self.made[key] if key in self.made else self._before.fact(key)
 
     def read(self, statement: AccessStatement) -> None:
         match statement:
@@ -105,8 +134,7 @@ class _Changes:
             case AlterRole():
                 self._alter(statement)
             case DropRole():
-                for name in statement.names:
-                    self._drop(name, if_exists=statement.if_exists)
+                self._drop(statement.names, if_exists=statement.if_exists)
             case GrantRights():
                 self._grant_rights(statement)
             case GrantRoles():
@@ -174,32 +202,46 @@ class _Changes:
             role = replace(role, valid_until_us=None if moment == FOREVER else moment)
         self._put(role)
 
-    def _drop(self, name: str, *, if_exists: bool) -> None:
-        if if_exists and self._before.role(name) is None:
-            return
-        role = self._role(name)
+    def _drop(self, names: tuple[str, ...], *, if_exists: bool) -> None:
         rights = self._rights
-        if name == self._user:
-            raise ProgrammingError("the session's own user cannot be dropped", sqlstate="55006")
-        if rights is not None and not rights.is_superuser:
-            self._check_administers(rights, role, "drop")
-        needed: list[str] = []
-        for fact in self.after.facts:
-            if isinstance(fact, Membership) and name in (fact.role, fact.member):
-                self.made[fact.key] = None
-            elif isinstance(fact, Ownership) and fact.owner == name:
-                needed.append(f"it owns {self._name_of(fact.table_id)}")
-            elif isinstance(fact, Grant) and fact.grantee == name:
-                words = ", ".join(right_names(fact.rights))
-                needed.append(f"it has {words} on {self._name_of(fact.table_id)}")
-        if needed:
-            more = f", and {len(needed) - _LISTED_MAX} more" if len(needed) > _LISTED_MAX else ""
-            raise ProgrammingError(
-                f'role "{name}" is needed: {"; ".join(needed[:_LISTED_MAX])}{more}',
-                sqlstate="2BP01",
-                hint="REVOKE what it has, and give its tables to another: ALTER TABLE … OWNER TO.",
-            )
-        self.made[role.key] = None
+        needs: dict[str, list[Ownership | Grant]] = {name: [] for name in names}
+        memberships: list[Membership] = []
+        for fact in self._before.facts:
+            if isinstance(fact, Membership) and (fact.role in needs or fact.member in needs):
+                memberships.append(fact)
+            elif isinstance(fact, Ownership) and fact.owner in needs:
+                needs[fact.owner].append(fact)
+            elif isinstance(fact, Grant) and fact.grantee in needs:
+                needs[fact.grantee].append(fact)
+        for name in names:
+            if if_exists and self._fact(role_key(name)) is None:
+                continue
+            role = self._role(name)
+            if name == self._user:
+                raise ProgrammingError("the session's own user cannot be dropped", sqlstate="55006")
+            if rights is not None and not rights.is_superuser:
+                self._check_administers(rights, role, "drop")
+            if needs[name]:
+                raise self._needed(name, needs[name])
+            self.made[role.key] = None
+        for each in memberships:
+            if None in (self._fact(role_key(each.role)), self._fact(role_key(each.member))):
+                self.made[each.key] = None
+
+    def _needed(self, name: str, facts: list[Ownership | Grant]) -> ProgrammingError:
+        shown: list[str] = []
+        for fact in facts[:_LISTED_MAX]:
+            where = self._name_of(fact.table_id)
+            if isinstance(fact, Ownership):
+                shown.append(f"it owns {where}")
+            else:
+                shown.append(f"it has {', '.join(right_names(fact.rights))} on {where}")
+        more = f", and {len(facts) - _LISTED_MAX} more" if len(facts) > _LISTED_MAX else ""
+        return ProgrammingError(
+            f'role "{name}" is needed: {"; ".join(shown)}{more}',
+            sqlstate="2BP01",
+            hint="REVOKE what it has, and give its tables to another: ALTER TABLE … OWNER TO.",
+        )
 
     # --- grants ----------------------------------------------------------------------------------
 
@@ -214,24 +256,22 @@ class _Changes:
                 )
             objects, allowed = [SPACE], model.SPACE_RIGHTS
         else:
-            objects = [self._table(name).id for name in statement.tables]
+            objects = list(dict.fromkeys(self._table(name).id for name in statement.tables))
             allowed = model.TABLE_RIGHTS
         rights = statement.rights or allowed
         if rights & ~allowed:
             words = ", ".join(right_names(rights & ~allowed))
             raise ProgrammingError(f"{words} is no right on a table", sqlstate="0LP01")
-        grantees = [self._grantee(name) for name in statement.grantees]
+        grantees = dict.fromkeys(self._grantee(name) for name in statement.grantees)
         if PUBLIC in grantees and statement.has_option and not statement.is_revoke:
             raise ProgrammingError("PUBLIC cannot have the GRANT OPTION", sqlstate="0LP01")
         for table_id in objects:
             self._check_may_grant(table_id, rights, is_all=not statement.rights)
-            for grantee in grantees:
-                if statement.is_revoke:
-                    self._revoke(table_id, grantee, rights, has_option=statement.has_option)
-                else:
-                    self._grant(table_id, grantee, rights, has_option=statement.has_option)
         if statement.is_revoke:
+            self._revoke(set(objects), set(grantees), rights, has_option=statement.has_option)
             self._settle_handed_on(is_cascade=statement.is_cascade)
+        else:
+            self._grant(objects, list(grantees), rights, has_option=statement.has_option)
 
     def _check_may_grant(self, table_id: int, rights: int, *, is_all: bool) -> None:
         mine = self._rights
@@ -244,32 +284,44 @@ class _Changes:
                 "It takes the owner, SUPERUSER, or the GRANT OPTION.",
             )
 
-    def _grant(self, table_id: int, grantee: str, rights: int, *, has_option: bool) -> None:
-        for grantor, some in self._grantors(table_id, rights).items():
-            old = self.after.grant(table_id, grantee, grantor)
-            grantable = old.grantable | (some if has_option else 0)
-            self._put(replace(old, rights=old.rights | some, grantable=grantable))
-
-    def _grantors(self, table_id: int, rights: int) -> dict[str, int]:
-        """Return as whom the user hands on which of the rights: of ALL, what it may."""
+    def _grant(
+        self, objects: list[int], grantees: list[str], rights: int, *, has_option: bool
+    ) -> None:
         mine = self._rights
-        if mine is None or mine.owns(table_id):
-            return {"": rights}
-        found: dict[str, int] = {}
-        for name in (mine.name, *sorted(mine.roles - {PUBLIC, mine.name})):
-            some = rights & self.after.grantable_by(name, table_id)
-            if some:
-                found[name] = some
-                rights &= ~some
-        return found
+        options: dict[tuple[str, int], int] = {}
+        grantors: list[str] = []
+        if mine is not None:
+            options = self._before.grantable_by(mine.roles - {PUBLIC})
+            grantors = sorted(
+                {name for name, _ in options}, key=lambda name: (name != mine.name, name)
+            )
+        for table_id in objects:
+            if mine is None or mine.owns(table_id):
+                found = {"": rights}
+            else:
+                found = _shares(grantors, options, table_id, rights)
+            for grantor, some in found.items():
+                for grantee in grantees:
+                    old = self._found_grant(table_id, grantee, grantor)
+                    grantable = old.grantable | (some if has_option else 0)
+                    self._put(replace(old, rights=old.rights | some, grantable=grantable))
 
-    def _revoke(self, table_id: int, grantee: str, rights: int, *, has_option: bool) -> None:
+    def _found_grant(self, table_id: int, grantee: str, grantor: str = "") -> Grant:
+        """Return the grant, one without rights where there is none."""
+        found = self._fact(grant_key(table_id, grantee, grantor))
+        return found if isinstance(found, Grant) else Grant(table_id, grantee, 0, 0, grantor)
+
+    def _revoke(
+        self, objects: set[int], grantees: set[str], rights: int, *, has_option: bool
+    ) -> None:
         """Take away what the user gave; the owner, superusers and the program: whoever gave it."""
         mine = self._rights
-        is_owner = mine is None or mine.owns(table_id)
-        for old in self.after.grants_on(table_id):
-            is_mine = mine is not None and old.grantor in mine.roles
-            if old.grantee == grantee and (is_owner or is_mine):
+        for old in self._before.facts:
+            if not isinstance(old, Grant):
+                continue
+            if old.table_id not in objects or old.grantee not in grantees:
+                continue
+            if mine is None or mine.owns(old.table_id) or old.grantor in mine.roles:
                 kept = old.rights if has_option else old.rights & ~rights
                 self._put_grant(replace(old, rights=kept, grantable=old.grantable & ~rights))
 
@@ -299,27 +351,34 @@ class _Changes:
 
     def _grant_roles(self, statement: GrantRoles) -> None:
         rights = self._rights
-        grantees = [self._grantee(name) for name in statement.grantees]
-        for name in statement.roles:
+        grantees = list(dict.fromkeys(self._grantee(name) for name in statement.grantees))
+        parents = self._before.parents()
+        for name in dict.fromkeys(statement.roles):
             role = self._role(name)
             may_grant = not role.is_superuser and (rights is None or name in rights.administered)
             if not (may_grant or rights is None or rights.is_superuser):
                 raise denied(
                     f'grant or revoke role "{name}"', "It takes SUPERUSER or the ADMIN OPTION."
                 )
+            # No new member of the role changes what the role itself is in.
+            above = reached(parents, name)
             for grantee in grantees:
                 if grantee == PUBLIC:
                     raise ProgrammingError("PUBLIC is no member of a role", sqlstate="0LP01")
-                self._change_membership(name, grantee, statement)
+                self._change_membership(name, grantee, statement, above)
+                parents.setdefault(grantee, set()).add(name)
 
-    def _change_membership(self, role: str, member: str, statement: GrantRoles) -> None:
-        old = self.after.membership(role, member)
+    def _change_membership(
+        self, role: str, member: str, statement: GrantRoles, above: frozenset[str]
+    ) -> None:
+        old = self._fact(member_key(role, member))
+        assert old is None or isinstance(old, Membership)
         if statement.is_revoke:
             if old is not None:
                 kept = replace(old, is_admin=False) if statement.has_option else None
                 self.made[old.key] = kept
             return
-        if member in self.after.roles_of(role):
+        if member in above:
             raise ProgrammingError(
                 f'role "{role}" is a member of role "{member}"', sqlstate="0LP01"
             )
@@ -339,7 +398,7 @@ class _Changes:
         before = self._before.owner(table.id)
         for grant in self._before.grants_on(table.id):
             if grant.grantor and grant.grantor in (before, name):  # an owner hands on nothing
-                whole = self.after.grant(table.id, grant.grantee)
+                whole = self._found_grant(table.id, grant.grantee)
                 rights, grantable = grant.rights | whole.rights, grant.grantable | whole.grantable
                 self.made[grant.key] = None
                 self._put(replace(whole, rights=rights, grantable=grantable))
@@ -367,8 +426,8 @@ class _Changes:
         return name
 
     def _role(self, name: str) -> Role:
-        role = self.after.role(name)
-        if role is None:
+        role = self._fact(role_key(name))
+        if not isinstance(role, Role):
             raise ProgrammingError(
                 f'role "{name}" does not exist',
                 sqlstate="42704",
@@ -391,6 +450,19 @@ class _Changes:
         if table_id == SPACE:
             return f"tablespace {self._tablespace.name}"
         return f"table {self._tablespace.applier.find_table(table_id, self._transaction).name}"
+
+
+def _shares(
+    grantors: list[str], options: dict[tuple[str, int], int], table_id: int, rights: int
+) -> dict[str, int]:
+    """Return who of these hands on which of the rights: of ALL, what they may."""
+    found: dict[str, int] = {}
+    for name in grantors:
+        some = rights & (options.get((name, table_id), 0) | options.get((name, SPACE), 0))
+        if some:
+            found[name] = some
+            rights &= ~some
+    return found
 
 
 def _submit(tablespace: Tablespace, transaction: Transaction, changes: _Changes) -> None:

@@ -663,14 +663,17 @@ class Session:
 
     def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> Begun:
         transaction = self._transaction
-        if transaction is not None and (transaction.catalog_changes or transaction.lease):
+        if transaction is not None and (
+            transaction.catalog_changes or transaction.access_changes or transaction.lease
+        ):
             raise WouldWaitError
         if prepared.version != self._tablespace.applier.state.catalog.version:
             raise WouldWaitError
         values = prepared.bind(parameters) if prepared.bind is not None else None
         if values is None:
             raise WouldWaitError
-        self._let_pass(prepared)
+        if not self._gate.has_let_pass(prepared, self._tablespace.state.catalog.access):
+            raise WouldWaitError  # what a user may do can take long to find out
         self._tablespace.check_running()
         self._check_not_lost()
         if transaction is None and not self._autocommit:

@@ -4,7 +4,7 @@ Access is replaced, never changed; any thread may read it. Role names are folded
 are. PUBLIC stands for every role.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -202,13 +202,17 @@ class Access:
         found = self._facts.get(grant_key(table_id, grantee, grantor))
         return found if isinstance(found, Grant) else Grant(table_id, grantee, 0, 0, grantor)
 
-    def grantable_by(self, name: str, table_id: int) -> int:
-        """Return the rights that the role itself, without those it is in, was given to hand on."""
-        bits = 0
+    def grantable_by(self, names: Container[str]) -> dict[tuple[str, int], int]:
+        """Return what these roles, without those they are in, were given to hand on.
+
+        By role and table, or SPACE.
+        """
+        found: dict[tuple[str, int], int] = {}
         for fact in self._facts.values():
-            if isinstance(fact, Grant) and fact.grantee == name:
-                bits |= fact.grantable if fact.table_id in (table_id, SPACE) else 0
-        return bits
+            if isinstance(fact, Grant) and fact.grantable and fact.grantee in names:
+                place = fact.grantee, fact.table_id
+                found[place] = found.get(place, 0) | fact.grantable
+        return found
 
     def without_support(self) -> list[tuple[Grant, int]]:
         """Return the grants, in order, with those of their rights that nobody may hand on any more.
@@ -217,6 +221,10 @@ class Access:
         in a circle do not support each other.
         """
         grants = [fact for fact in self.facts if isinstance(fact, Grant)]
+        given: dict[tuple[str, int | None], list[Grant]] = {}  # by grantor and table; None: all
+        for grant in grants:
+            for table_id in (grant.table_id, None):
+                given.setdefault((grant.grantor, table_id), []).append(grant)
         options: dict[tuple[str, int], int] = {
             (fact.owner, fact.table_id): TABLE_RIGHTS
             for fact in self._facts.values()
@@ -229,15 +237,15 @@ class Access:
                 return SPACE_RIGHTS
             return options.get((by, grant.table_id), 0) | options.get((by, SPACE), 0)
 
-        is_growing = True
-        while is_growing:
-            is_growing = False
-            for grant in grants:
-                place = (grant.grantee, grant.table_id)
-                bits = options.get(place, 0) | (grant.grantable & supported(grant))
-                if bits != options.get(place, 0):
-                    options[place] = bits
-                    is_growing = True
+        pending = list(grants)
+        while pending:
+            grant = pending.pop()
+            place = (grant.grantee, grant.table_id)
+            bits = options.get(place, 0) | (grant.grantable & supported(grant))
+            if bits != options.get(place, 0):
+                options[place] = bits
+                table_id = None if grant.table_id == SPACE else grant.table_id
+                pending += given.get((grant.grantee, table_id), ())
         lost = [(grant, grant.rights & ~supported(grant)) for grant in grants]
         return [(grant, rights) for grant, rights in lost if rights]
 
@@ -284,12 +292,15 @@ class Access:
 
     def roles_of(self, name: str) -> frozenset[str]:
         """Return the role and all that it is in, at any depth."""
-        memberships = [fact for fact in self._facts.values() if isinstance(fact, Membership)]
-        found, new = {name}, {name}
-        while new:
-            new = {fact.role for fact in memberships if fact.member in new} - found
-            found |= new
-        return frozenset(found)
+        return reached(self.parents(), name)
+
+    def parents(self) -> dict[str, set[str]]:
+        """Return the roles that each role is in by itself."""
+        found: dict[str, set[str]] = {}
+        for fact in self._facts.values():
+            if isinstance(fact, Membership):
+                found.setdefault(fact.member, set()).add(fact.role)
+        return found
 
     def _make_rights(self, name: str) -> Rights:
         role = self.role(name) or Role(name)
@@ -322,6 +333,16 @@ class Access:
 
 
 NO_ACCESS = Access()
+
+
+def reached(parents: Mapping[str, Iterable[str]], name: str) -> frozenset[str]:
+    """Return the name and all that are reached from it, at any depth."""
+    found, pending = {name}, [name]
+    while pending:
+        new = set(parents.get(pending.pop(), ())) - found
+        found |= new
+        pending += new
+    return frozenset(found)
 
 
 def right_names(rights: int) -> list[str]:
