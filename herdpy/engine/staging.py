@@ -8,6 +8,7 @@ names, add() by the number of rows before, commit() by the job. Under the sessio
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from herdpy.engine.adopt import (
@@ -68,6 +69,7 @@ _RIGHTS = {
     Operation.UPDATE: UPDATE,
     Operation.DELETE: DELETE,
 }
+_COMMIT_ATTEMPTS_MAX = 10
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
@@ -436,19 +438,28 @@ class Staging:
     def _commit_pages(self, job: Job, numbers: list[int], entry: Entry) -> None:
         """Log a commit whose pages the table adopts; what that means is worked out before."""
         database, tablespace = self._database, self._tablespace
-        table = tablespace.state.tables[job.table.id]
-        has_versions = tablespace.applier.leases.has_versions
-        if len(table.memtable) > FEW_ROWS or table.frozen or has_versions:
-            database.run_checkpoint()
-        with database.without_maintenance():
+        for _ in range(_COMMIT_ATTEMPTS_MAX):
             table = tablespace.state.tables[job.table.id]
-            planned = plan_adoption(table, self._checked_stages(job, numbers), job.operation)
-            self._check_repeats(job, planned, table)
-            try:
-                with_log_space(tablespace, lambda: self._submit(entry, planned))
-                self._session.finish(entry.transaction)
-            finally:
-                tablespace.applier.planned = None
+            has_versions = tablespace.applier.leases.has_versions
+            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions:
+                database.run_checkpoint()
+            with database.without_maintenance():
+                table = tablespace.state.tables[job.table.id]
+                planned = plan_adoption(table, self._checked_stages(job, numbers), job.operation)
+                self._check_repeats(job, planned, table)
+                submit = partial(self._submit, entry, planned)
+                try:
+                    if with_log_space(tablespace, submit):
+                        self._session.finish(entry.transaction)
+                        return
+                finally:
+                    tablespace.applier.planned = None
+        raise OperationalError(
+            f"staging: job {job.name!r}: snapshot leases were taken all the time, beside which so "
+            "many rows cannot be committed without memory for each",
+            sqlstate="40001",
+            retry=Retry.SAFE,
+        )
 
     def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
         if not job.operation.refuses_repeats or table.table.is_heap:
@@ -460,15 +471,19 @@ class Staging:
                 if version[1] is not None and planned.staged.get(key) is not None:
                     raise duplicate_key(table.table, key)
 
-    def _submit(self, entry: Entry, planned: Adoption | None) -> None:
+    def _submit(self, entry: Entry, planned: Adoption | None) -> bool:
+        """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
         tablespace = self._tablespace
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
+            if planned is not None and tablespace.applier.leases.needs_memory:
+                return False
             if entry.transaction.token is not None:
                 tablespace.applier.tokens.check_commit(entry.transaction.token)
             tablespace.applier.planned = planned
             tablespace.submit(entry)
+            return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
         """Wait until nobody else writes to the table, and let nobody in."""

@@ -8,7 +8,7 @@ import pytest
 
 from herdpy.engine.adopt import FEW_ROWS
 from herdpy.engine.digest import lease_rows_of
-from herdpy.errors import SnapshotTooOldError
+from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
 from herdpy.log.interfaces import Durability
 from tests.fixtures.engines import Engine, engine, rows, run, table
 
@@ -118,3 +118,34 @@ def test_ctrl_c_behind_the_publication_of_a_checkpoint(
         db.reopen()
         assert len(kept(db, lease)) == count
         assert rows(db.session(), "SELECT count(*) FROM t") == [(count + 2,)]
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_lease_just_before_a_commit_of_many_rows(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(10)))
+        stage = stage_many(db)
+        leasing, leases = db.session(autocommit=True).leasing, list[str]()
+        without_maintenance = db.database.without_maintenance
+
+        def after_a_lease() -> Any:
+            if len(leases) < times:
+                leases.append(leasing.take(60).id)
+            return without_maintenance()
+
+        monkeypatch.setattr(db.database, "without_maintenance", after_a_lease)
+        if times == 1:
+            session.staging.commit("job", [stage])
+        else:
+            with pytest.raises(OperationalError) as caught:
+                session.staging.commit("job", [stage])
+            assert (caught.value.sqlstate, caught.value.retry) == ("40001", Retry.SAFE)
+            monkeypatch.undo()
+            session.staging.commit("job", [stage])
+        (item,) = db.database.tablespace.state.tables.values()
+        assert len(item.memtable) < MANY, "rows that were staged take memory each"
+        assert rows(session, "SELECT count(*) FROM t") == [(10 + MANY,)]
+        assert len(kept(db, leases[0])) == 10
