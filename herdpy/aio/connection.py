@@ -328,7 +328,11 @@ class AsyncTransaction:
         self._block = block
 
     async def __aenter__(self) -> AsyncConnection:
-        await self._owner.run(self._block.__enter__)
+        try:
+            await self._owner.run(self._block.__enter__)
+        except asyncio.CancelledError as cancelled:
+            await self._give_up(cancelled)
+            raise
         return self._owner
 
     async def __aexit__(
@@ -340,7 +344,12 @@ class AsyncTransaction:
         try:
             await self._owner.run(lambda: self._block.__exit__(kind, error, trace))
         except asyncio.CancelledError as cancelled:
-            if self._owner.blocking.block is self._block:  # it had not begun
-                given_up = partial(self._block.__exit__, type(cancelled), cancelled, None)
-                await self._owner.run(given_up)
+            await self._give_up(cancelled)
             raise
+
+    async def _give_up(self, cancelled: asyncio.CancelledError) -> None:
+        """Roll back if the block is open: a thread had opened it, or its end had not begun."""
+        if self._owner.blocking.block is self._block:
+            await self._owner.run(
+                partial(self._block.__exit__, type(cancelled), cancelled, cancelled.__traceback__)
+            )

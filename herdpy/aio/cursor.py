@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
+from herdpy.errors import ProgrammingError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from herdpy.aio.connection import AsyncConnection
     from herdpy.driver.types import Description
 
+T = TypeVar("T")
 ITERATED_ROWS = 1000
 """Rows that `async for` fetches at a time."""
 
@@ -25,6 +27,7 @@ class AsyncBatches:
     def __init__(self, owner: "AsyncConnection", reader: "pa.RecordBatchReader") -> None:
         self._owner = owner
         self._reader = reader
+        self._is_given_up = False
 
     @property
     def schema(self) -> "pa.Schema":
@@ -32,7 +35,7 @@ class AsyncBatches:
 
     async def read_all(self) -> "pa.Table":
         """Return the rest of the result."""
-        return await self._owner.run(self._reader.read_all)
+        return await self._read(self._reader.read_all)
 
     async def read_next_batch(self) -> "pa.RecordBatch":
         """Return the next batch; StopAsyncIteration behind the last."""
@@ -43,7 +46,7 @@ class AsyncBatches:
 
     async def __anext__(self) -> "pa.RecordBatch":
         batches = iter(self._reader)
-        batch = await self._owner.run(lambda: next(batches, None))
+        batch = await self._read(lambda: next(batches, None))
         if batch is None:
             raise StopAsyncIteration
         return batch
@@ -51,6 +54,15 @@ class AsyncBatches:
     async def close(self) -> None:
         """Let the rest of the result go."""
         await self._owner.run(self._reader.close)
+
+    async def _read(self, body: Callable[[], T]) -> T:
+        if self._is_given_up:
+            raise _cancelled_before()
+        try:
+            return await self._owner.run(body)
+        except asyncio.CancelledError:
+            self._is_given_up = True  # what was read is gone; nobody takes the rest for all
+            raise
 
 
 class AsyncCursor:
@@ -60,6 +72,7 @@ class AsyncCursor:
         self.connection = owner
         self._cursor = cursor
         self._ahead: deque[tuple[Any, ...]] = deque()  # rows that `async for` has fetched
+        self._is_given_up = False  # the result
 
     @property
     def description(self) -> "tuple[Description, ...] | None":
@@ -85,12 +98,14 @@ class AsyncCursor:
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
         self._ahead.clear()
         await self.connection.run(lambda: self._cursor.execute(text, parameters))
+        self._is_given_up = False
         return self
 
     async def executemany(self, text: str, rows: Iterable[Parameters]) -> "AsyncCursor":
         """Run one statement for each row of parameters and return this cursor."""
         self._ahead.clear()
         await self.connection.run(lambda: self._cursor.executemany(text, rows))
+        self._is_given_up = False
         return self
 
     async def fetchone(self) -> tuple[Any, ...] | None:
@@ -98,7 +113,7 @@ class AsyncCursor:
         if self._ahead:
             self.connection.blocking.live_session()
             return self._ahead.popleft()
-        return await self.connection.run(self._cursor.fetchone)
+        return await self._fetch(self._cursor.fetchone)
 
     async def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return up to size (arraysize) rows; an empty list behind the last."""
@@ -107,23 +122,23 @@ class AsyncCursor:
         rows = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
         if rows and len(rows) == count:
             return rows
-        return rows + await self.connection.run(lambda: self._cursor.fetchmany(count - len(rows)))
+        return rows + await self._fetch(lambda: self._cursor.fetchmany(count - len(rows)))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows that are left, at once, in memory."""
         self.connection.blocking.live_session()
         rows = list(self._ahead)
         self._ahead.clear()
-        return rows + await self.connection.run(self._cursor.fetchall)
+        return rows + await self._fetch(self._cursor.fetchall)
 
     async def fetch_record_batch(self, rows: int = ARROW_BATCH_ROWS) -> "AsyncBatches":
         """Return a reader that streams Arrow batches of at most `rows` rows; takes the result."""
-        reader = await self.connection.run(lambda: self._cursor.fetch_record_batch(rows))
+        reader = await self._fetch(lambda: self._cursor.fetch_record_batch(rows))
         return AsyncBatches(self.connection, reader)
 
     async def fetch_arrow_table(self) -> "pa.Table":
         """Return the whole result as a pyarrow.Table."""
-        return await self.connection.run(self._cursor.fetch_arrow_table)
+        return await self._fetch(self._cursor.fetch_arrow_table)
 
     async def to_df(self) -> "pd.DataFrame":
         """Return the whole result as a pandas.DataFrame; ImportError without pandas."""
@@ -132,14 +147,14 @@ class AsyncCursor:
 
     async def to_polars(self) -> "pl.DataFrame":
         """Return the whole result as a polars.DataFrame; ImportError without polars."""
-        return await self.connection.run(self._cursor.to_polars)
+        return await self._fetch(self._cursor.to_polars)
 
     def __aiter__(self) -> "AsyncCursor":
         return self
 
     async def __anext__(self) -> tuple[Any, ...]:
         if not self._ahead:
-            self._ahead += await self.connection.run(lambda: self._cursor.fetchmany(ITERATED_ROWS))
+            self._ahead += await self._fetch(lambda: self._cursor.fetchmany(ITERATED_ROWS))
         if not self._ahead:
             raise StopAsyncIteration
         self.connection.blocking.live_session()
@@ -160,9 +175,26 @@ class AsyncCursor:
         """Refuse: a statement has one result."""
         self._cursor.nextset()
 
+    async def _fetch(self, body: Callable[[], T]) -> T:
+        if self._is_given_up:
+            raise _cancelled_before()
+        try:
+            return await self.connection.run(body)
+        except asyncio.CancelledError:
+            self._is_given_up = True  # rows that a thread has fetched are gone
+            raise
+
     async def __aenter__(self) -> "AsyncCursor":
         await self.connection.run(self._cursor.__enter__)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _cancelled_before() -> ProgrammingError:
+    return ProgrammingError(
+        "there is no result to fetch from: an earlier fetch was cancelled",
+        sqlstate="24000",
+        hint="execute the statement again",
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from herdpy.errors import DataError, InternalError
 from herdpy.exec.coerce import to_physical
+from herdpy.exec.vector.arrow_stream import reader_of
 from herdpy.model.types import Kind, SqlType, decimal_type
 
 Columns = Sequence[tuple[str, SqlType]]
@@ -53,7 +54,7 @@ def rows_reader(
             whole = pa.Table.from_batches(parts).combine_chunks()
             yield from whole.to_batches(max_chunksize=rows_per_batch)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return reader_of(schema, batches())
 
 
 _BATCH_BYTES = 4 * 1024 * 1024

@@ -11,6 +11,7 @@ import pyarrow.compute
 
 from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.vector.arrow_rows import Columns, arrow_schema
+from herdpy.exec.vector.arrow_stream import reader_of
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
@@ -41,7 +42,7 @@ def scan_reader(
             if batch.num_rows:
                 yield pa.record_batch(arrays, schema=schema)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return reader_of(schema, batches())
 
 
 def _as_result(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -4,6 +4,43 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from herdpy.errors import ProgrammingError
+
+
+class _Batches:
+    """An iterator that fails again after it has failed: nobody takes what is missing for the end.
+
+    A generator that was interrupted ends.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._is_broken = False
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._is_broken:
+            raise ProgrammingError(
+                "there are no more rows to read: an earlier read of this result failed",
+                sqlstate="24000",
+                hint="execute the statement again",
+            )
+        self._is_broken = True
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._is_broken = False
+            raise
+        self._is_broken = False
+        return batch
+
+
+def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return a reader of batches as they are made; one that failed once fails again (24000)."""
+    return pa.RecordBatchReader.from_batches(schema, _Batches(batches))
+
 
 def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[bytes, bool]:
     """Return the next batches, of at least so many bytes if there are, and whether they are all.
@@ -50,4 +87,4 @@ def stream_reader(next_piece: Callable[[], bytes | None]) -> pa.RecordBatchReade
         while (piece := next_piece()) is not None:
             yield from pa.ipc.open_stream(pa.py_buffer(piece))
 
-    return pa.RecordBatchReader.from_batches(opened.schema, batches())
+    return reader_of(opened.schema, batches())

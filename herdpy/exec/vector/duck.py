@@ -253,14 +253,14 @@ class VectorResult:
 
     def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
         """Return the batches cut to at most so many rows, as Arrow's own stream."""
-        import pyarrow as pa
+        from herdpy.exec.vector.arrow_stream import reader_of
 
         pieces = (
             batch.slice(first, rows_per_batch)
             for batch in self.batches()
             for first in range(0, batch.num_rows, rows_per_batch)
         )
-        return pa.RecordBatchReader.from_batches(self.schema, pieces)
+        return reader_of(self.schema, pieces)
 
     def close(self) -> None:
         """Give cursor, tables and memory back; idempotent.
