@@ -34,6 +34,8 @@ from herdpy.sql.plan import Parameters
 
 RESULTS_MAX = 1000
 """Open results of one connection."""
+_ANSWERS_BYTES_MAX = messages.FRAME_BYTES_MAX - 1024 * 1024
+"""Of an ExecuteAll, without its last Failed."""
 _SENT = SentColumns()
 
 
@@ -252,6 +254,7 @@ class Requests:
     def _execute_all(self, message: messages.ExecuteAll) -> bytes:
         session, request = self._session, message.request
         answers: list[msgspec.Raw] = []
+        byte_count = 0
         for place, data in message.items:
             text = ""
             try:
@@ -267,6 +270,14 @@ class Requests:
                     frame = self._answer(request, session.execute(text, parameters))
                     if session.is_audited:
                         self._audit("changed", statement=without_literals(text))
+                byte_count += len(frame)
+                if byte_count > _ANSWERS_BYTES_MAX:  # at once: hundreds of large rows may follow
+                    raise OperationalError(
+                        f"the answers to {len(answers) + 1} statements take {byte_count:,} bytes: "
+                        f"expected at most {_ANSWERS_BYTES_MAX:,}",
+                        sqlstate="54000",
+                        hint="send fewer statements at a time: sync() sooner",
+                    )
             except Error as error:
                 one = messages.Execute(request, text, None)
                 answers.append(messages.raw(self._refused(one, error)[messages.LENGTH_BYTES :]))

@@ -1,6 +1,7 @@
 """herdpy.aio: the same calls as the blocking driver, awaited, over every transport."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -250,6 +251,87 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(server: RunningServer) ->
     assert waiting[0].cancelled()
     with pytest.raises(OperationalError, match="has ended"):
         connections[0].blocking.live_session().execute("SELECT 1")
+
+
+def test_a_connection_belongs_to_its_loop(server: RunningServer) -> None:
+    async def main() -> None:
+        async with aio.connect(server.url) as conn:
+
+            async def use() -> None:
+                await conn.execute("SELECT 1")
+
+            with pytest.raises(InterfaceError, match="another loop"):
+                await asyncio.to_thread(asyncio.run, use())
+            assert await (await conn.execute("SELECT 1")).fetchall() == [(1,)]
+
+    run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # 3.12, of threads
+def test_a_forked_child_holds_no_connection(server: RunningServer) -> None:
+    """The server sees that its parent has closed it, while the child lives on."""
+
+    async def main() -> None:
+        conn = await aio.connect(server.url, autocommit=True)
+        await conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        await conn.execute("BEGIN")
+        await conn.execute("INSERT INTO t VALUES (1)")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent ends the pipe
+            os._exit(0)
+        os.close(reading)
+        try:
+            await conn.close()
+            # The key is free.
+            async with aio.connect(server.url, autocommit=True, lock_timeout_s=60) as other:
+                assert (await other.execute("INSERT INTO t VALUES (1)")).rowcount == 1
+        finally:
+            os.close(writing)
+            os.waitpid(child, 0)  # noqa: ASYNC222 - it ends with the pipe
+
+    run(main())
+
+
+def test_a_close_that_is_cancelled_holds_up_nobody(target: str) -> None:
+    async def main() -> None:
+        conn = await aio.connect(target, autocommit=True)
+        await conn.execute("CREATE TABLE n (id BIGINT PRIMARY KEY)")
+        await conn.executemany("INSERT INTO n VALUES (?)", [(n,) for n in range(3000)])
+        endless = "SELECT count(*) FROM n a, n b, n c WHERE a.id + b.id + c.id = -1"
+        running = asyncio.create_task(conn.execute(endless))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(conn.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await conn.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("herd://", "expected herd://host"),
+        ("herd://h:99999", "is no URL"),
+        ("herd://h/?connect_timeout_s=0", "expected seconds"),
+        ("herd+grpc://h/?nonsense=1", "unknown option"),
+    ],
+)
+def test_urls_that_are_of_no_use(url: str, words: str) -> None:
+    async def main() -> None:
+        with pytest.raises(InterfaceError, match=words):
+            await aio.connect(url)
+
+    run(main())
 
 
 # --- the pool ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import herdpy
 from herdpy.driver.pipeline import STATEMENTS_MAX
 from herdpy.errors import ConnectionLostError, Retry
 from herdpy.proto.messages import Commit, ExecuteAll
+from herdpy.server import requests
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 
@@ -113,6 +114,24 @@ def test_statements_about_the_transaction_are_refused(conn: herdpy.Connection, t
 def test_a_syntax_error_comes_in_its_turn(conn: herdpy.Connection) -> None:
     with pytest.raises(herdpy.ProgrammingError), conn.pipeline() as pipe:
         pipe.execute("SELEKT 1")
+
+
+def test_large_answers_are_bounded_together(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_ANSWERS_BYTES_MAX", 100_000)
+    with herdpy.connect(server.url, autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        conn.executemany(INSERT, [(n, str(n) * 30_000) for n in range(9)])
+        for text in ("SELECT v FROM t WHERE id = ?", "SELECT v FROM t WHERE id + 0 = ?"):
+            with pytest.raises(herdpy.OperationalError) as caught, conn.pipeline() as pipe:
+                found = [pipe.execute(text, (n,)) for n in range(9)]
+            assert caught.value.sqlstate == "54000"
+            assert [each.fetchall() for each in found[:3]] == [
+                [(str(n) * 30_000,)] for n in range(3)
+            ]
+            assert found[3].description is None
+            assert not conn.in_transaction
 
 
 # --- lost connections ----------------------------------------------------------------------------
