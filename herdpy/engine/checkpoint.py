@@ -8,6 +8,7 @@ readers find them and the next checkpoint takes them along.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -190,10 +191,16 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     stage_deltas = [
         stage_delta(n, stage, is_new=n not in listed.tables) for n, stage in stages.items()
     ]
-    written = write_delta(disk, directory, listed.next_segment, deltas, stage_deltas)
-    pinned = write_pins(disk, directory, listed.next_segment, written, deltas, frozen.in_memory)
-    if written.segments or pinned.segments:
-        disk.sync_directory(directory)
+    number = listed.next_segment
+    try:
+        written = write_delta(disk, directory, number, deltas, stage_deltas)
+        pinned = write_pins(disk, directory, number, written, deltas, frozen.in_memory)
+        if written.segments or pinned.segments:
+            disk.sync_directory(directory)
+    except BaseException:
+        with suppress(OSError):  # what is written is of no use, and the disk may be full
+            remove_unlisted(disk, directory, manifest)
+        raise
     dropped = tuple(
         TableEdit(table_id, is_dropped=True)
         for table_id in listed.tables

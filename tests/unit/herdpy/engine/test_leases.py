@@ -259,6 +259,30 @@ def test_a_checkpoint_that_fails_keeps_them() -> None:
         assert kept(db, lease) == expected
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+@pytest.mark.parametrize(
+    ("operation", "after"), [("open", 1), ("write", 1), ("sync", 1), ("sync_directory", 0)]
+)
+def test_a_checkpoint_that_fails_half_way(error: int, operation: str, after: int) -> None:
+    disk = SimulatedDisk(1)
+    with engine(disk=disk) as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(10)))
+        lease = session.leasing.take(60).id
+        expected = kept(db, lease)
+        change_all(session)
+        disk.fail(operation, error, path="default/segments", after=after)
+        with pytest.raises(OperationalError):
+            db.database.run_checkpoint()
+        disk.heal()
+        assert not segments(db), "a full disk stays full"
+        assert kept(db, lease) == expected
+        db.database.run_checkpoint()
+        assert is_pages(db, lease)
+        db.reopen()
+        assert kept(db, lease) == expected
+
+
 def test_a_lease_begun_while_a_checkpoint_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     with engine() as db:
         session = db.session(autocommit=True)
