@@ -517,6 +517,7 @@ def test_threads_open_and_close_one_directory(directory) -> None:
 def test_a_forked_child_can_use_nothing(directory) -> None:
     connection = herdpy.connect(directory)
     connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    connection.commit()  # waits for the thread that writes the log, also its first bytes
     connection.execute("INSERT INTO t VALUES (1)")
     cursor = connection.execute("SELECT id FROM t")
     before = snapshot_of(directory)
