@@ -9,6 +9,7 @@ from tests.fixtures.servers import RunningServer
 from tests.unit.herdpy.server import test_security
 
 server = test_security.server
+_face = test_security._face
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
@@ -160,12 +161,16 @@ def test_answers_that_nobody_takes_are_bounded() -> None:
             connection.data_received(b"".join(map(encode_frame, requests)))
             return transport, connection
 
+        async def is_settled(transport: StreamTransport) -> bool:
+            """On the loop: whoever is to be cut off because of it has been."""
+            return transport.get_write_buffer_size() > 500 * 1024 or transport.is_closing()
+
         transports = []
         for _ in range(2):
             transport, connection = server.call(stall)
             transports.append((transport, connection))
-            while transport.get_write_buffer_size() <= 500 * 1024 and not transport.is_closing():
-                server.call(lambda: asyncio.sleep(0))
+            while not server.call(partial(is_settled, transport)):
+                pass
         hub = hub_of(server)
         assert [transport.is_closing() for transport, _ in transports] == [True, False]
         assert hub.metrics.refused == {"response_bytes_max": 1}
