@@ -5,7 +5,7 @@ number, then its fields in order. Fields may be added at the end: a reader ignor
 know, and takes the default for what is missing. What is received is checked field by field.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import msgspec
 from msgspec import Meta
@@ -561,8 +561,9 @@ ToDriver = (
 )  # fmt: skip
 
 _BULKY = frozenset(
-    kind.__struct_config__.tag for kind in (Done, Rows, Arrow, Piece)
+    kind.__struct_config__.tag for kind in (Done, Answers, Rows, Arrow, Piece)
 )  # a number is one byte, behind that of the array
+_SMALL = frozenset(kind.__struct_config__.tag for kind in get_args(ToDriver)).difference(_BULKY)
 
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
 _to_server = msgspec.msgpack.Decoder(ToServer)
@@ -572,10 +573,12 @@ _to_driver = msgspec.msgpack.Decoder(ToDriver)
 def encode_frame(message: Message) -> bytes:
     """Return the frame of a message; OperationalError 54000 when it is too large to send."""
     body = _encode(message)
-    if len(body) + LENGTH_BYTES > FRAME_BYTES_MAX:
+    limit = FRAME_BYTES_MAX - LENGTH_BYTES
+    if len(body) > ANSWER_BYTES_MAX and body[1] in _SMALL:
+        limit = ANSWER_BYTES_MAX
+    if len(body) > limit:
         raise OperationalError(
-            f"a message of {len(body):,} bytes: expected at most "
-            f"{FRAME_BYTES_MAX - LENGTH_BYTES:,}",
+            f"a message of {len(body):,} bytes: expected at most {limit:,}",
             sqlstate="54000",
             hint="send, or ask for, fewer rows at a time; one row has to fit into a message",
         )
