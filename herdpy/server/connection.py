@@ -485,6 +485,11 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
 
     @property
+    def is_in(self) -> bool:
+        """The peer was told Welcome, and not the end."""
+        return self._machine.state is State.READY
+
+    @property
     def is_inside_frame(self) -> bool:
         """The peer has sent a part of a frame, and not its rest."""
         return self._machine.is_inside_frame

@@ -21,7 +21,7 @@ from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import FRAME_BYTES_MAX, decode_to_driver, encode_frame
 from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
-from herdpy.server.grpc_messages import converted
+from herdpy.server.grpc_messages import check_stranger, converted
 from herdpy.server.grpc_transport import StreamTransport
 from herdpy.server.tokens import Tokens
 
@@ -157,7 +157,9 @@ class LoginStream:
         while not self._transport.is_closing():
             data = await self._context.read()
             try:
-                request = await converted(self._hub, b"" if data is EOF else data, _login_request)
+                data = b"" if data is EOF else data
+                check_stranger(data)
+                request = await converted(self._hub, data, _login_request)
                 kind = request.WhichOneof("kind")
                 if kind == "start" and self._start is None:
                     if not request.start.user:

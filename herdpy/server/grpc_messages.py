@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.message import DecodeError
 
 from herdpy.errors import ProtocolError
+from herdpy.proto.messages import HELLO_BYTES_MAX
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -44,6 +45,15 @@ async def converted(
         return await hub.submit(run, is_urgent=True)
     finally:
         hub.received.give(byte_count)
+
+
+def check_stranger(data: bytes) -> None:
+    """Raise ProtocolError for a message that is too large for who has not logged in."""
+    if len(data) > HELLO_BYTES_MAX:
+        raise ProtocolError(
+            f"a message of {len(data):,} bytes before the login: expected at most "
+            f"{HELLO_BYTES_MAX:,}"
+        )
 
 
 async def made(hub: "Hub", byte_count: int, make: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc_callers import EOF, Caller, CallLogin, transport_of
-from herdpy.server.grpc_messages import converted, made
+from herdpy.server.grpc_messages import check_stranger, converted, made
 from herdpy.server.grpc_transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ async def run_session(
     transport = transport_of(connection, context)
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
-    reading = asyncio.ensure_future(_read(connection, hub, transport, context, login.user))
+    may_go_on = asyncio.Event()  # behind the first message, when the login is ours
+    if not login.is_needed:
+        may_go_on.set()
+    reading = asyncio.ensure_future(
+        _read(connection, hub, transport, context, login.user, may_go_on)
+    )
     is_in = not caller.user or caller.is_proven
     # A call that cannot be read any more is over.
     reading.add_done_callback(
@@ -64,6 +69,8 @@ async def run_session(
                     return
                 connection.data_received(answer)
                 is_in = login.machine.welcome is not None
+                if is_in:
+                    may_go_on.set()
             for body in splitter.feed(data):
                 make = partial(to_reply, bytes(body), is_whole=transport.reads_frames)
                 reply = await made(hub, len(body), make)
@@ -80,7 +87,12 @@ async def run_session(
 
 
 async def _read(
-    connection: "ServerConnection", hub: "Hub", transport: StreamTransport, context: Any, user: str
+    connection: "ServerConnection",
+    hub: "Hub",
+    transport: StreamTransport,
+    context: Any,
+    user: str,
+    may_go_on: asyncio.Event,
 ) -> None:
     """Hand on what comes; behind the last request the transaction is rolled back."""
 
@@ -103,11 +115,14 @@ async def _read(
                 connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
             return
         try:
+            if not connection.is_in:
+                check_stranger(message)
             data = await converted(hub, message, convert)
         except Error as error:
             connection.refuse(error)
             return
         connection.data_received(data)
+        await may_go_on.wait()
 
 
 def _is_the_end(reply: pb.SessionReply) -> bool:

@@ -260,6 +260,57 @@ def test_strangers_are_not_even_listened_to(client: Client, name: str) -> None:
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.parametrize("proof", ["Basic", "Bearer"])
+def test_nobody_has_to_wait_for_the_welcome(client: Client, proof: str) -> None:
+    """What came behind Open was taken for a part of the login by a password."""
+    metadata = basic("ada", PASSWORD)
+    if proof == "Bearer":
+        metadata = bearer(log_in(client, "ada", PASSWORD))
+    requests = [
+        pb.SessionRequest(open=pb.Open(autocommit=True)),
+        *(pb.SessionRequest(request=n, execute=pb.Execute(text="SELECT 1")) for n in (1, 2)),
+    ]
+    call = client.channel.stream_stream("/herdpy.v1.Herdpy/Session")
+    sent = iter([each.SerializeToString() for each in requests])
+    replies = [pb.SessionReply.FromString(each) for each in call(sent, metadata=metadata)]
+    assert [each.WhichOneof("kind") for each in replies] == ["welcome", "done", "done"]
+
+
+def test_large_messages_of_strangers_are_not_read(
+    server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of empty values takes 25 times its bytes, while a password is only claimed."""
+    values = [pb.Value()] * 100_000
+    request = pb.ExecuteRequest(
+        text="SELECT 1", parameters=pb.Parameters(positional=pb.Row(values=values))
+    )
+    hub = server.server._hub
+    read: list[str] = []
+    submit = hub.submit
+
+    def submitted(job: Any, *, is_urgent: bool) -> Any:
+        read.append(str(hub.received.used > 100_000))
+        return submit(job, is_urgent=is_urgent)
+
+    monkeypatch.setattr(hub, "submit", submitted)
+
+    def execute(password: str) -> tuple[str, str]:
+        read.clear()
+        return status_of(lambda: client.Execute(request, metadata=basic("ada", password)))
+
+    assert execute("wrong") == ("UNAUTHENTICATED", "28P01")
+    assert "True" not in read
+    assert execute(PASSWORD)[1] == "54023"  # it was read, and has too many values
+    assert "True" in read
+    stream = client.channel.stream_stream("/herdpy.v1.Herdpy/Login")
+    large = pb.LoginRequest(start=pb.LoginStart(user="a" * 20_000)).SerializeToString()
+    assert status_of(lambda: list(stream(iter([large])))) == ("INVALID_ARGUMENT", "08P01")
+    large = pb.SessionRequest(open=pb.Open(client="a" * 20_000)).SerializeToString()
+    session = client.channel.stream_stream("/herdpy.v1.Herdpy/Session")
+    [reply] = map(pb.SessionReply.FromString, session(iter([large])))
+    assert reply.failed.error.sqlstate == "08P01"
+
+
 def test_all_calls_are_asked_for() -> None:
     """A new call has to be in the table above."""
     described = pb.DESCRIPTOR.services_by_name["Herdpy"].methods_by_name
