@@ -138,3 +138,18 @@ def test_results(target: str, *, is_twice: bool) -> None:
             await cancel_everywhere(work, check, is_twice=is_twice)
 
     asyncio.run(main())
+
+
+def test_a_block_that_a_thread_has_begun_is_given_up() -> None:
+    async def main() -> None:
+        async with aio.connect(autocommit=True) as conn:
+            entering = asyncio.create_task(conn.transaction().__aenter__())
+            await asyncio.sleep(0)
+            while not conn.in_transaction:
+                pass  # the loop does not turn before the thread has begun it
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+            assert not conn.in_transaction
+
+    asyncio.run(main())
