@@ -229,6 +229,7 @@ def test_a_lease_is_its_users(server: RunningServer) -> None:
         fill(conn, 10)
         for name in ("ann", "bob"):
             conn.execute(f"CREATE USER {name} PASSWORD 'a long password'")
+        conn.execute("CREATE USER root PASSWORD 'a long password' SUPERUSER")
         conn.execute("GRANT SELECT ON t TO ann")
         conn.execute("CREATE TABLE hidden (a BIGINT PRIMARY KEY)")
     url = server.url.replace("herd://", "herd://{}@")
@@ -256,6 +257,13 @@ def test_a_lease_is_its_users(server: RunningServer) -> None:
             bob.execute(f"SET TRANSACTION SNAPSHOT '{lease.id}'")
         assert caught.value.sqlstate == "42501"
         bob.rollback()
+        with herdpy.connect(url.format("root"), password="a long password") as root:
+            root.execute("TRUNCATE t")
+            root.commit()
+            with pytest.raises(ProgrammingError) as caught:
+                ann.read_partition(part)  # nobody knows who might read what is gone
+            assert caught.value.sqlstate == "42501"
+            assert root.read_partition(part).read_all().num_rows == 10
         lease.release()
         lease.release()
 

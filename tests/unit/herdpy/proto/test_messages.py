@@ -21,7 +21,8 @@ def test_answers_of_many_statements_may_be_large() -> None:
 
 
 def test_what_a_driver_would_not_take_is_not_sent() -> None:
-    parts = [(_CELL, None, 1, 1)] * 17
+    parts: list[tuple[bytes | None, bytes | None, int, int]]
+    parts = [(_CELL, None, 1, 1) for _ in range(17)]
     with pytest.raises(OperationalError) as caught:
         messages.encode_frame(messages.Partitions(1, parts))
     assert caught.value.sqlstate == "54000"
