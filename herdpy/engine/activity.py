@@ -20,6 +20,13 @@ _TEXT_LENGTH_MAX = 2_000  # characters of a statement that are shown
 _SECRET = re.compile(r"\bpassword\b", re.IGNORECASE)
 _OF_ROLES = re.compile(r"\b(?:create|alter)\b[^'$\"]*?\b(?:user|role)\b", re.IGNORECASE)
 _LITERAL = re.compile(r"['$\"]")
+_KNOWN_OF_ROLE = re.compile(
+    r"""\b(?:create|alter)(?:\s|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*\n)+(?:user|role)\b
+    (?:\s+if\s+not\s+exists\b)?(?:\s+\w+)?
+    (?:\s+(?:with|password|login|nologin|superuser|nosuperuser|createrole|nocreaterole)\b)*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What is no secret of such a statement. No two alternatives match the same, so it is fast."""
 
 
 class Client(NamedTuple):
@@ -44,7 +51,8 @@ class Running(NamedTuple):
 def shown_text(text: str) -> str:
     """Return a statement as lists and logs may show it: cut, and without what follows PASSWORD.
 
-    What makes or changes roles is shown up to its first quote: PASSWORD may be misspelled in it.
+    What makes or changes roles is shown up to its first quote, or the first word that is not known:
+    PASSWORD may be misspelled in it, and its quotes be missing.
     """
     if len(text) > _TEXT_LENGTH_MAX:
         text = f"{text[: _TEXT_LENGTH_MAX - 1]}…"
@@ -53,6 +61,9 @@ def shown_text(text: str) -> str:
     if of_roles is not None:
         quote = _LITERAL.search(text, of_roles.end())
         ends += [quote.start()] if quote is not None else []
+    known = _KNOWN_OF_ROLE.search(text)
+    if known is not None and text[known.end() :].strip(" \t\r\n;"):
+        ends.append(known.end())
     return f"{text[: min(ends)].rstrip()} ***" if ends else text
 
 

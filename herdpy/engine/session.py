@@ -304,7 +304,12 @@ class Session:
             self._settings = self._defaults
 
     def resolve(self, token_session: str, counter: int) -> Outcome:
-        """Return what became of a commit of any session; see resolving.py."""
+        """Return what became of a commit of any session; see resolving.py.
+
+        Whoever knows a session's name may ask: nobody guesses one.
+        """
+        self._check_open()
+        self._rights()  # 28000: the user was dropped
         return self._database.resolve(token_session, counter)
 
     def check_token(self) -> None:

@@ -149,6 +149,22 @@ def test_writes_that_begin_without_a_wait_are_checked(engine: Engine) -> None:
     assert run(root, "SELECT count(*) FROM t") == [(7,)]
 
 
+def test_who_is_gone_decides_nothing(engine: Engine) -> None:
+    """A question about a commit that has not come refuses it, for good."""
+    root, ann = session_of(engine), session_of(engine, "ann")
+    name = root.token_session
+    run(root, "DROP USER ann")
+    with pytest.raises(OperationalError) as caught:
+        ann.resolve(name, 1)
+    assert caught.value.sqlstate == "28000"
+    other = session_of(engine)
+    other.kill()
+    with pytest.raises(OperationalError) as caught:
+        other.resolve(name, 1)
+    assert caught.value.sqlstate == "57P01"
+    assert engine.database.tablespace.applier.tokens.find((name, 1)) is None
+
+
 def test_a_statement_names_so_many(engine: Engine) -> None:
     """While it is carried out, nobody else can write."""
     root = session_of(engine)

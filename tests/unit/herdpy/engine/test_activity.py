@@ -197,7 +197,17 @@ def test_shown_text_has_no_password_and_an_end() -> None:
     secret = "CREATE USER a PASSWORD 'geheim'; -- ' geheim"
     assert shown_text(secret) == "CREATE USER a PASSWORD ***"
     assert shown_text("ALTER USER a WITH password/**/E'geheim'") == "ALTER USER a WITH password ***"
-    assert shown_text("CREATE USER a PASWORD 'geheim'") == "CREATE USER a PASWORD ***"
+    assert shown_text("CREATE USER a PASWORD 'geheim'") == "CREATE USER a ***"
+    assert shown_text("CREATE USER a LOGIN PASWORD geheim") == "CREATE USER a LOGIN ***"
+    assert (
+        shown_text("CREATE USER IF NOT EXISTS a PASS geheim") == "CREATE USER IF NOT EXISTS a ***"
+    )
+    assert shown_text("alter/* * */--\nrole a geheim") == "alter/* * */--\nrole a ***"
+    assert shown_text("CREATE USER a PASSWORD geheim") == "CREATE USER a PASSWORD ***"
+    assert shown_text("CREATE ROLE a LOGIN SUPERUSER;") == "CREATE ROLE a LOGIN SUPERUSER;"
+    assert shown_text("CREATE TABLE t (role INT, b INT)") == "CREATE TABLE t (role INT, b INT)"
+    for part in ("/*", "/**/", "--", "--\n", " "):
+        shown_text("create" + part * 900)  # it ends
     assert shown_text('/* \' */ alter\n role "a" $$geheim$$') == "/* ' */ alter\n role ***"
     assert shown_text("CREATE TABLE t (id INT)") == "CREATE TABLE t (id INT)"
     assert shown_text("SELECT 1") == "SELECT 1"

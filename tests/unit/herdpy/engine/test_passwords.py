@@ -8,6 +8,7 @@ from scramp import ScramClient, ScramException, ScramMechanism
 from bookie.runtime.os_rng import OsRng
 from herdpy.engine.passwords import ITERATIONS, make_verifier
 from herdpy.errors import DataError
+from herdpy.proto.scram import ITERATIONS_MAX
 
 RFC_7677 = (
     "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:"
@@ -60,6 +61,7 @@ def test_a_verifier_is_taken_as_it_is() -> None:
         "a\ue000b",
         RFC_7677.replace("4096", "4095"),
         RFC_7677.replace("4096", "999999999"),
+        RFC_7677.replace("4096", str(ITERATIONS_MAX + 1)),  # no driver would compute these
         RFC_7677[:-5],
         RFC_7677.replace("SCRAM-SHA-256", "SCRAM-SHA-256$"),
     ],
