@@ -58,8 +58,7 @@ def adopt(
     if any(stage.table != table.table for stage in stages):
         raise InvariantViolation(f"I4: stages of another version of table {table.table.id}")
     if not can_adopt_pages or table.frozen or is_by_rows(stages, operation):
-        changes = _effects(table, net_changes(stages, operation), stages, operation)
-        table.memtable.put_all(changes, position, _ROW_BYTES, horizon)
+        table.memtable.put_all(_effects(table, stages, operation), position, _ROW_BYTES, horizon)
         return table
     if planned is None or not _is_about(planned, table, stages):
         planned = plan_adoption(table, stages, operation)
@@ -121,8 +120,11 @@ def newest_row(table: TableState, key: Key) -> Row | None:
 
 
 def _effects(
-    table: TableState, changes: dict[Key, Row], stages: Sequence[Stage], operation: Operation
+    table: TableState, stages: Sequence[Stage], operation: Operation
 ) -> Iterable[tuple[Key, Row | None]]:
+    if operation is Operation.UPDATE:
+        return _updates(table, stages).items()
+    changes = net_changes(stages, operation)
     if operation in (Operation.APPEND, Operation.UPSERT):
         return changes.items()
     if operation is Operation.REPLACE:
@@ -131,15 +133,20 @@ def _effects(
     found = ((key, row, newest_row(table, key)) for key, row in changes.items())
     if operation is Operation.IGNORE:
         return [(key, row) for key, row, now in found if now is None]
-    if operation is Operation.DELETE:
-        return [(key, None) for key, _, now in found if now is not None]
-    given = set(next((stage.ordinals for stage in stages if stage.ordinals), ()))
-    return [(key, _updated(now, row, given)) for key, row, now in found if now is not None]
+    return [(key, None) for key, _, now in found if now is not None]
 
 
-def _updated(now: Row, row: Row, given: set[int]) -> Row:
-    pairs = enumerate(zip(now, row, strict=True))
-    return tuple(new if ordinal in given else old for ordinal, (old, new) in pairs)
+def _updates(table: TableState, stages: Sequence[Stage]) -> dict[Key, Row]:
+    """Return the rows that change; each stage may give other columns."""
+    found: dict[Key, Row] = {}
+    for stage in stages:
+        given = set(stage.ordinals)
+        for key, row in keyed_rows(stage):
+            now = found.get(key) or newest_row(table, key)
+            if now is not None:
+                pairs = enumerate(zip(now, row, strict=True))
+                found[key] = tuple(new if i in given else old for i, (old, new) in pairs)
+    return found
 
 
 def _keys(table: TableState) -> Iterable[Key]:

@@ -140,7 +140,9 @@ class Ingest:
     def _begin_staging(self, staging: "Staging") -> None:
         """Stage the rows that there are, and those to come."""
         self._staging = None
-        self._staged = staged = _Staged(staging)  # first: an interrupt must not leave it behind
+        self._staged = staged = _Staged(
+            staging, self._now_us
+        )  # first: an interrupt must not leave it behind
         staged.begin(self.table, Operation(self.mode.value))
         if self.rows:
             self._staged.add_rows(self.rows)
@@ -154,8 +156,9 @@ class Ingest:
 class _Staged:
     """The rows of an ingest, staged."""
 
-    def __init__(self, staging: "Staging") -> None:
+    def __init__(self, staging: "Staging", now_us: int) -> None:
         self._staging = staging
+        self._now_us = now_us
         self._job = staging.new_job()
         self._stage = 0
         self._count = 0
@@ -166,7 +169,7 @@ class _Staged:
         self._stage = self._staging.begin_statement(self._job, table, operation)
 
     def add(self, batch: "pa.RecordBatch") -> None:
-        self._count = self._staging.add(self._stage, self._count, batch)
+        self._count = self._staging.add(self._stage, self._count, batch, self._now_us)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
         """Stage rows that are converted and checked."""

@@ -135,13 +135,15 @@ class Staging:
         """Begin what an attempt of a task stages; its rows of before, if any, are void."""
         return self._run(lambda: self._begin_stage(job, task, attempt), job)
 
-    def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int:
+    def add(
+        self, stage: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
+    ) -> int:
         """Stage rows; return how many the stage has then. `first_row` is how many it had before.
 
         Rows that are there already are not taken twice. 40001: rows before these were lost in a
-        crash of the server; begin the attempt again.
+        crash of the server; begin the attempt again. now_us: of the statement, if they are one's.
         """
-        return self._run(lambda: self._add(stage, first_row, batch), "rows")
+        return self._run(lambda: self._add(stage, first_row, batch, now_us), "rows")
 
     def finish_stage(self, stage: int) -> int:
         """Make a stage whole and durable; return how many rows it has. Repeatable."""
@@ -166,7 +168,7 @@ class Staging:
                 job, table.id, table.version, operation.value, at_us, user, is_statement=True
             )
             self._log(lambda: [record], Durability.NONE)
-            return self._begin_stage(job, "0", "0")[0]
+            return self._begin_stage(job, "0", "0", Durability.NONE)[0]
 
         return self._run(begin, table.name)
 
@@ -303,7 +305,10 @@ class Staging:
             )
         return table
 
-    def _begin_stage(self, name: str, task: str, attempt: str) -> tuple[int, Table]:
+    def _begin_stage(
+        self, name: str, task: str, attempt: str, durability: Durability = Durability.SYNC
+    ) -> tuple[int, Table]:
+        """Begin a stage, durably: no crash may give a number to another one that somebody has."""
         _check_name("task", task)
         _check_name("attempt", attempt)
         job = self._job(name)
@@ -320,11 +325,11 @@ class Staging:
             number = self._tablespace.applier.next_table_id
             return [BeginStage(name, number, task, attempt)]
 
-        self._log(make, Durability.NONE)
+        self._log(make, durability)
         self._stage(number)
         return number, job.table
 
-    def _add(self, number: int, first_row: int, batch: "pa.RecordBatch") -> int:
+    def _add(self, number: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None) -> int:
         stage = self._stage(number)
         if stage.is_finished:
             if first_row + batch.num_rows <= stage.row_count:
@@ -341,7 +346,8 @@ class Staging:
         self._check_room(stage, batch.nbytes)
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
-            now_us = self._database.clock.wall_us()
+            if now_us is None:
+                now_us = self._database.clock.wall_us()
             for piece in stage_records(number, stage, batch.slice(known), now_us):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()
@@ -413,10 +419,16 @@ class Staging:
             return found
         transaction = self._session.begin()
         transaction.token = None  # the job says whether it has happened
-        self._commit_now(self._job(name), numbers, transaction)
+        try:
+            self._commit_now(self._job(name), numbers, transaction)
+        except ProgrammingError:
+            found = self._position(name)
+            if found is None:
+                raise
+            self._session.finish(transaction)  # somebody else asked for the same, and was first
+            return found
         found = self._position(name)
         if found is None:
-            self._job(name)
             raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
         return found
 
@@ -434,18 +446,31 @@ class Staging:
                 self._session.finish(transaction)
             else:
                 self._commit_pages(job, numbers, entry)
+        if entry.is_void:
+            self._job(job.name)
+            raise ProgrammingError(
+                f"staging: a stage of job {job.name!r} was given up during the commit",
+                sqlstate="55000",
+            )
 
     def _commit_pages(self, job: Job, numbers: list[int], entry: Entry) -> None:
         """Log a commit whose pages the table adopts; what that means is worked out before."""
         database, tablespace = self._database, self._tablespace
+        is_sure = True  # that what is repeated in pages is so: the memtable deletes nothing
         for _ in range(_COMMIT_ATTEMPTS_MAX):
             table = tablespace.state.tables[job.table.id]
             has_versions = tablespace.applier.leases.has_versions
-            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions:
+            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
                 database.run_checkpoint()
             with database.without_maintenance():
+                stages = self._checked_stages(job, numbers)
                 table = tablespace.state.tables[job.table.id]
-                planned = plan_adoption(table, self._checked_stages(job, numbers), job.operation)
+                if table.frozen:  # another one's checkpoint has failed meanwhile
+                    continue
+                planned = plan_adoption(table, stages, job.operation)
+                is_sure = planned.repeated is None or not _has_deleted(table)
+                if job.operation is Operation.APPEND and not is_sure:
+                    continue
                 self._check_repeats(job, planned, table)
                 submit = partial(self._submit, entry, planned)
                 try:
@@ -501,9 +526,10 @@ class Staging:
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
+        self._job(job.name)  # it went with its table, or another one committed it meanwhile
         table = self._session.find_table(job.table.name, _RIGHTS[job.operation])
         staged = self._staged
-        if table != job.table or job.name not in staged.jobs:
+        if table != job.table:
             raise ProgrammingError(
                 f'staging: table "{table.name}" is not the one that job {job.name!r} began with',
                 sqlstate="55000",
@@ -539,6 +565,10 @@ class Staging:
                 if key in seen or (is_append and newest_row(table, key) is not None):
                     raise duplicate_key(job.table, key)
                 seen.add(key)
+
+
+def _has_deleted(table: TableState) -> bool:
+    return any(version[1] is None for version in table.memtable.chains.values())
 
 
 def _operation(text: str) -> Operation:

@@ -32,6 +32,7 @@ from herdpy.log.record import (
     Begin,
     BeginLease,
     Commit,
+    CommitStaging,
     CommitToken,
     EndLeases,
     EndStaging,
@@ -53,7 +54,16 @@ _TRIM_KEYS_MAX = 1000
 class Entry:
     """Records on their way through the log, and who waits for them."""
 
-    __slots__ = ("append", "durability", "ends", "is_filled", "records", "ticket", "transaction")
+    __slots__ = (
+        "append",
+        "durability",
+        "ends",
+        "is_filled",
+        "is_void",
+        "records",
+        "ticket",
+        "transaction",
+    )
 
     def __init__(
         self,
@@ -69,6 +79,8 @@ class Entry:
         self.durability = transaction.durability
         self.ends = ends
         self.is_filled = False
+        self.is_void = False
+        """It commits staged rows that were given up while it was on its way through the log."""
         self.ticket: Ticket[None] | None = transaction.outcome if ends else None
 
 
@@ -289,9 +301,12 @@ class Tablespace:
         applier = self.applier
         if lsn > applier.state.lsn:
             # Only the entry's last record can end anything; the others ride on its Lsn.
+            record = entry.records[-1]
+            if isinstance(record, CommitStaging):
+                entry.is_void = not applier.state.staged.can_commit(record)
             try:
                 size = sum(map(len, entry.append.records))
-                applier.apply(entry.records[-1], lsn, size)
+                applier.apply(record, lsn, size)
             except Exception as error:
                 self._fail(_as_error(error))
                 raise

@@ -607,8 +607,8 @@ class World:
     def lease(self, connection: Connection) -> None:
         """Take a lease, or end one."""
         leasing, leases = connection.session.leasing, self.database.tablespace.applier.leases
-        there = [lease.id for lease in leases if not lease.is_ended]
-        before = self.leases.unsure
+        before = self.leases.unsure  # among them those that their takers still wait for
+        there = [lease.id for lease in leases if not (lease.is_ended or lease.id in before)]
         is_end = bool(there) and self.rng.random() < 0.15 * (1 + len(there))
         number = self.rng.choice(there) if is_end else ""
         self.say(f"{connection.name}: {f'end lease {number}' if is_end else 'take a lease'}")
