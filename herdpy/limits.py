@@ -45,6 +45,7 @@ token_sessions_max = 10_000
 token_outcomes_max = 1_000
 # Snapshot leases: how many, and how long one may live unused.
 leases_max = 100
+leases_of_user_max = 80  # so that no user takes them from all others
 lease_seconds_max = 30 * 24 * 3600
 # Partitions that a table is asked to be read in.
 partitions_max = 10_000

@@ -18,7 +18,7 @@ from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import SnapshotRegistry
 from herdpy.engine.state import State, TableState
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
-from herdpy.limits import leases_max
+from herdpy.limits import leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Row
@@ -106,7 +106,7 @@ class Leases:
         self._registry = SnapshotRegistry() if registry is None else registry
         self._now_s = now_s
         self._by_id: dict[str, Lease] = {}  # replaced, never changed
-        self._coming: set[str] = set()  # in the log, not applied
+        self._coming: dict[str, str | None] = {}  # owners of those in the log, not applied
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._by_id.values())
@@ -131,12 +131,14 @@ class Leases:
 
     # --- the leader: monitor ---------------------------------------------------------------------
 
-    def check_room(self) -> None:
-        """Raise 53400 when there are as many as may be."""
-        count = len(self._by_id) + len(self._coming)
-        if count >= leases_max:
+    def check_room(self, owner: str | None) -> None:
+        """Raise 53400 when there are as many as may be, in all or of one user."""
+        owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
+        own = 0 if owner is None else owners.count(owner)
+        if len(owners) >= leases_max or own >= leases_of_user_max:
+            whose = f", {own} of them user {owner!r}'s" if own else ""
             raise OperationalError(
-                f"{count} snapshot leases are held, more are not allowed",
+                f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
                 sqlstate="53400",
                 retry=Retry.SAFE,
                 hint="release those that nobody needs; SELECT * FROM sysleases shows them",
@@ -163,7 +165,7 @@ class Leases:
                 if (lease := self._by_id.get(number)) is not None:
                     lease.is_ended = True
         elif record.id not in self._by_id:
-            self._coming.add(record.id)
+            self._coming[record.id] = record.owner
 
     def apply(self, record: BeginLease | EndLeases, state: State) -> None:
         """Begin a lease of `state`, or end some; repeatable."""
@@ -178,7 +180,7 @@ class Leases:
             self._by_id = {**self._by_id, lease.id: lease}
         if lease.token is not None:  # also when an interrupt came before it
             self._registry.hold(lease.token, lease.state.position)
-        self._coming.discard(record.id)
+        self._coming.pop(record.id, None)
 
     def _end(self, ids: Sequence[str]) -> None:
         for number in ids:

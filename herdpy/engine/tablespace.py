@@ -430,7 +430,7 @@ class Tablespace:
         with self.monitor:
             self.enter()
             self.check_writable()
-            self.applier.leases.check_room()
+            self.applier.leases.check_room(record.owner)
             return self._submit_alone(record)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:

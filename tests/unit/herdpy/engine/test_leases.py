@@ -15,8 +15,9 @@ from herdpy.engine.doctor import examine
 from herdpy.engine.memtable import Memtable
 from herdpy.engine.restore import restore, verify_backup
 from herdpy.engine.session import Session
+from herdpy.engine.settings import Settings
 from herdpy.errors import OperationalError, SnapshotTooOldError
-from herdpy.limits import leases_max
+from herdpy.limits import leases_max, leases_of_user_max
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
@@ -233,6 +234,22 @@ def test_there_are_not_more_than_so_many() -> None:
         assert found == [(leases_max, 60.0, None)]
         session.leasing.end(leases[0])
         session.leasing.take(60)
+
+
+def test_no_user_takes_them_from_all_others() -> None:
+    with engine() as db:
+        root = db.session(autocommit=True)
+        run(root, "CREATE USER ann")
+        run(root, "CREATE USER bob")
+        settings = Settings()
+        ann = db.database.session(settings, autocommit=True, user="ann")
+        leases = [ann.leasing.take(60).id for _ in range(leases_of_user_max)]
+        with pytest.raises(OperationalError) as caught:
+            ann.leasing.take(60)
+        assert caught.value.sqlstate == "53400"
+        db.database.session(settings, autocommit=True, user="bob").leasing.take(60)
+        ann.leasing.end(leases[0])
+        ann.leasing.take(60)
 
 
 def test_a_checkpoint_that_fails_keeps_them() -> None:
