@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -191,6 +193,25 @@ def test_without_greenlet_it_has_a_thread(
     run(main())
 
 
+def test_without_greenlet_it_can_be_imported(server: RunningServer) -> None:
+    program = """
+import sys
+sys.modules["greenlet"] = None  # as if it were not installed
+import asyncio
+from herdpy import aio
+
+async def main():
+    async with aio.connect(sys.argv[1]) as conn:
+        print(await (await conn.execute("SELECT 1")).fetchall())
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, server.url], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[(1,)]\n", done.stderr
+
+
 def test_a_call_that_waits_for_its_turn_can_be_cancelled(server: RunningServer) -> None:
     async def main() -> None:
         async with (
@@ -332,6 +353,70 @@ def test_urls_that_are_of_no_use(url: str, words: str) -> None:
             await aio.connect(url)
 
     run(main())
+
+
+# --- Arrow, whose readers switch below frames of pyarrow's ---------------------------------------
+
+ROWS = 6000
+
+
+async def filled(url: str) -> aio.AsyncConnection:
+    conn = await aio.connect(url, autocommit=True)
+    await conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    await conn.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 100) for n in range(ROWS)])
+    return conn
+
+
+async def reader_of(conn: aio.AsyncConnection) -> aio.AsyncBatches:
+    cursor = await conn.execute("SELECT id, v FROM t ORDER BY id")
+    return await cursor.fetch_record_batch(500)
+
+
+def test_readers_of_many_tasks_side_by_side(server: RunningServer) -> None:
+    async def read() -> list[int]:
+        async with aio.connect(server.url) as conn:
+            return [n for batch in [each async for each in await reader_of(conn)]
+                    for n in batch.column("id").to_pylist()]  # fmt: skip
+
+    async def main() -> None:
+        async with await filled(server.url):
+            for found in await asyncio.gather(*(read() for _ in range(6))):
+                assert found == list(range(ROWS))
+
+    run(main())
+
+
+def test_a_reader_that_another_thread_collects(server: RunningServer) -> None:
+    async def main() -> None:
+        async with await filled(server.url) as conn:
+            held = [await reader_of(conn)]
+            assert (await anext(held[0])).num_rows == 500
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+            assert (await (await reader_of(conn)).read_all()).num_rows == ROWS
+
+    run(main())
+
+
+def test_a_result_that_was_cancelled_while_it_was_read_has_no_end(server: RunningServer) -> None:
+    async def main() -> None:
+        async with await filled(server.url) as conn:
+            # Many pieces, of which one is asked for ahead.
+            cursor = await conn.execute("SELECT id, repeat(v, 20) FROM t")
+            held.append(await cursor.fetch_record_batch(500))
+            reading = asyncio.create_task(held[0].read_all())
+            await asyncio.sleep(0)
+            assert reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            with pytest.raises(ProgrammingError, match="cancelled"):
+                await held[0].read_all()
+
+    held: list[aio.AsyncBatches] = []
+    run(main())
+    with pytest.raises(ProgrammingError, match="failed"):  # and no end
+        held[0]._reader.read_next_batch()
 
 
 # --- the pool ------------------------------------------------------------------------------------
