@@ -257,8 +257,8 @@ class Staging:
         stage = self._staged.stages.get(number)
         if stage is None:
             raise OperationalError(
-                f"staging: there is no stage {number}: its job has ended, it was dropped, or a "
-                "crash of the server came before its beginning was durable",
+                f"staging: there is no stage {number}: its job has ended, its attempt was "
+                "begun again, or it was dropped",
                 sqlstate="42704",
                 retry=Retry.SAFE,
                 hint="begin the attempt again",
