@@ -52,6 +52,19 @@ class FrameSplitter:
             self._partial += view[position:]
         return frames
 
+    def hand_over(self, bytes_min: int, bytes_max: int) -> tuple[bytearray, int] | None:
+        """Hand over a frame of such a length that is not whole: what came of it, and its length.
+
+        Both with the length field. Who takes it takes the rest of its bytes, too, and feeds only
+        what comes behind them. None: there is no such frame.
+        """
+        partial, needed = self._partial, self._needed
+        if len(partial) < LENGTH_BYTES or not bytes_min <= needed <= bytes_max:
+            return None
+        self._partial = bytearray()
+        self._needed = LENGTH_BYTES
+        return partial, needed
+
     def _complete_partial(self, view: memoryview, frames: list[memoryview]) -> int:
         """Add to the partial frame what belongs to it; return how much of view that was."""
         partial = self._partial

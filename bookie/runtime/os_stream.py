@@ -1,8 +1,14 @@
 """BlockingStream: a TCP connection for a program without a loop."""
 
+import mmap
 import socket
 
 _RECEIVE_BYTES = 256 * 1024
+
+
+def untouched_memory(byte_count: int) -> memoryview:
+    """Return memory that takes room only where it was written to, aligned as a page."""
+    return memoryview(mmap.mmap(-1, byte_count))
 
 
 class BlockingStream:
@@ -25,6 +31,10 @@ class BlockingStream:
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
         return self._socket.recv(_RECEIVE_BYTES)
+
+    def receive_into(self, room: memoryview) -> int:
+        """Wait for bytes, as receive(), but put them into `room`; their number, 0 at the end."""
+        return self._socket.recv_into(room)
 
     def close(self) -> None:
         """Close this process's end; repeatable. Only end() tells a thread that waits in receive."""

@@ -6,10 +6,13 @@ memory under a lock that nobody holds while waiting for the network.
 
 import ssl
 import threading
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 from bookie.runtime.os_stream import BlockingStream
 
 _PIECE_BYTES = 256 * 1024
+T = TypeVar("T")
 
 
 class TlsStream(BlockingStream):
@@ -63,14 +66,21 @@ class TlsStream(BlockingStream):
 
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
+        return self._read(lambda: self._tls.read(_PIECE_BYTES), b"")
+
+    def receive_into(self, room: memoryview) -> int:
+        """Wait for bytes and put them into `room`; their number, 0 at the end; OSError."""
+        return self._read(lambda: cast("int", self._tls.read(len(room), room)), 0)
+
+    def _read(self, read: Callable[[], T], end: T) -> T:
         while True:
             with self._lock:
                 try:
-                    return self._tls.read(_PIECE_BYTES)
+                    return read()
                 except ssl.SSLWantReadError:
                     has_answer = self._outgoing.pending > 0
                 except ssl.SSLZeroReturnError:
-                    return b""
+                    return end
             if has_answer:  # TLS itself has something to say
                 self._flush()
             self._take()

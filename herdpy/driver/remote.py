@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
-from bookie.runtime.os_stream import BlockingStream
+from bookie.runtime.os_stream import BlockingStream, untouched_memory
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
 from herdpy.driver.retrying import RetryingSession
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
 _LAST_WORDS_S = 1.0
+_AHEAD_MAX = 2
+"""Pieces of a result that are asked for ahead."""
 CLIENT = "herdpy"
 
 
@@ -67,8 +69,8 @@ class RemoteSession:
         self._columns = ReceivedColumns()
         self._running: int | None = None  # what cancel() is about
         self._cancels: deque[int] = deque()  # requests whose Cancel is not sent yet
-        self._dropped: deque[tuple[int | None, int]] = deque()  # results that were collected
-        self._received: deque[bytes] = deque()  # and not taken
+        self._dropped: deque[tuple[Sequence[int], int]] = deque()  # results that were collected
+        self._received: deque[bytes | memoryview] = deque()  # and not taken
         self._is_out = False  # what was sent last
         self._is_taking = False  # what was received may be taken in half
         try:
@@ -80,8 +82,11 @@ class RemoteSession:
                 retry=Retry.SAFE,
                 hint="is the server running there (herdpy serve)?",
             ) from error
+        self._receive_into: Callable[[memoryview], int] | None = getattr(
+            self._stream, "receive_into", None
+        )
         try:
-            self._machine = DriverMachine(_login(target, self._stream))
+            self._machine = DriverMachine(_login(target, self._stream), untouched_memory)
             self._greet(target, settings)
             self._stream.set_timeout(None)
         except BaseException:
@@ -357,24 +362,33 @@ class RemoteSession:
                 self._interrupted(request)
                 raise
 
-    def drop(self, request: int | None, result: int) -> None:
+    def drop(self, fetches: Sequence[int], result: int) -> None:
         """Give up a result with the next request; at any line of any thread."""
-        self._dropped.append((request, result))
+        self._dropped.append((fetches, result))
 
-    def give_up(self, request: int | None, result: int) -> None:
-        """Drop an open result, and the answer of a fetch that is under way."""
+    def give_up(self, fetches: Sequence[int], result: int) -> None:
+        """Drop an open result, and the answers of the fetches that are under way."""
         with self._mutex:
             if self._machine.failure is None:
-                replies = [] if request is None else self._machine.abandon(request)
-                self._send(frames([*replies, messages.CloseResult(result)]))
+                self._abandon(fetches)
+                self._send(encode_frame(messages.CloseResult(result)))
+
+    def forget_fetches(self, fetches: Sequence[int]) -> None:
+        """Drop the answers of fetches behind a result's end."""
+        with self._mutex:
+            self._abandon(fetches)
+
+    def _abandon(self, fetches: Sequence[int]) -> None:
+        for fetch in fetches:
+            self._machine.abandon(fetch)  # whose answer has nothing to give up
 
     def _begin_request(self, make: Callable[[int], Message]) -> int:
         if self._machine.failure is not None:
             raise self._machine.failure
         given_up: list[Message] = []
         while self._dropped:
-            fetch, result = self._dropped.popleft()
-            given_up += [] if fetch is None else self._machine.abandon(fetch)
+            fetches, result = self._dropped.popleft()
+            self._abandon(fetches)
             given_up.append(messages.CloseResult(result))
         self._is_out = False
         request = self._machine.new_request()
@@ -464,7 +478,11 @@ class RemoteSession:
             raise self._machine.failure
         try:
             if not self._received:  # else an interrupt came between this and the next lines
-                self._received.append(self._stream.receive())
+                room = None if self._receive_into is None else self._machine.room
+                if room is None or self._receive_into is None:
+                    self._received.append(self._stream.receive())
+                else:
+                    self._received.append(room[: self._receive_into(room)])
         except OSError as error:
             raise self._lost(error) from error
         self._is_taking = True
@@ -527,7 +545,10 @@ def _login(target: RemoteTarget, stream: Stream) -> ScramDriver | None:
 
 
 class _Fetching:
-    """An open result of the server: one piece is asked for ahead."""
+    """An open result of the server: pieces are asked for ahead.
+
+    Behind the first piece one, then two, so that the server makes one while another is on its way.
+    """
 
     _is_open = False  # for __del__ of one that an interrupt left half made
 
@@ -542,7 +563,8 @@ class _Fetching:
         self._number = number
         self._columns = columns
         self._decode = decode
-        self._request: int | None = None
+        self._requests: deque[int] = deque()  # under way
+        self._ahead = 0
         self._is_open = True
 
     def rows(self) -> Iterator[LogicalRow]:
@@ -556,7 +578,7 @@ class _Fetching:
         """Return a reader of Arrow batches of at most so many rows."""
         from herdpy.exec.vector.arrow_stream import stream_reader
 
-        def next_piece() -> bytes | None:
+        def next_piece() -> memoryview | None:
             answer = self._next(rows_per_batch, is_arrow=True)
             if answer is None:
                 return None
@@ -570,41 +592,48 @@ class _Fetching:
         if not self._is_open:
             return None
 
+        requests, session = self._requests, self._session
+
         def make(request: int) -> messages.Fetch:
-            self._request = request  # here, so that an interrupt behind start() loses nothing
+            requests.append(request)  # here, so that an interrupt behind start() loses nothing
             return messages.Fetch(request, self._number, rows_max, is_arrow)
 
-        session = self._session
-        request = self._request
-        if request is None:
-            request = session.start(make)
+        if not requests:
+            session.start(make)
         try:
-            answer = session.finish(request)
+            answer = session.finish(requests[0])
         except Error as error:
-            self._is_open = False
-            self._request = None
+            self._end()
             if isinstance(error, ConnectionLostError) and error.retry is Retry.UNKNOWN:
                 error.retry = Retry.SAFE  # a fetch changes nothing
             raise
-        self._request = None
         if answer.is_last:
-            self._is_open = False
-        else:
+            self._end()
+            return answer
+        requests.popleft()
+        self._ahead = min(self._ahead + 1, _AHEAD_MAX)
+        while len(requests) < self._ahead:
             session.start(make)
         return answer
+
+    def _end(self) -> None:
+        """Expect nothing more: the server has forgotten the result."""
+        self._is_open = False
+        self._session.forget_fetches(tuple(self._requests))
+        self._requests.clear()
 
     def close(self) -> None:
         """Give up what was not fetched; repeatable."""
         if self._is_open:
             self._is_open = False
             try:
-                self._session.give_up(self._request, self._number)
+                self._session.give_up(tuple(self._requests), self._number)
             except Error:
                 pass  # the connection is gone, and with it the result
 
     def __del__(self) -> None:
         if self._is_open:  # a cursor that nobody closed
-            self._session.drop(self._request, self._number)
+            self._session.drop(tuple(self._requests), self._number)
 
 
 class RemoteExport:

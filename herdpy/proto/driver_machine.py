@@ -4,13 +4,15 @@ Answers come in the order of the requests; each is kept until it is taken. An an
 waits for any more is dropped, and an open result in it given up. One thread at a time.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from bookie.errors import FrameTooLargeError
-from bookie.runtime.frames import FrameSplitter
+from bookie.runtime.frames import LENGTH_BYTES, FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import (
+    ARROW_HEAD_BYTES,
     FRAME_BYTES_MAX,
     Answers,
     CloseResult,
@@ -26,14 +28,61 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.scram import ScramDriver
 
+_LARGE_BYTES_MIN = 256 * 1024
+_LARGE_BYTES_MAX = 8 * 1024 * 1024
+"""Of a message that gets memory of its own before it is there."""
+_ARROW_ALIGNMENT = 64
+
+
+def _zeros(byte_count: int) -> memoryview:
+    return memoryview(bytearray(byte_count))
+
+
+class _LargeMessage:
+    """A message on its way into memory of its own, where an Arrow stream in it is aligned."""
+
+    __slots__ = ("_byte_count", "_frame")
+
+    def __init__(self, memory: Callable[[int], memoryview], begun: bytearray, length: int) -> None:
+        lead = -ARROW_HEAD_BYTES % _ARROW_ALIGNMENT
+        self._frame = memory(lead + length)[lead:]
+        self._byte_count = 0
+        self.take(begun)
+
+    @property
+    def room(self) -> memoryview:
+        return self._frame[self._byte_count :]
+
+    def take(self, data: bytes | bytearray | memoryview) -> int:
+        """Take what belongs to the message, unless it lies in the room already; its length."""
+        room = self.room
+        count = min(len(data), len(room))
+        if not (isinstance(data, memoryview) and data.obj is self._frame.obj):
+            room[:count] = data[:count]
+        self._byte_count += count
+        return count
+
+    def body(self) -> memoryview | None:
+        """Return the message if it is whole."""
+        return None if self.room else self._frame[LENGTH_BYTES:]
+
 
 class DriverMachine:
     """See the module."""
 
-    def __init__(self, login: ScramDriver | None = None) -> None:
-        """Without a login a server that asks for one is a failure; with one, one that does not."""
+    def __init__(
+        self,
+        login: ScramDriver | None = None,
+        memory: Callable[[int], memoryview] = _zeros,
+    ) -> None:
+        """Without a login a server that asks for one is a failure; with one, one that does not.
+
+        `memory` gives so many bytes of memory for a large message.
+        """
+        self._memory = memory
         self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
+        self._large: _LargeMessage | None = None  # then the splitter has nothing
         self.last_request = 0
         self._expected: set[int] = set()
         self._abandoned: set[int] = set()
@@ -68,12 +117,27 @@ class DriverMachine:
             self._abandoned.add(request)
         return []
 
-    def receive(self, data: bytes) -> list[Message]:
-        """Take what arrived; return what to send because of it."""
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes are best received, None: anywhere. receive() follows."""
+        return None if self._large is None else self._large.room
+
+    def receive(self, data: bytes | memoryview) -> list[Message]:
+        """Take what arrived, maybe in the room; return what to send because of it."""
         replies: list[Message] = []
         try:
+            if self._large is not None:
+                data = data[self._large.take(data) :]
+                body = self._large.body()
+                if body is None:
+                    return replies
+                self._large = None
+                self._take(decode_to_driver(body), replies)
             for frame in self._splitter.feed(data):
                 self._take(decode_to_driver(frame), replies)
+            begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
+            if begun is not None:
+                self._large = _LargeMessage(self._memory, *begun)
         except FrameTooLargeError as error:
             self.failure = self.failure or ProtocolError(str(error))
         except OperationalError as error:  # ProtocolError is one

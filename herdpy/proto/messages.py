@@ -407,7 +407,8 @@ class Arrow(Message, tag=67):
 
     request: int
     is_last: bool
-    data: bytes
+    data: memoryview
+    """Of an answer that was received: a part of its frame."""
 
 
 class Failed(Message, tag=68):
@@ -565,6 +566,11 @@ _BULKY = frozenset(
 )  # a number is one byte, behind that of the array
 _SMALL = frozenset(kind.__struct_config__.tag for kind in get_args(ToDriver)).difference(_BULKY)
 
+_ARROW_START = b"\x94\x43\xcf"
+"""An array of four, Arrow's number, and what a number of eight bytes begins with."""
+ARROW_HEAD_BYTES = LENGTH_BYTES + 17
+"""What comes before the stream in a frame of arrow_frame()."""
+
 _encode = msgspec.msgpack.Encoder(decimal_format="string").encode
 _to_server = msgspec.msgpack.Decoder(ToServer)
 _to_driver = msgspec.msgpack.Decoder(ToDriver)
@@ -576,13 +582,35 @@ def encode_frame(message: Message) -> bytes:
     limit = FRAME_BYTES_MAX - LENGTH_BYTES
     if len(body) > ANSWER_BYTES_MAX and body[1] in _SMALL:
         limit = ANSWER_BYTES_MAX
-    if len(body) > limit:
+    _check_length(len(body), limit)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def _check_length(byte_count: int, limit: int) -> None:
+    if byte_count > limit:
         raise OperationalError(
-            f"a message of {len(body):,} bytes: expected at most {limit:,}",
+            f"a message of {byte_count:,} bytes: expected at most {limit:,}",
             sqlstate="54000",
             hint="send, or ask for, fewer rows at a time; one row has to fit into a message",
         )
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def arrow_frame(request: int, data: memoryview, lead_bytes: int, *, is_last: bool) -> memoryview:
+    """Return the frame of an Arrow message whose stream lies in `data`, behind lead_bytes.
+
+    Its head is written before the stream, which is not copied. The request's number always has
+    eight bytes, so that a driver knows where the stream begins and can align it.
+    """
+    byte_count = len(data) - lead_bytes
+    flag = b"\xc3" if is_last else b"\xc2"
+    head = b"".join(
+        (_ARROW_START, request.to_bytes(8, "big"), flag, b"\xc6", byte_count.to_bytes(4, "big"))
+    )
+    length = len(head) + byte_count
+    _check_length(length, FRAME_BYTES_MAX - LENGTH_BYTES)
+    start = lead_bytes - LENGTH_BYTES - len(head)
+    data[start:lead_bytes] = length.to_bytes(LENGTH_BYTES, "big") + head
+    return data[start:]
 
 
 def decode_to_server(body: Any) -> ToServer:

@@ -24,6 +24,7 @@ from herdpy.proto.messages import (
     Cancel,
     Execute,
     ExecuteKept,
+    Fetch,
     Hello,
     Message,
     Ping,
@@ -115,6 +116,11 @@ class ServerMachine:
     def is_idle(self) -> bool:
         """No request runs or waits."""
         return self._running is None and not self._waiting and not self._is_starting
+
+    @property
+    def is_fetch_next(self) -> bool:
+        """The request that waits for the one that runs asks for more of a result."""
+        return bool(self._waiting) and isinstance(self._waiting[0][0], Fetch)
 
     @property
     def is_inside_frame(self) -> bool:

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
+_Answering = asyncio.Future[bytes] | asyncio.Future[bytes | memoryview]
 _WRITE_HIGH_WATER = 256 * 1024
+_AHEAD_BYTES = 4 * 1024 * 1024
+"""More than a piece of a result has, unless one row is longer. While more waits, none is made."""
 _STOP_AGAIN_S = 0.01
 _LINGER_S = 5.0
 """How long the last bytes may take to go."""
@@ -61,7 +64,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_acting = False
         self._transport: asyncio.Transport | None = None
         self._requests: Requests | None = None
-        self._running: asyncio.Future[bytes] | None = None
+        self._running: _Answering | None = None
         self._is_cancelled = False  # what runs
         self._is_lost = False
         self._is_reading_paused = False
@@ -338,7 +341,7 @@ class ServerConnection(asyncio.Protocol):
         finally:
             self._is_acting = False
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes | memoryview) -> None:
         if self._transport is not None and not self._is_lost and not self._is_securing:
             self._transport.write(data)
 
@@ -412,7 +415,10 @@ class ServerConnection(asyncio.Protocol):
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
     def _ran(
-        self, message: messages.ToServer, begun_s: float, future: "asyncio.Future[bytes]"
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        future: _Answering,
     ) -> None:
         self._running = None
         requests = self._requests
@@ -458,13 +464,28 @@ class ServerConnection(asyncio.Protocol):
         }
         _log.warning("slow statement", extra={"fields": fields})
 
-    def _answer(self, frame: bytes) -> None:
+    def _answer(self, frame: bytes | memoryview) -> None:
         if self._machine.state is not State.CLOSED:  # else the peer was told the end already
             self._send(frame)
-        if self._is_writing_paused:
-            self._is_held = True
-        else:
+        if not self._is_writing_paused or self._may_go_ahead():
             self._do(self._machine.answered(b""))
+        else:
+            self._is_held = True
+
+    def _may_go_ahead(self) -> bool:
+        """Return whether the next piece of a result may be made while others are on their way.
+
+        The peer has asked for it. There is room for it among what waits for all peers, which is
+        reserved here.
+        """
+        transport, stalled = self._transport, self._hub.stalled
+        if transport is None or self._is_lost or not self._machine.is_fetch_next:
+            return False
+        byte_count = transport.get_write_buffer_size()
+        if byte_count > _AHEAD_BYTES or not stalled.has_room(2 * _AHEAD_BYTES):
+            return False
+        self._hub.stall(self, byte_count + _AHEAD_BYTES)
+        return True
 
     # --- the end ---------------------------------------------------------------------------------
 

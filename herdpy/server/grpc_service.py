@@ -256,16 +256,16 @@ async def _write_all(
             await call.write(pb.QueryReply(rows=found))
 
 
-def _arrow_pieces(data: bytes) -> Iterator[pb.QueryReply]:
+def _arrow_pieces(data: memoryview) -> Iterator[pb.QueryReply]:
     for start in range(0, len(data), _ARROW_PIECE_BYTES):
-        yield pb.QueryReply(arrow=data[start : start + _ARROW_PIECE_BYTES])
+        yield pb.QueryReply(arrow=bytes(data[start : start + _ARROW_PIECE_BYTES]))
 
 
-def _small_arrow(done: messages.Done) -> bytes:
+def _small_arrow(done: messages.Done) -> memoryview:
     """Return rows that came with their answer as an Arrow stream. On a worker."""
-    from herdpy.exec.vector.arrow_stream import next_stream
+    from herdpy.exec.vector.arrow_stream import LEAD_BYTES, next_stream
 
     columns = tuple((name, SqlType(Kind(kind), *rest)) for name, kind, *rest in done.columns or ())
     rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
     result = Result(columns, iter(rows))
-    return next_stream(result.arrow_batches(_ARROW_ROWS), FRAME_BYTES_MAX)[0]
+    return next_stream(result.arrow_batches(_ARROW_ROWS), FRAME_BYTES_MAX)[0][LEAD_BYTES:]

@@ -53,6 +53,10 @@ class Stalled:
             gone.append(oldest)
         return gone
 
+    def has_room(self, byte_count: int) -> bool:
+        """Return whether so much more may wait without anybody being cut off."""
+        return self.byte_count + byte_count <= self._bytes_max
+
     def remove(self, connection: "ServerConnection") -> None:
         """Forget a connection; repeatable."""
         self.byte_count -= self._connections.pop(connection, 0)

@@ -67,6 +67,7 @@ class Requests:
         self._audit = audit
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
+        self._ended_result: int | None = None  # the last one that was fetched to its end
         self._ingests = Ingests(session)
         self._export: OpenExport | None = None
         self._kept_exports = kept_exports
@@ -126,7 +127,7 @@ class Requests:
             return self.failed(message, error)
         return self._done(message.request, row_count=begun.row_count)
 
-    def carry_out(self, message: Any) -> bytes:
+    def carry_out(self, message: Any) -> bytes | memoryview:
         """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
         self.begun_s = self._clock.monotonic()
         self.sqlstate = None
@@ -166,7 +167,7 @@ class Requests:
         self._session.close()
         return b""
 
-    def _answer_to(self, message: Any) -> bytes:
+    def _answer_to(self, message: Any) -> bytes | memoryview:
         session = self._session
         session.token = self._token(message)
         match message:
@@ -372,16 +373,20 @@ class Requests:
             result=self._last_result,
         )
 
-    def _fetch(self, message: messages.Fetch) -> bytes:
+    def _fetch(self, message: messages.Fetch) -> bytes | memoryview:
         opened = self._results.get(message.result)
+        if opened is None and message.result == self._ended_result:
+            return _nothing_left(message)
         if opened is None or message.rows_max < 1:
             raise ProgrammingError(
                 "there is no such open result: it was closed, or has ended", sqlstate="24000"
             )
         try:
             if message.is_arrow:
+                from herdpy.exec.vector.arrow_stream import LEAD_BYTES
+
                 data, is_last = opened.arrow(message.rows_max)
-                frame = encode_frame(messages.Arrow(message.request, is_last, data))
+                frame = messages.arrow_frame(message.request, data, LEAD_BYTES, is_last=is_last)
             else:
                 data, is_last = opened.rows(message.rows_max)
                 frame = encode_frame(messages.Rows(message.request, is_last, messages.raw(data)))
@@ -390,6 +395,7 @@ class Requests:
             raise
         if is_last:
             self._forget(message.result)
+            self._ended_result = message.result
         return frame
 
     def _begin_export(self, message: messages.Export) -> bytes:
@@ -437,6 +443,13 @@ class Requests:
 
     def _done(self, request: int, **fields: Any) -> bytes:
         return encode_frame(Done(request, self._session.in_transaction, **fields))
+
+
+def _nothing_left(message: messages.Fetch) -> bytes:
+    """Answer a driver that asked ahead, and did not know yet that it had got the last piece."""
+    if message.is_arrow:
+        return encode_frame(messages.Arrow(message.request, True, memoryview(b"")))
+    return encode_frame(messages.Rows(message.request, True, messages.raw(encode_rows([]))))
 
 
 def _leased(request: int, lease: Lease) -> bytes:

@@ -20,7 +20,8 @@ PIECE_BYTES = 1024 * 1024
 INLINE_ROWS_MAX = 1000
 INLINE_BYTES_MAX = 64 * 1024
 _ARROW_ROWS = 65_536
-_ARROW_PIECE_BYTES = 4 * 1024 * 1024
+_ARROW_PIECE_BYTES = 2 * 1024 * 1024
+"""So much at least, and less than twice as much."""
 
 
 class OpenResult:
@@ -53,8 +54,8 @@ class OpenResult:
         is_last = encoder.take(self._rows)
         return encoder.finish(), is_last
 
-    def arrow(self, rows_max: int) -> tuple[bytes, bool]:
-        """Return the next of the rows left as an Arrow stream, and whether they are the last."""
+    def arrow(self, rows_max: int) -> tuple[memoryview, bool]:
+        """Return the next of the rows left, as next_stream() does."""
         from herdpy.exec.vector.arrow_stream import cut_reader, next_stream
 
         if self._arrow is None:

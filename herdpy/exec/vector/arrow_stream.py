@@ -6,6 +6,12 @@ import pyarrow as pa
 
 from herdpy.errors import ProgrammingError
 
+LEAD_BYTES = 64
+"""What next_stream() leaves free before a stream; Arrow's own alignment."""
+_ALIGNMENT = 8
+
+BytesLike = bytes | memoryview
+
 
 class _Batches:
     """An iterator that fails again after it has failed: nobody takes what is missing for the end.
@@ -42,21 +48,35 @@ def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Record
     return pa.RecordBatchReader.from_batches(schema, _Batches(batches))
 
 
-def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[bytes, bool]:
+def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[memoryview, bool]:
     """Return the next batches, of at least so many bytes if there are, and whether they are all.
 
-    The schema is in every piece, so a piece without rows is a whole stream, too.
+    LEAD_BYTES that may be written come first, then the stream. The schema is in every piece, so a
+    piece without rows is a whole stream, too. The batches are copied once.
     """
-    sink = pa.BufferOutputStream()
+    batches: list[pa.RecordBatch] = []
+    byte_count = 0
     is_last = False
-    with pa.ipc.new_stream(sink, reader.schema) as writer:
-        while sink.tell() < bytes_min:
-            try:
-                writer.write_batch(reader.read_next_batch())
-            except StopIteration:
-                is_last = True
-                break
-    return sink.getvalue().to_pybytes(), is_last
+    while byte_count < bytes_min:
+        try:
+            batches.append(reader.read_next_batch())
+        except StopIteration:
+            is_last = True
+            break
+        byte_count += batches[-1].nbytes
+    measured = pa.MockOutputStream()
+    _write(measured, reader.schema, batches)
+    buffer = pa.allocate_buffer(LEAD_BYTES + measured.size())
+    sink = pa.FixedSizeBufferWriter(buffer)
+    sink.write(bytes(LEAD_BYTES))
+    _write(sink, reader.schema, batches)
+    return memoryview(buffer).cast("B"), is_last
+
+
+def _write(sink: pa.NativeFile, schema: pa.Schema, batches: list[pa.RecordBatch]) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def cut_reader(reader: pa.RecordBatchReader, bytes_max: int) -> pa.RecordBatchReader:
@@ -75,16 +95,22 @@ def halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     yield from halved(batch.slice(middle), bytes_max)
 
 
-def stream_reader(next_piece: Callable[[], bytes | None]) -> pa.RecordBatchReader:
+def stream_reader(next_piece: Callable[[], BytesLike | None]) -> pa.RecordBatchReader:
     """Return a reader over pieces; the first is asked for at once, None is behind the last."""
     first = next_piece()
     if first is None:
         raise ValueError("a result of no piece has no schema")
-    opened = pa.ipc.open_stream(pa.py_buffer(first))
+    opened = pa.ipc.open_stream(_aligned(first))
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from opened
         while (piece := next_piece()) is not None:
-            yield from pa.ipc.open_stream(pa.py_buffer(piece))
+            yield from pa.ipc.open_stream(_aligned(piece))
 
     return reader_of(opened.schema, batches())
+
+
+def _aligned(piece: BytesLike) -> pa.Buffer:
+    """Return the bytes where their numbers are aligned: some readers of Arrow take no others."""
+    buffer = pa.py_buffer(piece)
+    return buffer if buffer.address % _ALIGNMENT == 0 else pa.py_buffer(bytes(piece))

@@ -234,6 +234,10 @@ def test_open_results(server: RunningServer, client: Client) -> None:
     last = session.ask(fetch=fetch)
     assert last.rows.is_last
     assert not last.rows.rows
+    behind = session.ask(fetch=fetch).rows  # as a driver that asks ahead
+    assert behind.is_last
+    assert not behind.rows
+    fetch.result += 1
     assert session.ask(fetch=fetch).failed.error.sqlstate == "24000"
 
 
