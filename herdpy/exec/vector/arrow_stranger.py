@@ -40,6 +40,11 @@ def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:
                 _check_types(batch)
                 _check_size(batch)
                 yield batch
+    except KeyError as error:  # pyarrow has no class for arrays of some types
+        raise ProgrammingError(
+            f"a column of the data has Arrow's type number {error}, which is no type of SQL",
+            sqlstate="42804",
+        ) from None
     except (pa.ArrowException, OSError, ValueError, MemoryError, struct.error) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise ProtocolError(f"an Arrow stream that is none: {text}") from None

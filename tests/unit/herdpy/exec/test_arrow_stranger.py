@@ -156,6 +156,19 @@ def test_containers_are_no_values(array: Any) -> None:
     assert caught.value.sqlstate == "42804"
 
 
+def test_a_type_that_pyarrow_has_no_class_for() -> None:
+    table = pyarrow.table({"a": pyarrow.array([pyarrow.MonthDayNano([1, 2, 3])])})
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = bytes(sink.getvalue())
+    unit = data.index(b"\x06\x00\x08\x00\x06\x00\x06\x00\0\0\0\0\x02\x00") + 12
+    months = data[:unit] + b"\0" + data[unit + 1 :]
+    with pytest.raises(ProgrammingError, match="type number 21") as caught:
+        list(batches_of(months))
+    assert caught.value.sqlstate == "42804"
+
+
 def test_hostile_buffers() -> None:
     data, offsets = stream(batch_of(pa.array(["abc", "def"]))), b"\0\0\0\0\3\0\0\0\6\0\0\0"
     assert data.count(offsets) == data.count(b"abcdef") == 1
