@@ -598,22 +598,22 @@ class _Fetching:
             requests.append(request)  # here, so that an interrupt behind start() loses nothing
             return messages.Fetch(request, self._number, rows_max, is_arrow)
 
-        if not requests:
-            session.start(make)
         try:
+            if not requests:
+                session.start(make)
             answer = session.finish(requests[0])
+            if answer.is_last:
+                self._end()
+                return answer
+            requests.popleft()
+            self._ahead = min(self._ahead + 1, _AHEAD_MAX)
+            while len(requests) < self._ahead:
+                session.start(make)
         except Error as error:
             self._end()
             if isinstance(error, ConnectionLostError) and error.retry is Retry.UNKNOWN:
                 error.retry = Retry.SAFE  # a fetch changes nothing
             raise
-        if answer.is_last:
-            self._end()
-            return answer
-        requests.popleft()
-        self._ahead = min(self._ahead + 1, _AHEAD_MAX)
-        while len(requests) < self._ahead:
-            session.start(make)
         return answer
 
     def _end(self) -> None:
