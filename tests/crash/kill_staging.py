@@ -70,7 +70,8 @@ class Job:
     def run(self) -> None:
         """Stage by all tasks at once, then commit."""
         try:
-            with closing(herdpy.connect(self._url, autocommit=True)) as conn:
+            # The kill may come before the login is over.
+            with closing(insist(lambda: herdpy.connect(self._url, autocommit=True))) as conn:
                 insist(lambda: conn.begin_staging("facts", job=self.name))
                 threads = [
                     threading.Thread(target=self._task, args=(task, attempt))
