@@ -154,7 +154,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) integration
 	$(MAKE) docs
 	$(MAKE) fuzz N=200
-	$(MAKE) fuzz-wire N=100000
+	$(MAKE) fuzz-wire N=100000 SEED=1
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=600
 	$(MAKE) kill N=10

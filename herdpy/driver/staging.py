@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
+from herdpy.errors import OperationalError, Retry
 
 
 class StageToken(NamedTuple):
@@ -48,8 +49,20 @@ class Stage:
         return self.row_count
 
     def finish(self) -> StageToken:
-        """Make the rows durable and return what commit_staging() takes."""
+        """Make the rows durable and return what commit_staging() takes.
+
+        OperationalError 40001, SAFE: a crash of the server came before they all were durable.
+        """
         count = self._session.staging.finish_stage(self._number)
+        if count != self.row_count:
+            self.abort()
+            raise OperationalError(
+                f"staging: stage {self._number} has {count:,} rows, expected {self.row_count:,}: a "
+                "crash of the server came before they were durable",
+                sqlstate="40001",
+                retry=Retry.SAFE,
+                hint="begin the attempt again",
+            )
         self._is_over = True
         return StageToken(self.job, self._number, count)
 

@@ -45,6 +45,22 @@ def test_tasks_stage_and_one_commits(conn: herdpy.Connection, target: str) -> No
     assert conn.commit_position(job) == position
 
 
+@pytest.mark.sync_face
+def test_rows_that_a_crash_took_are_noticed_at_the_end(conn: herdpy.Connection) -> None:
+    """What a server has answered to add() is durable with finish() only."""
+    job = conn.begin_staging("t")
+    stage = conn.stage(job, "a")
+    stage.add(_data(1))
+    stage.row_count += 1  # as if one more had been answered, and was gone after a restart
+    with pytest.raises(herdpy.OperationalError, match="has 1 rows, expected 2") as caught:
+        stage.finish()
+    assert (caught.value.sqlstate, caught.value.retry) == ("40001", herdpy.Retry.SAFE)
+    again = conn.stage(job, "a")
+    again.add(_data(1, 2))
+    conn.commit_staging(job, [again.finish()])
+    assert [row[0] for row in _rows(conn)] == [1, 2]
+
+
 def test_a_job_commits_once(conn: herdpy.Connection) -> None:
     job = conn.begin_staging("t", job="nightly")
     assert conn.begin_staging("t", job="nightly") == job
