@@ -52,9 +52,12 @@ class RemoteStaging:
         )
         return answer.row_count
 
-    def finish_stage(self, stage: int) -> int:
-        """Make a stage whole and durable; return how many rows it has."""
-        answer = self._ask(messages.Done, lambda request: messages.EndStage(request, stage))
+    def finish_stage(self, stage: int, row_count: int) -> int:
+        """Make a stage of so many rows whole and durable; return how many it has."""
+        answer = self._ask(
+            messages.Done,
+            lambda request: messages.EndStage(request, stage, row_count=row_count),
+        )
         return answer.row_count
 
     def drop_stage(self, stage: int) -> None:

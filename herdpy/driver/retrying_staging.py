@@ -36,9 +36,9 @@ class RetryingStaging:
         """Stage rows behind `first_row` others; return how many the stage has then."""
         return self._run(lambda port: port.add(stage, first_row, batch))
 
-    def finish_stage(self, stage: int) -> int:
-        """Make a stage whole and durable; return how many rows it has."""
-        return self._run(lambda port: port.finish_stage(stage))
+    def finish_stage(self, stage: int, row_count: int) -> int:
+        """Make a stage of so many rows whole and durable; return how many it has."""
+        return self._run(lambda port: port.finish_stage(stage, row_count))
 
     def drop_stage(self, stage: int) -> None:
         """Give a stage up."""

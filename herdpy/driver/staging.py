@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
-from herdpy.errors import OperationalError, Retry
 
 
 class StageToken(NamedTuple):
@@ -53,16 +52,7 @@ class Stage:
 
         OperationalError 40001, SAFE: a crash of the server came before they all were durable.
         """
-        count = self._session.staging.finish_stage(self._number)
-        if count != self.row_count:
-            self.abort()
-            raise OperationalError(
-                f"staging: stage {self._number} has {count:,} rows, expected {self.row_count:,}: a "
-                "crash of the server came before they were durable",
-                sqlstate="40001",
-                retry=Retry.SAFE,
-                hint="begin the attempt again",
-            )
+        count = self._session.staging.finish_stage(self._number, self.row_count)
         self._is_over = True
         return StageToken(self.job, self._number, count)
 

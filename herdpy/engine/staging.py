@@ -145,9 +145,13 @@ class Staging:
         """
         return self._run(lambda: self._add(stage, first_row, batch, now_us), "rows")
 
-    def finish_stage(self, stage: int) -> int:
-        """Make a stage whole and durable; return how many rows it has. Repeatable."""
-        return self._run(lambda: self._finish_stage(stage), "rows")
+    def finish_stage(self, stage: int, row_count: int | None = None) -> int:
+        """Make a stage whole and durable; return how many rows it has. Repeatable.
+
+        row_count: how many were added. 40001, SAFE: there are not so many, because a crash of the
+        server came before they were durable; begin the attempt again.
+        """
+        return self._run(lambda: self._finish_stage(stage, row_count), "rows")
 
     def drop_stage(self, stage: int) -> None:
         """Give a stage up; nothing to do for one that is not there."""
@@ -336,13 +340,7 @@ class Staging:
                 return stage.row_count
             raise ProgrammingError(f"staging: stage {number} is finished", sqlstate="55000")
         if first_row > stage.row_count or first_row < 0:
-            raise OperationalError(
-                f"staging: stage {number} has {stage.row_count:,} rows, expected {first_row:,}: a "
-                "crash of the server came before they were durable",
-                sqlstate="40001",
-                retry=Retry.SAFE,
-                hint="begin the attempt again",
-            )
+            raise _lost_rows(number, stage, first_row)
         self._check_room(stage, batch.nbytes)
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
@@ -386,11 +384,14 @@ class Staging:
                 hint="commit in several jobs, or raise staging_bytes_max",
             )
 
-    def _finish_stage(self, number: int) -> int:
+    def _finish_stage(self, number: int, row_count: int | None) -> int:
         self._stage(number)
 
         def make() -> list[Record]:
-            return [] if self._stage(number).is_finished else [FinishStage(number)]
+            stage = self._stage(number)
+            if row_count is not None and stage.row_count != row_count:
+                raise _lost_rows(number, stage, row_count)
+            return [] if stage.is_finished else [FinishStage(number)]
 
         self._log(make, Durability.SYNC)
         return self._stage(number).row_count
@@ -569,6 +570,16 @@ class Staging:
 
 def _has_deleted(table: TableState) -> bool:
     return any(version[1] is None for version in table.memtable.chains.values())
+
+
+def _lost_rows(number: int, stage: Stage, expected: int) -> OperationalError:
+    return OperationalError(
+        f"staging: stage {number} has {stage.row_count:,} rows, expected {expected:,}: a crash of "
+        "the server came before they were durable",
+        sqlstate="40001",
+        retry=Retry.SAFE,
+        hint="begin the attempt again",
+    )
 
 
 def _operation(text: str) -> Operation:

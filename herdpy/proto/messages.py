@@ -340,6 +340,8 @@ class EndStage(Message, tag=58):
     request: int
     stage: int
     is_dropped: bool = False
+    row_count: int = -1
+    """How many rows the stage has to have, all that were sent; -1: not said."""
 
 
 class SettleStaging(Message, tag=59):

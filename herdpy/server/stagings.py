@@ -40,7 +40,8 @@ def staging_answer(
             if message.is_dropped:
                 staging.drop_stage(message.stage)
                 return -1
-            return staging.finish_stage(message.stage)
+            wanted = None if message.row_count < 0 else message.row_count
+            return staging.finish_stage(message.stage, wanted)
         case SettleStaging():
             return StagingSettled(message.request, _settle(staging, message))
 

@@ -5,8 +5,6 @@ The pools of both faces; make restarts N=10 gives the server N more lives.
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,8 @@ import herdpy
 from herdpy.driver.connection import Connection
 from tests.fixtures.engines import Background
 from tests.fixtures.faces import open_face
-from tests.fixtures.ports import own_port
+from tests.fixtures.served import Served
+from tests.fixtures.served import served as serving
 
 CLIENTS = 4
 LIVES = int(os.environ.get("HERDPY_RESTARTS", "2"))
@@ -25,42 +24,10 @@ STEPS = 12
 """Of each client in each life of the server, at least."""
 
 
-class Served:
-    """`herdpy serve` on one directory and one port, life after life."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._port = own_port()
-        self.url = f"herd://127.0.0.1:{self._port}?retry_timeout_s=60"
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        command = [
-            *(sys.executable, "-m", "herdpy.cli", "serve", str(self._directory)),
-            *("--port", str(self._port)),
-        ]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert self._process.stdout is not None
-        lines = iter(self._process.stdout.readline, "")
-        assert any("herd://" in line for line in lines), "the server did not begin to serve"
-
-    def stop(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(number)
-            process.communicate()
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path / "data")
-    made.start()
-    try:
+    with serving(tmp_path / "data") as made:
         yield made
-    finally:
-        made.stop(signal.SIGKILL)
 
 
 @pytest.fixture
