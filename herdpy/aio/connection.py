@@ -225,6 +225,11 @@ class AsyncConnection:
         await self.run(change)
 
     @property
+    def position(self) -> str:
+        """Where the log of the database is, as far as this connection has heard."""
+        return self.blocking.position
+
+    @property
     def in_transaction(self) -> bool:
         return self.blocking.in_transaction
 

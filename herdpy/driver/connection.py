@@ -331,6 +331,14 @@ class Connection:
         session.autocommit = value
 
     @property
+    def position(self) -> str:
+        """Where the log of the database is, as far as this connection has heard: an Lsn, as text.
+
+        What it has seen or committed is at or before it; every answer of a server tells it.
+        """
+        return str(self.live_session().lsn)
+
+    @property
     def in_transaction(self) -> bool:
         return self.live_session().in_transaction
 

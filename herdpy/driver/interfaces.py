@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.errors import Error
+from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
 
@@ -27,6 +28,11 @@ class DriverSession(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
+
+    @property
+    def lsn(self) -> Lsn:
+        """Of the log: what the session has seen or committed is at or before it."""
+        ...
 
     def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
         """Run a point read in the short way; None: execute() has to."""

@@ -27,6 +27,7 @@ from herdpy.errors import (
     ProtocolError,
     Retry,
 )
+from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import messages
 from herdpy.proto.columns import ReceivedColumns
@@ -121,6 +122,10 @@ class RemoteSession:
     @property
     def in_transaction(self) -> bool:
         return self._machine.in_transaction
+
+    @property
+    def lsn(self) -> Lsn:
+        return self._machine.lsn
 
     @property
     def is_lost(self) -> bool:

@@ -18,6 +18,7 @@ from herdpy.driver.retrying_leasing import RetryingLeasing
 from herdpy.driver.retrying_staging import RetryingStaging
 from herdpy.engine.result import Result
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
+from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
 
@@ -86,6 +87,7 @@ class RetryingSession:
         self._lost: Error | None = None  # why the transaction is gone, until its end
         self._ended: RemoteConnection | None = None  # a lost one, whose transaction was ended
         self._is_closed = False
+        self._lsn = START_LSN  # of lost connections
         # Read without it.
         self._session = connect(autocommit)
 
@@ -95,6 +97,11 @@ class RetryingSession:
     def in_transaction(self) -> bool:
         """True from BEGIN to its end; also while a lost transaction waits for its ROLLBACK."""
         return self._lost is not None or self._is_inside(self._session)
+
+    @property
+    def lsn(self) -> Lsn:
+        """Of the log: what was seen or committed, on lost connections too, is at or before it."""
+        return max(self._lsn, self._session.lsn)
 
     @property
     def autocommit(self) -> bool:
@@ -319,6 +326,7 @@ class RetryingSession:
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:
         """Return a new connection, as the old one was set."""
         self._session.close()  # the server ended it, which closes no socket of ours
+        self._lsn = self.lsn
         while True:
             try:
                 session = self._connect(self._autocommit)

@@ -49,6 +49,7 @@ from herdpy.errors import (
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import Durability
 from herdpy.model.access import DELETE, INSERT, TABLE_RIGHTS, UPDATE, Rights
+from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql.plan import (
@@ -150,6 +151,11 @@ class Session:
         return transaction is not None and (
             transaction.state is not TransactionState.ENDED or transaction.abort_error is not None
         )
+
+    @property
+    def lsn(self) -> Lsn:
+        """Where the log is: what the last statement showed or committed is at or before it."""
+        return self._tablespace.state.lsn
 
     @property
     def application_name(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from bookie.errors import FrameTooLargeError
 from bookie.runtime.frames import LENGTH_BYTES, FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError
+from herdpy.model.lsn import START_LSN
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import (
     ARROW_HEAD_BYTES,
@@ -90,6 +91,8 @@ class DriverMachine:
         self.welcome: Welcome | None = None
         self.in_transaction = False
         """As the last answer said."""
+        self.lsn = START_LSN
+        """Of the server's log: what the answers have shown or committed is at or before it."""
         self.failure: Error | None = None
         """Why the connection is of no more use."""
 
@@ -166,6 +169,8 @@ class DriverMachine:
             return
         if isinstance(message, (Done, Failed, Answers)):
             self.in_transaction = message.in_transaction
+        if isinstance(message, (Done, Answers)):
+            self.lsn = max(self.lsn, message.lsn)
         if request in self._abandoned:
             self._abandoned.discard(request)
             replies += given_up(message)

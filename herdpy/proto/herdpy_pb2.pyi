@@ -140,16 +140,18 @@ class ExecuteRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ..., tablespace: _Optional[str] = ..., durability: _Optional[str] = ..., statement_timeout_s: _Optional[float] = ..., lock_timeout_s: _Optional[float] = ...) -> None: ...
 
 class ExecuteReply(_message.Message):
-    __slots__ = ("columns", "rows", "row_count", "last_row_id")
+    __slots__ = ("columns", "rows", "row_count", "last_row_id", "position")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAST_ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     columns: Columns
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     row_count: int
     last_row_id: int
-    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ...) -> None: ...
+    position: Position
+    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("statement", "is_arrow", "rows_max")
@@ -162,14 +164,16 @@ class QueryRequest(_message.Message):
     def __init__(self, statement: _Optional[_Union[ExecuteRequest, _Mapping]] = ..., is_arrow: _Optional[bool] = ..., rows_max: _Optional[int] = ...) -> None: ...
 
 class QueryReply(_message.Message):
-    __slots__ = ("columns", "rows", "arrow")
+    __slots__ = ("columns", "rows", "arrow", "position")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     columns: Columns
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     arrow: bytes
-    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., arrow: _Optional[bytes] = ...) -> None: ...
+    position: Position
+    def __init__(self, columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., arrow: _Optional[bytes] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("tablespace",)
@@ -324,10 +328,12 @@ class IngestFinish(_message.Message):
     def __init__(self) -> None: ...
 
 class IngestReply(_message.Message):
-    __slots__ = ("row_count",)
+    __slots__ = ("row_count", "position")
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     row_count: int
-    def __init__(self, row_count: _Optional[int] = ...) -> None: ...
+    position: Position
+    def __init__(self, row_count: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class LoginRequest(_message.Message):
     __slots__ = ("start", "proof")
@@ -561,20 +567,22 @@ class SetAutocommit(_message.Message):
     def __init__(self, autocommit: _Optional[bool] = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("in_transaction", "row_count", "last_row_id", "columns", "rows", "result")
+    __slots__ = ("in_transaction", "row_count", "last_row_id", "columns", "rows", "result", "position")
     IN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAST_ROW_ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     in_transaction: bool
     row_count: int
     last_row_id: int
     columns: Columns
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     result: int
-    def __init__(self, in_transaction: _Optional[bool] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., result: _Optional[int] = ...) -> None: ...
+    position: Position
+    def __init__(self, in_transaction: _Optional[bool] = ..., row_count: _Optional[int] = ..., last_row_id: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., result: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class Rows(_message.Message):
     __slots__ = ("is_last", "rows")

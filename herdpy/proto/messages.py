@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from herdpy.errors import OperationalError, ProtocolError
 from herdpy.limits import columns_max
+from herdpy.model.lsn import START_LSN, Lsn
 
 VERSION: Final = 1
 MAGIC: Final = "herdpy"
@@ -394,6 +395,8 @@ class Done(Message, tag=65):
     """All of them, when `result` is None."""
     result: int | None = None
     """The number of the open result: no row has come, Fetch asks for them."""
+    lsn: Lsn = START_LSN
+    """Of the server's log: what the answer shows, or has committed, is at or before it."""
 
 
 class Rows(Message, tag=66):
@@ -455,6 +458,8 @@ class Answers(Message, tag=85):
     in_transaction: bool
     answers: Annotated[list[msgspec.Raw], Meta(max_length=EXECUTE_ALL_MAX)]
     """A Done for each that ran; the last may be a Failed."""
+    lsn: Lsn = START_LSN
+    """As of Done."""
 
 
 class IngestBegun(Message, tag=76):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from herdpy.errors import Error, ProtocolError
+from herdpy.model.lsn import START_LSN
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
@@ -19,9 +20,11 @@ from herdpy.proto.typed_values import (
     UntypedError,
     from_columns,
     from_parameters,
+    from_position,
     from_rows,
     to_columns,
     to_parameters,
+    to_position,
     to_rows,
     to_table,
 )
@@ -287,6 +290,7 @@ def _done(
     columns: Any,
     rows: Any,
     result: int | None,
+    lsn: Any,
 ) -> pb.SessionReply:
     done = pb.Done(
         in_transaction=in_transaction,
@@ -295,6 +299,7 @@ def _done(
         columns=to_columns(columns),
         rows=to_rows(rows),
         result=result,
+        position=to_position(lsn),
     )
     return pb.SessionReply(request=request, done=done)
 
@@ -335,7 +340,7 @@ def _resolved(request: int, outcome: str) -> pb.SessionReply:
 
 _REPLIES: dict[int, tuple[type[Message], int, Any]] = {
     64: (messages.Welcome, 5, _welcome),
-    65: (messages.Done, 7, _done),
+    65: (messages.Done, 8, _done),
     66: (messages.Rows, 3, _rows),
     67: (messages.Arrow, 3, _arrow),
     68: (messages.Failed, 8, _failed),
@@ -383,6 +388,7 @@ def _done_body(request: int, done: pb.Done) -> list[Any]:
         from_columns(done.columns) if done.HasField("columns") else None,
         from_rows(done.rows),
         done.result if done.HasField("result") else None,
+        from_position(done.position) if done.HasField("position") else START_LSN,
     ]
 
 

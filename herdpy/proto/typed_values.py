@@ -5,7 +5,7 @@ that say their class (values.py). Nothing is interpreted here, so nothing can be
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -108,6 +108,16 @@ def from_columns(columns: pb.Columns) -> list[list[Any]]:
         ]
         for column in columns.columns
     ]
+
+
+def to_position(lsn: Sequence[int]) -> pb.Position:
+    """Return an Lsn, or what msgpack made of one."""
+    ledger, entry, index = lsn
+    return pb.Position(ledger=ledger, entry=entry, index=index)
+
+
+def from_position(position: pb.Position) -> list[int]:
+    return [position.ledger, position.entry, position.index]
 
 
 def to_decoded_rows(rows: bytes | msgspec.Raw) -> list[pb.Row]:

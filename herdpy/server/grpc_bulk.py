@@ -10,7 +10,7 @@ from herdpy.errors import ProgrammingError, ProtocolError
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
-from herdpy.proto.typed_values import to_python
+from herdpy.proto.typed_values import to_position, to_python
 from herdpy.server.grpc_call import Call
 
 # --- ingest --------------------------------------------------------------------------------------
@@ -30,7 +30,8 @@ async def ingest(call: Call) -> None:
         while (pieces := await call.read(rows.pieces, is_heavy=True)) is not None:
             if isinstance(pieces, pb.IngestFinish):
                 done = await session.ask(partial(_finish, begun.ingest))
-                await call.write(pb.IngestReply(row_count=done.row_count))
+                position = to_position(done.lsn)
+                await call.write(pb.IngestReply(row_count=done.row_count, position=position))
                 return
             for data in pieces:
                 await session.ask(partial(_add, begun.ingest, data))
@@ -97,11 +98,10 @@ async def get_snapshot(call: Call) -> None:
         piece = await session.ask(
             lambda number: messages.Export(number, "backup", request.snapshot, request.offset)
         )
-        ledger, entry, index = piece.position
         info = pb.SnapshotInfo(
             snapshot=piece.snapshot,
             source=piece.source,
-            position=pb.Position(ledger=ledger, entry=entry, index=index),
+            position=to_position(piece.position),
             byte_count=piece.byte_count,
         )
         await call.write(pb.SnapshotReply(info=info, data=piece.data))

@@ -16,12 +16,11 @@ from msgspec import Raw
 from herdpy.engine.figures import figures_of
 from herdpy.engine.result import Result
 from herdpy.errors import Error, InternalError, OperationalError
-from herdpy.model.lsn import Lsn
 from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.messages import FRAME_BYTES_MAX
-from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_table
+from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_position, to_table
 from herdpy.proto.values import rows_decoder
 from herdpy.server.grpc_bulk import get_snapshot, ingest
 from herdpy.server.grpc_call import Call
@@ -151,6 +150,7 @@ async def _execute(call: Call) -> None:
         rows=found,
         row_count=done.row_count,
         last_row_id=done.last_row_id,
+        position=to_position(done.lsn),
     )
     await call.write(reply)
 
@@ -165,7 +165,8 @@ async def _query(call: Call) -> None:
     async with call.session() as session:
         await session.open(opened)
         done = await session.ask(partial(_numbered, statement))
-        first = pb.QueryReply(columns=to_columns(done.columns or ()))
+        columns = to_columns(done.columns or ())
+        first = pb.QueryReply(columns=columns, position=to_position(done.lsn))
         if done.result is None and not is_arrow:
             rows = await made(call.hub, len(done.rows), partial(to_decoded_rows, done.rows))
             first.rows.extend(rows)
@@ -213,17 +214,13 @@ async def _get_tablespace(call: Call) -> None:
             name=TABLESPACE,
             source=listed.log_id.hex(),
             epoch=database.tablespace.applier.epoch,
-            written=_position(database.tablespace.state.lsn),
-            durable=_position(figures.durable_lsn),
-            checkpoint=_position(Lsn(*listed.checkpoint_lsn)),
+            written=to_position(database.tablespace.state.lsn),
+            durable=to_position(figures.durable_lsn),
+            checkpoint=to_position(listed.checkpoint_lsn),
             table_count=len(answer.tables),
             failure=figures.failure or "",
         )
         await call.write(info)
-
-
-def _position(lsn: Lsn) -> pb.Position:
-    return pb.Position(ledger=lsn.ledger_id, entry=lsn.entry_id, index=lsn.index)
 
 
 async def _whole(session: InnerSession, result: int) -> bytes | Raw:

@@ -284,7 +284,7 @@ class Requests:
                 answers.append(messages.raw(self._refused(one, error)[messages.LENGTH_BYTES :]))
                 break
             answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
-        return encode_frame(messages.Answers(request, session.in_transaction, answers))
+        return encode_frame(messages.Answers(request, session.in_transaction, answers, session.lsn))
 
     def _control(self, message: Any) -> bytes:
         session = self._session
@@ -442,7 +442,8 @@ class Requests:
             opened.close()
 
     def _done(self, request: int, **fields: Any) -> bytes:
-        return encode_frame(Done(request, self._session.in_transaction, **fields))
+        session = self._session
+        return encode_frame(Done(request, session.in_transaction, lsn=session.lsn, **fields))
 
 
 def _nothing_left(message: messages.Fetch) -> bytes:

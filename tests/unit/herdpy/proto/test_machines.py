@@ -9,6 +9,7 @@ import pytest
 
 from herdpy import errors
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
+from herdpy.model.lsn import Lsn
 from herdpy.model.types import Kind
 from herdpy.proto.driver_machine import DriverMachine
 from herdpy.proto.errors import from_failed, to_failed
@@ -293,7 +294,7 @@ def test_the_bytes_by_hand() -> None:
     columns = (("?column?", Kind.INTEGER.value, None, None, None),)
     encoder = RowsEncoder(1000, 1000)
     assert encoder.take(iter([(1,)]))
-    done = Done(7, False, columns=columns, rows=raw(encoder.finish()))
+    done = Done(7, False, columns=columns, rows=raw(encoder.finish()), lsn=Lsn(-1, 5, 0))
     assert encode_frame(done) == bytes.fromhex(answer)
 
 

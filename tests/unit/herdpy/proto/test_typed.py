@@ -113,7 +113,7 @@ def test_replies(message: Any) -> None:
 def test_a_field_without_a_typed_form_goes_as_a_frame_to_who_reads_frames() -> None:
     body = msgspec.msgpack.encode([69, 7])
     assert to_reply(body, is_whole=True).WhichOneof("kind") == "pong"
-    longer = msgspec.msgpack.encode([65, 7, False, 1, None, None, [], None, "new"])
+    longer = msgspec.msgpack.encode([65, 7, False, 1, None, None, [], None, [-1, 5, 0], "new"])
     assert to_reply(longer, is_whole=True).WhichOneof("kind") == "frames"
     assert to_reply(longer).done.row_count == 1
     negative = encode_frame(messages.Pong(-1))  # no client of herdpy.proto has such a number

@@ -82,6 +82,16 @@ def ingest(client: Client, *requests: pb.IngestRequest) -> int:
     return client.Ingest(iter(requests)).row_count
 
 
+def test_every_reply_says_how_far_the_log_was(client: Client) -> None:
+    text = "INSERT INTO t VALUES (1, 'a', 0)"
+    places = [place(client.Execute(pb.ExecuteRequest(text=text)).position)]
+    places.append(place(client.Ingest(iter((start(), typed((2, "b", 0)), FINISH))).position))
+    query = pb.QueryRequest(statement=pb.ExecuteRequest(text="SELECT id FROM t"))
+    assert places[0] < places[1]
+    assert [place(reply.position) for reply in client.Query(query)] == [places[1]]
+    assert place(client.GetTablespace(pb.GetTablespaceRequest()).written) == places[1]
+
+
 def test_rows_and_arrow_in_one_statement(client: Client) -> None:
     value = pb.Value
     row = pb.Row(values=[value(integer=1), value(text="ant"), value(decimal="1.5")])
