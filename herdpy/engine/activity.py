@@ -103,9 +103,9 @@ def kill_statement(sessions: Iterable["Session"], number: int) -> None:
     raise _unknown("statement", number, "sysstatements")
 
 
-def kill_session(sessions: Iterable["Session"], number: int, own: "Session") -> None:
+def kill_session(sessions: Iterable["Session"], number: int, own: int) -> None:
     """End the session of that number, which rolls back; 42704 when there is none."""
-    if number == own.id:
+    if number == own:
         raise ProgrammingError(
             f"KILL CONNECTION {number}: this is the connection itself",
             sqlstate="22023",

@@ -122,7 +122,8 @@ class Database:
         # Own lock.
         self._mutex = new_mutex()
         self._vector: VectorEngine | None = None
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[int, Session] = {}
+        """By their ids."""
         self._is_closing = False
         self._is_closed = False
         # Held by whoever checkpoints or compacts.
@@ -254,14 +255,14 @@ class Database:
             self.check_usable()
             if self._is_closing:
                 raise self._closed_error()
-            self._sessions[session] = None
+            self._sessions[number] = session
         return session
 
     def sessions(self) -> list[Session]:
         """Return the sessions that are open now, the oldest first."""
-        return list(self._sessions)
+        return list(self._sessions.values())
 
-    def kill(self, killer: Session, number: int, *, is_connection: bool) -> None:
+    def kill(self, killer: int, number: int, *, is_connection: bool) -> None:
         """Stop a statement, or end a session, by its number; 42704 when there is none."""
         if is_connection:
             kill_session(self.sessions(), number, killer)
@@ -278,9 +279,9 @@ class Database:
         self.check_usable()
         return resolve(self.tablespace, self.driver, token_session, counter)
 
-    def forget_session(self, session: Session) -> None:
+    def forget_session(self, number: int) -> None:
         with self._mutex:
-            self._sessions.pop(session, None)
+            self._sessions.pop(number, None)
 
     def login(self, user: str) -> Login | None:
         """Return how a user may log in now, None when there is no such user. Any thread."""
@@ -488,7 +489,7 @@ class Database:
     def keep_house_once(self) -> None:
         """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
         now_s = self.clock.monotonic()
-        for session in list(self._sessions):
+        for session in list(self._sessions.values()):
             session.rollback_if_idle(now_s)
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
@@ -505,7 +506,7 @@ class Database:
 
     def _expire_tokens(self) -> None:
         """Forget the outcomes of sessions that are gone, the oldest first, when they are many."""
-        sessions = list(self._sessions)
+        sessions = list(self._sessions.values())
         live = {session.token_session for session in sessions}
         busy = [stamp_of(each.token_session) for each in sessions if each.in_transaction]
         names = self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
@@ -542,7 +543,7 @@ class Database:
     def _stop_late_statements(self) -> float:
         """Return the seconds until the next one may be late, at most a tick."""
         now_s = self.clock.monotonic()
-        deadlines = [session.stop_if_late(now_s) for session in list(self._sessions)]
+        deadlines = [session.stop_if_late(now_s) for session in list(self._sessions.values())]
         return min((moment - now_s for moment in deadlines if moment is not None), default=_TICK_S)
 
     def close(self) -> None:
@@ -554,7 +555,7 @@ class Database:
             return
         with self._mutex:
             self._is_closing = True
-            sessions = list(self._sessions)
+            sessions = list(self._sessions.values())
         for session in sessions:
             session.cancel()  # all at once: one may wait for what another is doing
         for session in sessions:

@@ -62,7 +62,7 @@ def test_no_session_begins_while_the_database_closes() -> None:
             self.cancel()
 
     late: Any = Late()
-    database._sessions[late] = None
+    database._sessions[-1] = late
     database.close()
     assert len(refused) == 2
     with pytest.raises(InterfaceError):
