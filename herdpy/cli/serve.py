@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import Callable, Generator
@@ -25,6 +26,9 @@ from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
 
+_COLLECTOR = (10_000, 20, 20)
+"""Objects more than before until the youngest are looked at; of 20 times one looks further back."""
+
 
 def run_server(
     directory: Path, loaded: Loaded, *, console: Console, load_again: Callable[[], Loaded]
@@ -34,10 +38,28 @@ def run_server(
     make_room(loaded.server)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
+        with rare_collections(), asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(database, directory, loaded.server, console, load_again))
     finally:
         database.close()
+
+
+@contextlib.contextmanager
+def rare_collections() -> Generator[None]:
+    """Let the collector of garbage look less often, and never at what was loaded.
+
+    What a statement makes is hardly ever garbage in circles; looking for them every 700 objects is
+    a third of the work of many inserts.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

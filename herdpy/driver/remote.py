@@ -35,7 +35,7 @@ from herdpy.proto.driver_machine import DriverMachine, frames, given_up
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import Message, decode_to_driver, encode_frame
 from herdpy.proto.scram import ScramDriver
-from herdpy.proto.values import ROWS_MAX, check_statement, to_wire
+from herdpy.proto.values import ROWS_MAX, check_statement, many_to_wire, to_wire
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class RemoteSession:
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
-        text, items = check_statement(text), [to_wire(row) for row in rows]
+        text, items = check_statement(text), many_to_wire(list(rows))
         done = self._ask(
             lambda request: messages.ExecuteMany(request, text, items, *self._next_token())
         )

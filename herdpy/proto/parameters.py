@@ -30,7 +30,7 @@ _AT_ONCE_BYTES = 1024
 
 Charge = Callable[[int], None]
 """Asked for so many bytes of memory before they are used; raises when there are not so many."""
-Parameters = list[Any] | dict[str, Any]
+Parameters = list[Any] | dict[str, Any]  # or a tuple
 
 _Plain = None | bool | int | float | str
 _one = msgspec.msgpack.Decoder(Parameters | None, ext_hook=from_extension).decode
@@ -117,7 +117,8 @@ def _memory_bytes(row_count: int, value_count: int, *, is_named: bool) -> int:
 def _plain_decoder(is_named: bool, width: int) -> Callable[[Any], Any]:
     """Return what reads rows of at most so many values that need no look at each."""
     bound = msgspec.Meta(max_length=width)
-    row: Any = dict[str, _Plain] if is_named else list[_Plain]
+    # Tuples of such values are nothing that the collector of garbage looks at twice.
+    row: Any = dict[str, _Plain] if is_named else tuple[_Plain, ...]
     kind: Any = list[Annotated[row, bound]]  # type: ignore[valid-type]  # made at run time
     return msgspec.msgpack.Decoder(kind).decode
 

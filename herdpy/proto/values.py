@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,6 +21,8 @@ from herdpy.model.types import Kind
 
 _DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
 _NATIVE = (bool, int, float, str, bytes, None.__class__)
+_NATIVE_TYPES = frozenset(_NATIVE)
+_SEQUENCES = frozenset((tuple, list))
 _INT64 = 1 << 63
 _FOREIGN_NAME_MAX = 200
 ROWS_MAX: Final = 65_536
@@ -40,11 +42,31 @@ def to_wire(parameters: Sequence[Any] | Mapping[str, Any] | None) -> Wire:
     """
     if parameters is None:
         return None
+    if parameters.__class__ in _SEQUENCES and _NATIVE_TYPES.issuperset(map(type, parameters)):
+        try:
+            return msgspec.Raw(_encoder.encode(parameters))
+        except (OverflowError, UnicodeEncodeError):
+            pass  # a large integer, a lone surrogate: below
     if isinstance(parameters, Mapping):
         return {
             str(name): _value(value, f"parameter :{name}") for name, value in parameters.items()
         }
     return [_value(value, index) for index, value in enumerate(parameters)]
+
+
+def many_to_wire(rows: Sequence[Any]) -> Wire:
+    """Return executemany()'s parameters, as to_wire() returns each.
+
+    Most have nothing in them that MessagePack has not itself, and go over as they are.
+    """
+    if _SEQUENCES.issuperset(map(type, rows)) and _NATIVE_TYPES.issuperset(
+        map(type, chain.from_iterable(rows))
+    ):
+        try:
+            return msgspec.Raw(_encoder.encode(rows))
+        except (OverflowError, UnicodeEncodeError):
+            pass  # a large integer, a lone surrogate: one by one
+    return [to_wire(row) for row in rows]
 
 
 def _value(value: Any, where: "int | str") -> Wire:

@@ -1,6 +1,8 @@
 """Values come back as what they were, and nothing else gets through."""
 
 import datetime
+import enum
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 
 from herdpy.errors import DataError, ProtocolError
 from herdpy.model.types import Kind
-from herdpy.proto.messages import Execute, decode_to_server, encode_frame
-from herdpy.proto.parameters import decode_parameters
-from herdpy.proto.values import RowsEncoder, encode_rows, rows_decoder, to_wire
+from herdpy.proto.messages import Execute, ExecuteMany, decode_to_server, encode_frame
+from herdpy.proto.parameters import decode_items, decode_parameters
+from herdpy.proto.values import RowsEncoder, encode_rows, many_to_wire, rows_decoder, to_wire
 
 VALUES: dict[Kind, st.SearchStrategy[Any]] = {
     Kind.BOOLEAN: st.booleans(),
@@ -28,10 +30,28 @@ VALUES: dict[Kind, st.SearchStrategy[Any]] = {
 }
 
 
+class NumberedName(enum.IntEnum):
+    """An int that is more than one."""
+
+    ONE = 1
+
+
+class Word(str):
+    """A text that is more than one."""
+
+    __slots__ = ()
+
+
 def sent(parameters: Any) -> Any:
     message = decode_to_server(encode_frame(Execute(1, "x", to_wire(parameters)))[4:])
     assert isinstance(message, Execute)
     return decode_parameters(message.parameters, free)
+
+
+def sent_together(rows: list[Any]) -> Any:
+    message = decode_to_server(encode_frame(ExecuteMany(1, "x", many_to_wire(rows)))[4:])
+    assert isinstance(message, ExecuteMany)
+    return decode_items(message.items, free)
 
 
 def free(_byte_count: int) -> None:
@@ -44,6 +64,53 @@ def test_parameters_keep_value_and_class(parameters: list[Any]) -> None:
     assert found == parameters
     assert [type(value) for value in found] == [type(value) for value in parameters]
     assert [str(value) for value in found] == [str(value) for value in parameters]
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), *VALUES.values(), st.integers())), max_size=30))
+def test_rows_of_parameters_are_each_what_they_are_alone(rows: list[Any]) -> None:
+    found = sent_together([tuple(row) for row in rows])
+    assert [list(row) for row in found] == rows
+    alone = [sent(row) for row in rows]
+    assert [[(type(v), str(v)) for v in row] for row in found] == [
+        [(type(v), str(v)) for v in row] for row in alone
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        2**63,
+        2**64,
+        -(2**63) - 1,
+        "\ud800",
+        NumberedName.ONE,
+        Word("w"),
+        True,
+        [1],
+        {"a": 1},
+        (),
+        "ä",
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("count", [1, 2_000])
+def test_one_odd_value_among_many_is_what_it_is_alone(odd: Any, count: int) -> None:
+    rows = [(number, "text", 0.5, None) for number in range(count)]
+    rows[count // 2] = (1, odd, 0.5, None)
+
+    def told(send: Callable[[], Any]) -> object:
+        try:
+            row = send()
+            return [(type(value).__name__, str(value)) for value in row]
+        except DataError as error:
+            return error.message
+
+    assert told(lambda: sent_together(rows)[count // 2]) == told(lambda: sent(rows[count // 2]))
+
+
+def test_rows_of_names_and_mixed_rows() -> None:
+    rows = [{"a": 1, "b": Decimal("1.10")}, (1, 2), [3], {"a": None}]
+    assert sent_together(rows) == [{"a": 1, "b": Decimal("1.10")}, [1, 2], [3], {"a": None}]
 
 
 def test_parameters_by_name() -> None:
