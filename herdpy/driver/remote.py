@@ -367,6 +367,11 @@ class RemoteSession:
                 self._interrupted(request)
                 raise
 
+    def receive_in(self, memory: Callable[[int], memoryview]) -> None:
+        """Receive large messages in memory of this kind."""
+        with self._mutex:
+            self._machine.memory = memory
+
     def drop(self, fetches: Sequence[int], result: int) -> None:
         """Give up a result with the next request; at any line of any thread."""
         self._dropped.append((fetches, result))
@@ -581,7 +586,9 @@ class _Fetching:
 
     def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
         """Return a reader of Arrow batches of at most so many rows."""
-        from herdpy.exec.vector.arrow_stream import stream_reader
+        from herdpy.exec.vector.arrow_stream import stream_memory, stream_reader
+
+        self._session.receive_in(stream_memory)
 
         def next_piece() -> memoryview | None:
             answer = self._next(rows_per_batch, is_arrow=True)

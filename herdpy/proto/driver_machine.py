@@ -80,7 +80,7 @@ class DriverMachine:
 
         `memory` gives so many bytes of memory for a large message.
         """
-        self._memory = memory
+        self.memory = memory
         self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
         self._large: _LargeMessage | None = None  # then the splitter has nothing
@@ -140,7 +140,7 @@ class DriverMachine:
                 self._take(decode_to_driver(frame), replies)
             begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
             if begun is not None:
-                self._large = _LargeMessage(self._memory, *begun)
+                self._large = _LargeMessage(self.memory, *begun)
         except FrameTooLargeError as error:
             self.failure = self.failure or ProtocolError(str(error))
         except OperationalError as error:  # ProtocolError is one

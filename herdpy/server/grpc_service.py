@@ -265,4 +265,5 @@ def _small_arrow(done: messages.Done) -> memoryview:
     columns = tuple((name, SqlType(Kind(kind), *rest)) for name, kind, *rest in done.columns or ())
     rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
     result = Result(columns, iter(rows))
-    return next_stream(result.arrow_batches(_ARROW_ROWS), FRAME_BYTES_MAX)[0][LEAD_BYTES:]
+    reader = result.arrow_batches(_ARROW_ROWS)
+    return next_stream(reader.schema, reader, FRAME_BYTES_MAX)[0][LEAD_BYTES:]

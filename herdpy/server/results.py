@@ -30,7 +30,7 @@ class OpenResult:
     def __init__(self, result: Result) -> None:
         self._result = result
         self._rows: Iterator[tuple[Any, ...]] | None = None
-        self._arrow: pa.RecordBatchReader | None = None
+        self._arrow: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
 
     def inline(self) -> bytes | None:
         """Return all rows if they are few, else None: they wait for a fetch."""
@@ -56,13 +56,13 @@ class OpenResult:
 
     def arrow(self, rows_max: int) -> tuple[memoryview, bool]:
         """Return the next of the rows left, as next_stream() does."""
-        from herdpy.exec.vector.arrow_stream import cut_reader, next_stream
+        from herdpy.exec.vector.arrow_stream import cut, next_stream
 
         if self._arrow is None:
             self._result.put_back(self._rows)
             reader = self._result.arrow_batches(min(rows_max, _ARROW_ROWS))
-            self._arrow = cut_reader(reader, _ARROW_PIECE_BYTES)
-        return next_stream(self._arrow, _ARROW_PIECE_BYTES)
+            self._arrow = reader.schema, cut(reader, _ARROW_PIECE_BYTES)
+        return next_stream(*self._arrow, _ARROW_PIECE_BYTES)
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""

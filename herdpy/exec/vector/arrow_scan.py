@@ -15,6 +15,11 @@ from herdpy.exec.vector.arrow_stream import reader_of
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
+_GROUP_MAX = 16
+"""Pages."""
+_GROUP_BYTES = 4 * 1024 * 1024
+"""Of results, about: what texts take that lie in a page as a dictionary is known behind them."""
+
 
 def scan_reader(
     source: RowSource,
@@ -30,21 +35,34 @@ def scan_reader(
     wanted = [places[ordinal] for ordinal in ordinals]
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in table.to_batches(max_chunksize=rows_per_batch):
+        pages = table.to_batches(max_chunksize=rows_per_batch)
+        begin, count = 0, 1
+        while begin < len(pages):
             interrupt.check()
-            live = batch.column(batch.num_columns - 1)
+            # Several pages at a time: each step on columns takes its time, whatever they have.
+            group = pa.Table.from_batches(pages[begin : begin + count])
+            begin += count
+            live = group.column(group.num_columns - 1)
             if not pc.all(live).as_py():
-                batch = batch.filter(live)
-            arrays = [
-                _as_result(batch.column(at), field.type)
+                group = group.filter(live)
+            columns = [
+                _as_result(group.column(at), field.type)
                 for at, field in zip(wanted, schema, strict=True)
             ]
-            if batch.num_rows:
-                yield pa.record_batch(arrays, schema=schema)
+            made = pa.Table.from_arrays(columns, schema=schema)
+            yield from made.to_batches()
+            count = _next_count(count, made.get_total_buffer_size())
 
     return reader_of(schema, batches())
 
 
-def _as_result(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _next_count(count: int, byte_count: int) -> int:
+    """Return how many pages to take next when so many gave so many bytes."""
+    if byte_count > _GROUP_BYTES:
+        return max(1, count // 2)
+    return min(2 * count, _GROUP_MAX) if 2 * byte_count <= _GROUP_BYTES else count
+
+
+def _as_result(array: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return a column of a page in the type of results: text not as a dictionary, wide decimals."""
     return array if array.type == kind else array.cast(kind)

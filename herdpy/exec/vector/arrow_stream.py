@@ -1,6 +1,6 @@
 """Arrow batches as bytes, in pieces, and back: each piece is an IPC stream of its own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -48,41 +48,52 @@ def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Record
     return pa.RecordBatchReader.from_batches(schema, _Batches(batches))
 
 
-def next_stream(reader: pa.RecordBatchReader, bytes_min: int) -> tuple[memoryview, bool]:
+def next_stream(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], bytes_min: int
+) -> tuple[memoryview, bool]:
     """Return the next batches, of at least so many bytes if there are, and whether they are all.
 
     LEAD_BYTES that may be written come first, then the stream. The schema is in every piece, so a
     piece without rows is a whole stream, too. The batches are copied once.
     """
-    batches: list[pa.RecordBatch] = []
+    taken: list[pa.RecordBatch] = []
     byte_count = 0
     is_last = False
     while byte_count < bytes_min:
         try:
-            batches.append(reader.read_next_batch())
+            taken.append(next(batches))
         except StopIteration:
             is_last = True
             break
-        byte_count += batches[-1].nbytes
+        byte_count += _sent_bytes(taken[-1])
+    # One call for all batches: of pages there are many, and each call takes its time.
+    table = pa.Table.from_batches(taken, schema)
     measured = pa.MockOutputStream()
-    _write(measured, reader.schema, batches)
+    _write(measured, table)
     buffer = pa.allocate_buffer(LEAD_BYTES + measured.size())
     sink = pa.FixedSizeBufferWriter(buffer)
     sink.write(bytes(LEAD_BYTES))
-    _write(sink, reader.schema, batches)
+    _write(sink, table)
     return memoryview(buffer).cast("B"), is_last
 
 
-def _write(sink: pa.NativeFile, schema: pa.Schema, batches: list[pa.RecordBatch]) -> None:
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+def _write(sink: pa.NativeFile, table: pa.Table) -> None:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
-def cut_reader(reader: pa.RecordBatchReader, bytes_max: int) -> pa.RecordBatchReader:
-    """Return the same rows in batches of at most so many bytes, about, or of one row."""
-    batches = (part for batch in reader for part in halved(batch, bytes_max))
-    return pa.RecordBatchReader.from_batches(reader.schema, batches)
+def cut(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows of results in batches of at most so many bytes, about, or of one row."""
+    for batch in batches:
+        if _sent_bytes(batch) <= bytes_max:
+            yield batch
+        else:
+            yield from halved(batch, bytes_max)
+
+
+def _sent_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch in a stream, which is known sooner than its nbytes."""
+    return pa.ipc.get_record_batch_size(batch)
 
 
 def halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
@@ -93,6 +104,14 @@ def halved(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     middle = batch.num_rows // 2
     yield from halved(batch.slice(0, middle), bytes_max)
     yield from halved(batch.slice(middle), bytes_max)
+
+
+def stream_memory(byte_count: int) -> memoryview:
+    """Return memory to receive a piece in, aligned: Arrow gives again what was let go before.
+
+    The pages of memory that the system has never given take longer than the bytes to come.
+    """
+    return memoryview(pa.allocate_buffer(byte_count)).cast("B")
 
 
 def stream_reader(next_piece: Callable[[], BytesLike | None]) -> pa.RecordBatchReader:

@@ -24,12 +24,12 @@ TABLE = pa.table({"n": list(range(60_000)), "t": [f"text {n}" for n in range(60_
 
 
 def arrow_answer(request: int) -> bytes:
-    data, is_last = next_stream(TABLE.to_reader(), FRAME_BYTES_MAX)
+    data, is_last = next_stream(TABLE.schema, TABLE.to_reader(), FRAME_BYTES_MAX)
     return bytes(arrow_frame(request, data, LEAD_BYTES, is_last=is_last))
 
 
 def test_an_arrow_frame_is_its_message() -> None:
-    data, is_last = next_stream(TABLE.slice(0, 100).to_reader(max_chunksize=40), 1)
+    data, is_last = next_stream(TABLE.schema, TABLE.slice(0, 100).to_reader(max_chunksize=40), 1)
     assert not is_last
     frame = bytes(arrow_frame(2**40, data, LEAD_BYTES, is_last=is_last))
     message = decode_to_driver(frame[4:])
