@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pyspark_herdpy.session import commit_position as commit_position
     from pyspark_herdpy.session import release as release
     from pyspark_herdpy.session import session as session
+    from pyspark_herdpy.session import with_pushdown as with_pushdown
 
-_NAMES = ("commit_position", "release", "session")
+_NAMES = ("commit_position", "release", "session", "with_pushdown")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import herdpy
@@ -28,6 +29,7 @@ class Options:
     batch_rows: int = _BATCH_ROWS
     lease_s: float = 600.0
     snapshot: str | None = None
+    pushdown: str | None = None  # the file of pushing.py
     operation: str | None = None
     key_columns: tuple[str, ...] | None = None
     creates_table: bool = False
@@ -123,6 +125,12 @@ def _text(text: str) -> str:
     return text
 
 
+def _pushdown(text: str) -> str:
+    if not Path(text).is_file():
+        raise ValueError("what herdpy.spark.with_pushdown(spark, url=…, table=…) sets by itself")
+    return text
+
+
 def _query(text: str) -> str:
     return _text(text.strip().removesuffix(";"))
 
@@ -140,6 +148,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "fetchBatchRows": ("batch_rows", _number(1, _BATCH_ROWS_MAX)),
     "leaseSeconds": ("lease_s", _seconds),
     "snapshot": ("snapshot", _text),
+    "pushdown": ("pushdown", _pushdown),
 }
 _WRITE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "operation": ("operation", _operation),
@@ -155,7 +164,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     if (options.table is None) == (options.query is None):
         raise wrong('expected one of the options "table" and "query"')
     if options.query is not None:
-        for name in ("columns", "where", "numPartitions"):
+        for name in ("columns", "where", "numPartitions", "pushdown"):
             if getattr(options, _READ[name][0]) is not None:
                 raise wrong(
                     f'option "{name}" goes with "table"', "Write it into the query instead."

@@ -9,7 +9,7 @@ herdpy.spark.release().
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -53,25 +53,34 @@ class HerdReader(DataSourceReader):
         what = "the query" if options.table is None else f'table "{options.table}"'
         self._names = chosen(columns, schema, what)
         self._shown = list(schema.names)
+        self._where = options.where
+        self._parameters: list[Any] = []  # of _where
 
     def partitions(self) -> Sequence[InputPartition]:
         """Take a lease and cut the table at it."""
+        return self.planned(self._options.snapshot)[1]
+
+    def planned(self, snapshot: str | None) -> tuple[str, Sequence[HerdPartition]]:
+        """Cut the table at a snapshot: a lease or a position, None: the newest; 72000, 22023.
+
+        Return the lease, too.
+        """
         options = self._options
         with closing(options.connect()) as connection:
-            if options.snapshot is not None and _LEASE.fullmatch(options.snapshot):
-                connection.renew_lease(options.snapshot)  # 72000: it is gone
-                return self._cut(connection, options.snapshot)
+            if snapshot is not None and _LEASE.fullmatch(snapshot):
+                connection.renew_lease(snapshot)  # 72000: it is gone
+                return snapshot, self._cut(connection, snapshot)
             lease = connection.lease(options.lease_s)
             try:
-                _check_reached(lease.position, options.snapshot)
+                _check_reached(lease.position, snapshot)
                 partitions = self._cut(connection, lease.id)
             except BaseException:
                 lease.release()
                 raise
             kept.note(lease.id)
-            return partitions
+            return lease.id, partitions
 
-    def _cut(self, connection: herdpy.Connection, lease: str) -> list[InputPartition]:
+    def _cut(self, connection: herdpy.Connection, lease: str) -> list[HerdPartition]:
         options = self._options
         if options.table is None:
             return [HerdPartition(lease, None)]
@@ -105,7 +114,11 @@ class HerdReader(DataSourceReader):
         options = self._options
         if partition.part is not None:
             reader = connection.read_partition(
-                partition.part, columns=self._names, where=options.where, rows=options.batch_rows
+                partition.part,
+                columns=self._names,
+                where=self._where,
+                parameters=self._parameters or None,
+                rows=options.batch_rows,
             )
         else:
             connection.execute("BEGIN")

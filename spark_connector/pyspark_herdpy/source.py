@@ -21,12 +21,23 @@ class DefaultSource(DataSource):
         options = read_options(self.options)
         with closing(options.connect()) as connection:
             columns = result_columns(connection, options)
-        return StructType([StructField(name, kind) for name, kind in columns])
+        schema = StructType([StructField(name, kind) for name, kind in columns])
+        if options.pushdown is None:
+            return schema
+        from pyspark_herdpy.pushing import with_marker
+
+        return with_marker(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_herdpy.reading import HerdReader
+        options = read_options(self.options)
+        if options.pushdown is None:
+            from pyspark_herdpy.reading import HerdReader
 
-        return HerdReader(read_options(self.options), schema)
+            return HerdReader(options, schema)
+        # Another class: Spark refuses all reads of one that takes filters, but by its setting.
+        from pyspark_herdpy.pushing import PushReader
+
+        return PushReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_herdpy.writing import HerdWriter
