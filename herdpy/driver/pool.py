@@ -100,10 +100,9 @@ class Pool:
             self._is_closed = True
             idle, self._idle = self._idle, []
             self._count -= len(idle)
-            waiters = list(self._waiters)
+            for waiter in self._waiters:
+                waiter.fail(pool_closed())
             self._waiters.clear()
-        for waiter in waiters:
-            waiter.fail(pool_closed())
         for connection in idle:
             connection.close()
 
@@ -157,9 +156,10 @@ class Pool:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
                 return
-        if self._is_closed:
+        try:
+            connection = waiter.result()  # who takes it from the queue completes it, in one
+        except InterfaceError:  # the pool was closed
             return
-        connection = waiter.result()
         if connection is None:
             self._call_next(None)
         else:
@@ -196,8 +196,7 @@ class Pool:
                 if connection is not None:
                     self._idle.append(connection)
                 return True
-            waiter = self._waiters.popleft()
-        waiter.complete(connection)
+            self._waiters.popleft().complete(connection)
         return True
 
 
