@@ -31,7 +31,9 @@ _PARTITION_ROWS = 400_000
 _PARTITIONS_MAX = 256
 _RENEW_BATCHES = 16
 _TOO_OLD = "72000"
+_NOT_ALLOWED = "42501"
 _LEASE = re.compile("[0-9a-f]{32}")
+_POSITION = re.compile(r"-?[0-9]{1,19}\.-?[0-9]{1,19}\.[0-9]{1,19}")
 
 
 class HerdPartition(InputPartition):
@@ -67,9 +69,10 @@ class HerdReader(DataSourceReader):
         """
         options = self._options
         with closing(options.connect()) as connection:
-            if snapshot is not None and _LEASE.fullmatch(snapshot):
-                connection.renew_lease(snapshot)  # 72000: it is gone
-                return snapshot, self._cut(connection, snapshot)
+            kept_at = None if snapshot is None else _lease_at(connection, snapshot)
+            if kept_at is not None:
+                connection.renew_lease(kept_at)  # 72000: it is gone
+                return kept_at, self._cut(connection, kept_at)
             lease = connection.lease(options.lease_s)
             try:
                 _check_reached(lease.position, snapshot)
@@ -155,22 +158,43 @@ def _one(batches: "list[pa.RecordBatch]") -> "pa.RecordBatch":
     return whole
 
 
+def _lease_at(connection: herdpy.Connection, snapshot: str) -> str | None:
+    """Return the lease that keeps just this snapshot, by its id or position; None: none is known.
+
+    22023: it is neither.
+    """
+    if _LEASE.fullmatch(snapshot):
+        return snapshot
+    if not _POSITION.fullmatch(snapshot):
+        raise wrong(
+            f'option "snapshot": expected a position or the id of a lease, found {snapshot!r}',
+            "herdpy.spark.commit_position() and Connection.position tell positions, as in"
+            " -3.17.0; Connection.lease() has an id.",
+        )
+    text = "SELECT lease FROM sysleases WHERE position = ? ORDER BY remaining_s DESC LIMIT 1"
+    try:
+        row = connection.execute(text, (snapshot,)).fetchone()
+    except herdpy.Error as error:
+        if error.sqlstate != _NOT_ALLOWED:
+            raise
+        return None  # only superusers see what others keep
+    return None if row is None else str(row[0])
+
+
 def _check_reached(position: str, wanted: str | None) -> None:
     """Raise 22023 when a state has not everything up to a position."""
     if wanted is not None and not _reaches(position, wanted):
         raise wrong(
-            f'option "snapshot": the database is at {position}, and not at {wanted!r} yet',
-            "Give a position that herdpy.spark.commit_position() has told, or the id of a lease.",
+            f'option "snapshot": the database is at {position}, and not at {wanted} yet',
+            "That is the position of another server, or of one that was restored since: ask it for"
+            " herdpy.spark.commit_position().",
         )
 
 
 def _reaches(position: str, wanted: str) -> bool:
     """Tell whether a state has everything up to a position."""
-    try:
-        found, asked = ([int(part) for part in text.split(".")] for text in (position, wanted))
-    except ValueError:
-        return False
-    return len(found) == len(asked) and found >= asked
+    found, asked = ([int(part) for part in text.split(".")] for text in (position, wanted))
+    return found >= asked
 
 
 def _count_for(rows: int, byte_count: int) -> int:

@@ -102,7 +102,7 @@ def test_the_environment_of_a_session(
     ("position", "wanted", "reaches"),
     [
         ("-1.10.0", "-1.9.0", True), ("-1.9.0", "-1.9.0", True), ("-1.8.5", "-1.9.0", False),
-        ("0.1.0", "-1.99.0", True), ("-1.10.0", "x", False), ("-1.10.0", "-1.9", False),
+        ("0.1.0", "-1.99.0", True), ("-1.10.1", "-1.10.2", False),
     ],
 )  # fmt: skip
 def test_positions(position: str, wanted: str, reaches: bool) -> None:
