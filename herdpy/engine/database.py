@@ -272,7 +272,8 @@ class Database:
     def new_token_session(self) -> str:
         """Return a name for commit tokens that nobody else has or guesses."""
         horizon = self.tablespace.applier.tokens.horizon
-        return new_session_name(self.clock.wall_us(), horizon, self.rng.randbytes(16))
+        random = self.rng.randbytes(16)
+        return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
 
     def resolve(self, token_session: str, counter: int) -> Outcome:
         """Return what became of a commit; see resolving.py. Any thread."""

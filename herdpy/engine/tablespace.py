@@ -24,7 +24,7 @@ from herdpy.engine.memtable import Memtable
 from herdpy.engine.snapshots import Snapshot, SnapshotRegistry
 from herdpy.engine.state import State
 from herdpy.engine.table import Applier
-from herdpy.engine.tokens import Outcome
+from herdpy.engine.tokens import Outcome, is_signed
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
@@ -396,7 +396,8 @@ class Tablespace:
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
         """Return what became of a token; or the Ticket to wait for before asking again.
 
-        A token that nobody has used is refused, and counts as refused when that is durable.
+        A token that nobody has used is refused, and counts as refused when that is durable; but
+        of a session that has no name of this database's making nothing is known, nor kept.
         LogSpaceError: prepare and call again.
         """
         with self.monitor:
@@ -405,6 +406,9 @@ class Tablespace:
             found = self.applier.tokens.find(token)
             if found is not None:
                 return found
+            secret = self.applier.state.catalog.access.login_secret
+            if secret is not None and not is_signed(token[0], secret):
+                return Outcome.UNKNOWN
             now_us = self.clock.wall_us()
             self.applier.tokens.check_refusal(token, now_us)
             record = Refuse(token=token)

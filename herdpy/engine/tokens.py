@@ -2,7 +2,9 @@
 
 A token is (session, counter): a name that the server gave out, and a number of the client's choice
 that grows. It is decided by the record that is first in the log: a COMMIT that carries it, or a
-REFUSE; a commit behind a REFUSE never reaches the log. Outcomes are kept above the counter that the
+REFUSE; a commit behind a REFUSE never reaches the log. Where the database has a secret, its names
+are signed by it, and nobody else's name is refused, so that nobody fills the state with names that
+he made up. Outcomes are kept above the counter that the
 client has acknowledged, until EXPIRE takes a whole session away. A name begins with the moment at
 which it was made; `horizon` is the newest one that an EXPIRE took, so that a name which is not
 here is known to be fresh (later than that) or perhaps expired. Source: CLUSTER.md §6, ADR 0018.
@@ -10,6 +12,8 @@ here is known to be fresh (later than that) or perhaps expired. Source: CLUSTER.
 Monitor of the tablespace; `is_expired` by any thread.
 """
 
+import hashlib
+import hmac
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -20,6 +24,7 @@ from herdpy.log.record import Commit, CommitStaging, CommitToken, Expire, Refuse
 
 _STAMP_DIGITS = 14
 _NAME_DIGITS = _STAMP_DIGITS + 32
+_SIGNATURE_DIGITS = 16
 _EXPIRED_MAX = 1_000
 """Of one record."""
 _FUTURE_US_MAX = 24 * 3600 * 1_000_000
@@ -192,9 +197,29 @@ class CommitTokens:
             kept.outcomes.update(outcomes)
 
 
-def new_session_name(now_us: int, horizon: int, random: bytes) -> str:
-    """Return a name that is not expired; `random` is 16 bytes that nobody can guess."""
-    return f"{max(now_us, horizon + 1):0{_STAMP_DIGITS}x}{random.hex()}"
+def new_session_name(now_us: int, horizon: int, random: bytes, secret: bytes | None = None) -> str:
+    """Return a name that is not expired; `random` is 16 bytes that nobody can guess.
+
+    By the database's secret, half of them give way to a signature, which nobody can guess either.
+    """
+    name = f"{max(now_us, horizon + 1):0{_STAMP_DIGITS}x}{random.hex()}"
+    if secret is None:
+        return name
+    name = name[:-_SIGNATURE_DIGITS]
+    return name + _signature(name, secret)
+
+
+def is_signed(session: str, secret: bytes) -> bool:
+    """Return whether the name was made by this secret."""
+    name, signature = session[:-_SIGNATURE_DIGITS], session[-_SIGNATURE_DIGITS:]
+    return hmac.compare_digest(signature, _signature(name, secret))
+
+
+def _signature(name: str, secret: bytes) -> str:
+    # The secret also makes the salts of users that are not there (proto/scram.py), which anybody
+    # may see: the first word keeps the two apart.
+    digest = hmac.new(secret, b"session " + name.encode(), hashlib.sha256)
+    return digest.hexdigest()[:_SIGNATURE_DIGITS]
 
 
 def stamp_of(session: str) -> int:

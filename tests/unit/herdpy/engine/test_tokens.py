@@ -243,6 +243,31 @@ def test_a_name_from_the_future_cannot_spoil_the_names_to_come() -> None:
         db.session().resolve("f" * 46, 1)
 
 
+def test_names_that_somebody_made_up_leave_nothing() -> None:
+    with engine(disk=SimulatedDisk(1)) as db:
+        root = db.session(autocommit=True)
+        table(root)
+        early = db.session().token_session
+        assert root.resolve(new_session_name(5000, 0, b"r" * 16), 1) is Outcome.REFUSED
+        run(root, "CREATE USER ann PASSWORD 'a long secret'")
+        last = db.session()
+        insert(last, 1, 1)
+        last.close()
+        kept = db.database.tablespace.applier.tokens.to_plain()
+        for number in range(20):
+            assert root.resolve(f"{2**48 + number:014x}{number:032x}", 1) is Outcome.UNKNOWN
+        assert root.resolve("f" * 46, 1) is Outcome.UNKNOWN
+        wrong = last.token_session[:-1] + ("0" if last.token_session[-1] != "0" else "1")
+        assert root.resolve(wrong, 1) is Outcome.UNKNOWN
+        assert root.resolve(early, 1) is Outcome.UNKNOWN, "nobody had signed then"
+        assert db.database.tablespace.applier.tokens.to_plain() == kept
+        crash(db)
+        root = db.session(autocommit=True)
+        assert root.resolve(last.token_session, 1) is Outcome.COMMITTED
+        assert root.resolve(last.token_session, 2) is Outcome.REFUSED, "signed before the crash"
+        assert len({db.session().token_session for _ in range(50)}) == 50
+
+
 def test_names_come_behind_the_horizon_though_the_clock_goes_back() -> None:
     kept = CommitTokens()
     first = new_session_name(5000, 0, b"r" * 16)
