@@ -495,8 +495,7 @@ class Database:
             session.end_if_killed()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
-        with suppress(DiskFullError):  # the next tick tries again
-            with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
+        self._end_leases()
         self._end_stagings()
         self.tablespace.limit_versions(self.config.version_bytes_max)
         if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
@@ -514,6 +513,14 @@ class Database:
         if names:
             with suppress(LogSpaceError):  # the next tick tries again
                 self.tablespace.log_alone(Expire(sessions=names))
+
+    def _end_leases(self) -> None:
+        """End the leases that nobody has used for their seconds."""
+        with suppress(DiskFullError):  # the next tick tries again
+            ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
+            if ended is not None:
+                # Nobody waits for it, and perhaps nobody else writes: it is applied when durable.
+                self._syncer.request(Durability.SYNC)
 
     def _end_stagings(self) -> None:
         """Give up the stagings that nobody touches any more."""
