@@ -28,7 +28,7 @@ endef
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         docs reference interpreters test demo interop soak spark bench-wire bench-server bench-embedded \
-        bench-ledger bench-network big clean
+        bench-ledger bench-network bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -188,6 +188,10 @@ bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
 	$(PY) -m tests.benchmarks.network $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
+
+bench-spark: setup ## Spark on a server, on Parquet and on PostgreSQL: make bench-spark N=3 PLOT=docs/plots/spark.png
+	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
+	$(PY) -m tests.benchmarks.spark $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
 
 big: setup ## tests on tables of ten million rows
 	$(PY) -m pytest -q -m big tests/big

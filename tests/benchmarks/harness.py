@@ -130,6 +130,14 @@ class Bench:
         return path
 
 
+def replace_table(document: Path, name: str, table: str) -> None:
+    """Put a table between the lines <!-- bench-name --> and <!-- /bench-name --> of a document."""
+    begin, end = f"<!-- bench-{name} -->\n", f"<!-- /bench-{name} -->"
+    before, rest = document.read_text().split(begin)
+    _, after = rest.split(end)
+    document.write_text(f"{before}{begin}\n{table.strip()}\n\n{end}{after}")
+
+
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
