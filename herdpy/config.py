@@ -217,6 +217,13 @@ class ServerConfig:
     results_max: int = _setting(
         10_000, 1, 10**7, "results", "open over all connections; the next is 53400"
     )
+    spin_us: int = _setting(
+        100,
+        0,
+        10_000,
+        "microseconds",
+        "to look for the next request before the loop sleeps, where that pays; 0: none",
+    )
     drain_timeout_s: float = _setting(
         10.0, 0, 86_400, "seconds", "for open transactions to end after SIGTERM"
     )

@@ -16,6 +16,13 @@ def process_generation() -> int:
     return _generation
 
 
+def processor_count() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def describe_process() -> str:
     """Return "pid 123, python demo.py": the script's name, without folder and arguments."""
     # Arguments may hold secrets; sys.argv is missing in some embedded interpreters.

@@ -2,6 +2,10 @@
 
 import mmap
 import socket
+from time import monotonic
+
+from bookie.runtime.os_process import processor_count
+from bookie.runtime.spinning import Spinning
 
 _RECEIVE_BYTES = 256 * 1024
 
@@ -17,6 +21,8 @@ class BlockingStream:
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         """Connect; OSError (TimeoutError after timeout_s)."""
+        self._spinning = Spinning()
+        self._spin_s = 0.0
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -25,13 +31,26 @@ class BlockingStream:
         """Let receive() and send() raise TimeoutError after so long; None: never."""
         self._socket.settimeout(timeout_s)
 
+    def set_spin(self, spin_s: float) -> None:
+        """Let receive() look for so long before it sleeps, where that pays; 0: never."""
+        self._spin_s = spin_s if processor_count() > 1 else 0.0
+
     def send(self, data: bytes) -> None:
         """Send all of it; OSError."""
         self._socket.sendall(data)
 
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
-        return self._socket.recv(_RECEIVE_BYTES)
+        own = self._socket
+        if self._spin_s and own.gettimeout() is None and self._spinning.begin():
+            end_s = monotonic() + self._spin_s
+            while monotonic() < end_s:
+                try:
+                    return own.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    pass
+            self._spinning.fail()
+        return own.recv(_RECEIVE_BYTES)
 
     def receive_into(self, room: memoryview) -> int:
         """Wait for bytes, as receive(), but put them into `room`; their number, 0 at the end."""

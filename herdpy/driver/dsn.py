@@ -36,6 +36,8 @@ class RemoteTarget:
     is_grpc: bool = False
     retry_timeout_s: float = 10.0
     """How long a lost connection is tried to be made anew; 0: it stays lost."""
+    spin_us: int = 100
+    """How long an answer is looked for without sleeping, where that pays; 0: never."""
     user: str = ""
     password: str | None = field(default=None, repr=False)
     tls: bool | None = None
@@ -171,6 +173,13 @@ def _seconds_or_zero(value: str) -> float:
     return 0.0 if float(value) == 0 else _seconds(value)
 
 
+def _microseconds(value: str) -> int:
+    count = int(value)
+    if not 0 <= count <= 10_000:
+        raise ValueError(value)
+    return count
+
+
 def _shown(text: str) -> str:
     """Return a URL without what may be its user and password."""
     return re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
@@ -207,6 +216,7 @@ _OPTIONS: dict[str, Callable[[str], object]] = {
     "connect_timeout_s": _seconds,
     "application_name": _short_text,
     "retry_timeout_s": _seconds_or_zero,
+    "spin_us": _microseconds,
     "tls": _on_or_off,
     "tls_authority": _file,
     "tls_certificate": _file,
@@ -222,4 +232,5 @@ _EXPECTED = {
     "connect_timeout_s": "seconds up to 86400",
     "application_name": "at most 256 bytes",
     "retry_timeout_s": "seconds up to 86400, or 0",
+    "spin_us": "microseconds up to 10000, or 0",
 }

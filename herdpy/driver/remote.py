@@ -535,8 +535,11 @@ class ThreadWaits:
         if target.has_tls:
             from herdpy.driver.tls import open_tls_stream
 
-            return open_tls_stream(target)
-        return BlockingStream(target.host, target.port, target.connect_timeout_s)
+            stream: BlockingStream = open_tls_stream(target)
+        else:
+            stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+        stream.set_spin(target.spin_us / 1e6)
+        return stream
 
     def new_pauses(self, budget_s: float) -> Backoff:
         return Backoff(budget_s)

@@ -104,6 +104,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_securing:
             self._early += data
             return
+        self._hub.spinning.heard(self.number)
         self._do(self._machine.receive(data))
         self._count_received()
         self._pause_or_resume()
@@ -467,6 +468,8 @@ class ServerConnection(asyncio.Protocol):
     def _answer(self, frame: bytes | memoryview) -> None:
         if self._machine.state is not State.CLOSED:  # else the peer was told the end already
             self._send(frame)
+            if self.protocol == "tcp":  # gRPC's own threads need the interpreter
+                self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
             self._do(self._machine.answered(b""))
         else:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_executors import Executor
+from bookie.runtime.os_process import processor_count
 from bookie.runtime.ticket import Ticket
 from herdpy.config import ServerConfig
 from herdpy.engine.activity import Client
@@ -24,6 +25,7 @@ from herdpy.server.exports import KeptExports
 from herdpy.server.gate import Gate, too_many_strangers
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.metrics import ServerMetrics
+from herdpy.server.spinning import LoopSpinning
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -60,6 +62,9 @@ class Hub:
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled = Stalled(config.response_bytes_max)
+        self.spinning = LoopSpinning(
+            self.loop, database.clock.monotonic, config.spin_us / 1e6, processor_count()
+        )
         self._started_s = database.clock.monotonic()
         self.kept_exports = KeptExports(self.loop)
         self._usual_count = 0  # of jobs for _workers
@@ -156,6 +161,11 @@ class Hub:
         future.add_done_callback(self._jobs.pop)
         ticket.on_done(partial(self.loop.call_soon_threadsafe, run))
         return future
+
+    def spin(self) -> None:
+        """Wait for the next request without sleeping, for a moment, if nothing else is done."""
+        if not self._jobs:
+            self.spinning.answered()
 
     def _usual_done(self, future: "asyncio.Future[Any]") -> None:
         self._usual_count -= 1

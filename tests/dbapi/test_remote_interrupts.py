@@ -33,14 +33,19 @@ def read_all(connection: herdpy.Connection) -> None:
     assert found == [(n, f"v{n}") for n in range(ROWS)]
 
 
-def test_an_interrupt_at_every_line_of_the_driver(server: RunningServer) -> None:
+@pytest.mark.parametrize(
+    ("within", "lines_min"), [("/herdpy/driver/remote", 100), ("/bookie/runtime/os_stream", 5)]
+)
+def test_an_interrupt_at_every_line_of_the_driver(
+    server: RunningServer, within: str, lines_min: int
+) -> None:
     """The session goes on as if nothing had been; nothing hangs."""
     with closing(filled(server.url)):
         connection = herdpy.connect(server.url, autocommit=True)
         number = 0
         while True:
             number += 1
-            interrupter = LineInterrupter(number, within="/herdpy/driver/remote")
+            interrupter = LineInterrupter(number, within=within)
             try:
                 with interrupter:
                     read_all(connection)
@@ -50,7 +55,7 @@ def test_an_interrupt_at_every_line_of_the_driver(server: RunningServer) -> None
                 break
             assert connection.execute("SELECT count(*) FROM t").fetchone() == (ROWS,)
         connection.close()
-    assert number > 100
+    assert number > lines_min
 
 
 def test_cursors_that_nobody_closed_leave_no_result_open(

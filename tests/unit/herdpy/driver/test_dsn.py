@@ -49,6 +49,10 @@ def test_what_is_no_target(target) -> None:
             ),
         ),
         (
+            "herd://h/t?spin_us=0",
+            RemoteTarget(host="h", port=7000, tablespace="t", spin_us=0),
+        ),
+        (
             "herd://h/t?retry_timeout_s=0",
             RemoteTarget(host="h", port=7000, tablespace="t", retry_timeout_s=0.0),
         ),
@@ -69,6 +73,7 @@ def test_urls(url: str, expected: RemoteTarget) -> None:
         ("herd://h/?connect_timeout=2", "did you mean 'connect_timeout_s'"),
         ("herd://h/?zzz=2", "known: connect_timeout_s, application_name"),
         ("herd://h/?connect_timeout_s=0", "expected seconds"),
+        ("herd://h/?spin_us=-1", "expected microseconds up to 10000, or 0"),
         ("herd://h/?retry_timeout_s=-1", "expected seconds up to 86400, or 0"),
         ("herd://h/?retry_timeout=2", "did you mean 'retry_timeout_s'"),
         ("herd://h/?connect_timeout_s=nan", "expected seconds"),

@@ -1,0 +1,66 @@
+"""LoopSpinning: the server's loop looks for the next request for a moment before it sleeps.
+
+After an answer, where that pays (bookie/runtime/spinning.py), and only while no more connections
+speak than there are processors besides the loop's: else it would take from clients on the same
+machine what they need to ask. On the server's loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from bookie.runtime.spinning import Spinning
+
+
+class LoopSpinning:
+    """See the module."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        monotonic: Callable[[], float],
+        spin_s: float,
+        processors: int,
+    ) -> None:
+        """spin_s: for how long, 0: not at all."""
+        self._loop = loop
+        self._now = monotonic
+        self._spin_s = spin_s if processors > 1 else 0.0
+        self._spinning = Spinning()
+        self._speakers: deque[int] = deque(maxlen=max(1, processors - 1))  # the last ones
+        self._are_few = False
+        self._is_heard = False  # since the last answer
+        self._is_turning = False
+        self._end_s = 0.0
+        self._left_count = 0  # of turns, none of which takes less than a microsecond
+
+    def heard(self, speaker: int) -> None:
+        """Note that bytes came from the connection of this number."""
+        self._is_heard = True
+        self._are_few = speaker in self._speakers
+        if not self._are_few:
+            self._speakers.append(speaker)
+
+    def answered(self) -> None:
+        """Look for what comes next."""
+        if not self._are_few or not self._spin_s:
+            return
+        if not self._is_turning:
+            if not self._spinning.begin():
+                return
+            self._is_turning = True
+            self._loop.call_soon(self._turn)
+        self._is_heard = False
+        self._end_s = self._now() + self._spin_s
+        self._left_count = int(self._spin_s * 1e6)
+
+    def _turn(self) -> None:
+        """Keep the loop from sleeping, which looks at its sockets before each of these calls."""
+        self._left_count -= 1
+        if self._is_heard:
+            self._is_turning = False
+        elif self._left_count > 0 and self._now() < self._end_s:
+            self._loop.call_soon(self._turn)
+        else:
+            self._is_turning = False
+            self._spinning.fail()
