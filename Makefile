@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak spark bench-wire bench-server bench-embedded \
+        docs reference interpreters test demo interop soak spark spark-faults bench-wire bench-server bench-embedded \
         bench-ledger bench-network bench-spark big clean
 
 help: ## list the targets
@@ -163,6 +163,9 @@ test: setup ## everything that must pass before a push
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
 	$(PY) -m pytest -q --timeout 600 tests/spark
+
+spark-faults: setup ## Spark on a local cluster, its processes and the server killed: make spark-faults N=20 SEED=7
+	$(PY) -m tests.spark_faults $(kill_flags)
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
 	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)
