@@ -36,7 +36,13 @@ def result_columns(connection: herdpy.Connection, options: Options) -> list[Colu
     if options.query is not None:
         # On a line of its own: the query may end with a comment.
         text = f"SELECT * FROM (\n{options.query}\n) AS q LIMIT 0"  # noqa: S608 - the user's own
-        return spark_columns(connection.execute(text).description or ())
+        found = spark_columns(connection.execute(text).description or ())
+        names = [name for name, _ in found]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise wrong(
+                f'the query has column "{twice[0]}" twice', "Name each: id AS first_id.", "42702"
+            )
+        return found
     table = table_name(connection, options.table or "")
     if options.columns is None:
         return columns_of(connection, table)
@@ -48,5 +54,7 @@ def result_columns(connection: herdpy.Connection, options: Options) -> list[Colu
         if name not in described:
             hint = near(given, list(described))
             raise wrong(f'table "{table}" has no column "{given}"', hint, "42703")
+        if described[name] in items:
+            raise wrong(f'option "columns" names column "{name}" twice', None, "42701")
         items.append(described[name])
     return spark_columns(items)

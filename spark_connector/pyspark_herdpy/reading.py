@@ -8,7 +8,7 @@ herdpy.spark.release().
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -29,7 +29,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 _PARTITION_BYTES = 32 * 1024 * 1024
 _PARTITION_ROWS = 400_000
 _PARTITIONS_MAX = 256
-_RENEW_BATCHES = 16
+_RENEW_BYTES = 2 * 1024 * 1024
 _TOO_OLD = "72000"
 _NOT_ALLOWED = "42501"
 _LEASE = re.compile("[0-9a-f]{32}")
@@ -129,10 +129,20 @@ class HerdReader(DataSourceReader):
             names = ", ".join(map(quoted, self._names))
             text = f"SELECT {names} FROM (\n{options.query}\n) AS q"  # noqa: S608 - the user's own
             reader = connection.execute(text).fetch_record_batch(options.batch_rows)
-        for number, batch in enumerate(_joined(reader, options.batch_rows), 1):
+        waiting = 0
+        for batch in _joined(reader, options.batch_rows):
             yield batch.rename_columns(self._shown)
-            if number % _RENEW_BATCHES == 0:
-                connection.renew_lease(partition.lease)
+            waiting += batch.nbytes
+            if waiting >= _RENEW_BYTES:  # Spark took its time for them
+                waiting = 0
+                _renew(connection, partition.lease)
+        _renew(connection, partition.lease)  # tasks that are to come have all their time
+
+
+def _renew(connection: herdpy.Connection, lease: str) -> None:
+    """Begin the lease's time anew; what is being read is there without it."""
+    with suppress(herdpy.Error):
+        connection.renew_lease(lease)
 
 
 def _joined(batches: "Iterable[pa.RecordBatch]", rows_max: int) -> "Iterator[pa.RecordBatch]":

@@ -6,11 +6,12 @@ Spark took, and the server's transaction has their rows and no others. A job tha
 given up by the server after a time.
 """
 
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.staging import StageToken
+
+
+_ROW = re.compile("row ([0-9,]+) of the data: ")
+_VALUE_MAX = 80
+_SHOWN_MAX = 500
 
 
 @dataclass
@@ -70,7 +76,11 @@ class HerdWriter(DataSourceArrowWriter):
             connection.stage(self.job, context.partitionId(), attempt) as stage,
         ):
             for batch in iterator:
-                stage.add(batch.rename_columns(self._names))
+                first = stage.row_count
+                try:
+                    stage.add(batch.rename_columns(self._names))
+                except herdpy.Error as error:
+                    raise _with_row(error, batch, first, context.partitionId()) from None
             return Staged(stage.finish())
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
@@ -85,6 +95,28 @@ class HerdWriter(DataSourceArrowWriter):
         del messages
         with closing(self._options.connect()) as connection:
             connection.abort_staging(self.job)
+
+
+def _with_row(error: herdpy.Error, batch: "pa.RecordBatch", first: int, task: int) -> herdpy.Error:
+    """Return an error that shows the row it numbers, which nobody could find by the number."""
+    found = _ROW.match(error.message)
+    if found is None:
+        return error
+    row = batch.slice(int(found[1].replace(",", "")) - 1 - first, 1)
+    values = [
+        f"{name}={_shown(column)}"
+        for name, column in zip(row.schema.names, row.columns, strict=True)
+    ]
+    shown = ", ".join(values)
+    error.message = f"task {task}: {error.message}, in ({shown[:_SHOWN_MAX]})"
+    return error
+
+
+def _shown(column: "pa.Array[Any]") -> str:
+    try:
+        return repr(column[0].as_py())[:_VALUE_MAX]
+    except (ValueError, OverflowError):  # Python has no such date
+        return "…"
 
 
 def _prepared_table(connection: herdpy.Connection, options: Options, schema: StructType) -> str:
@@ -113,6 +145,10 @@ def _checked_columns(connection: herdpy.Connection, table: str, schema: StructTy
         if name not in codes:
             hint = near(item.name, list(codes))
             raise wrong(f'table "{table}" has no column "{item.name}"', hint, "42703")
+        if name in names:
+            raise wrong(
+                f'the DataFrame has column "{name}" of table "{table}" twice', None, "42701"
+            )
         check_written(name, item.dataType, codes[name])
         names.append(name)
     return names

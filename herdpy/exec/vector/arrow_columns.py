@@ -282,14 +282,23 @@ def _slow(array: Array, column: Column, first_row: int) -> list[Physical]:
             ) from error
     try:
         values: list[Any] = array.to_pylist()
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"{what}: {error}", sqlstate="22008") from error
+    except (ValueError, OverflowError):
+        _each(array, lambda value: _held(value, what), first_row)  # which one?
+        raise
     converted: list[Physical] = []
     _each(values, lambda v: converted.append(to_assigned(v, sql_type, what=what)), first_row)
     return converted
 
 
-def _each(items: Sequence[Any], step: Callable[[Any], object], first_row: int) -> None:
+def _held(value: Any, what: str) -> None:
+    """Raise 22008 for a date or timestamp of Arrow that Python has none for."""
+    try:
+        value.as_py()
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{what}: {error}", sqlstate="22008") from error
+
+
+def _each(items: Iterable[Any], step: Callable[[Any], object], first_row: int) -> None:
     """Run a step for each; an error says at which row of the data."""
     for index, item in enumerate(items):
         try:
