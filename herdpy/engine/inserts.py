@@ -1,4 +1,4 @@
-"""FreshInsert: INSERT of rows whose keys nobody has, in one visit to the monitor.
+"""INSERT of rows whose keys nobody has, in one visit to the monitor: FreshInsert, insert_row().
 
 The usual INSERT needs no snapshot: what counts is whether the newest version of each key, seen
 under its lock, is a row. That is looked up before, in one State, and again under the monitor only
@@ -95,6 +95,39 @@ class InsertOfAbsent(FreshInsert):
     def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
         rows = absent_rows(self._rows, source)
         return [(None, row) for row in rows], len(rows)
+
+
+def insert_row(
+    tablespace: Tablespace,
+    transaction: Transaction,
+    table: Table,
+    row: Row,
+    *,
+    memory_bytes_max: int,
+) -> bool:
+    """Insert one row, whole and checked, if it needs no wait and nothing is out of the ordinary.
+
+    False: nothing was logged, and a FreshInsert of the row does it or says what is wrong; its key
+    may be locked already. LogSpaceError as Write.attempt(). The table has a key and no values that
+    are kept otherwise in the log, and the transaction has changed no table's definition.
+    """
+    key = table.key_of(row)
+    keys = (key,)
+    before = tablespace.applier.state
+    seen = before.tables.get(table.id)
+    if seen is None or not _are_fresh(keys, seen, transaction.writes.get(table.id), seen.pages):
+        return False
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.check_writable()
+        if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
+            return False
+        state = tablespace.applier.state
+        if state.position != before.position:
+            now = state.tables.get(table.id)
+            if now is None or now.pages is not seen.pages or not _are_fresh(keys, now, None, None):
+                return False
+        return tablespace.log_row(transaction, table, row, memory_bytes_max)
 
 
 def absent_rows(rows: Sequence[Row], source: TableSnapshot) -> list[Row]:

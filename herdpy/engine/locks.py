@@ -93,6 +93,28 @@ class LockTable:
             return False
         return self.acquire(owner, resource, mode) is None
 
+    def acquire_row_if_free(self, owner: Owner, table_id: int, key: Key) -> bool:
+        """Acquire a table SHARED and a row of it EXCLUSIVE, if both can be had at once.
+
+        False: not both, and nobody is waited for; also for a row that `owner` has.
+        """
+        exclusive, queues = self._exclusive, self._queues
+        table, row = (table_id,), (table_id, key)
+        if owner.waits_for is not None or row in exclusive or row in self._shared:
+            return False
+        if queues and (table in queues or row in queues):
+            return False
+        holder = exclusive.get(table)
+        if holder is None:
+            if owner not in self._shared.get(table, ()):
+                owner.locks.append(table)
+                self._grant(owner, table, Mode.SHARED)
+        elif holder is not owner:
+            return False
+        owner.locks.append(row)
+        exclusive[row] = owner
+        return True
+
     def acquire_rows(self, owner: Owner, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
         """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
         exclusive, shared, queues, locks = self._exclusive, self._shared, self._queues, owner.locks

@@ -12,10 +12,12 @@ from herdpy.engine.at_once import is_short
 from herdpy.engine.rights import Needs, needs_of
 from herdpy.engine.shortcuts import (
     Bind,
+    MakeRow,
     NaturalTypes,
     ReadRow,
     compile_bind,
     compile_point_read,
+    compile_row,
 )
 from herdpy.exec import coerce
 from herdpy.exec.interfaces import Interrupt, RowSource
@@ -54,8 +56,8 @@ PlanKey = tuple[str, int, Any]
 class Prepared:
     """One plan and its functions, each made on first use.
 
-    `version` is the catalog's it was made for, `bind` and `read_row` are shortcuts for parameters
-    of exactly the natural types `types`; None where there are none.
+    `version` is the catalog's it was made for; `bind`, `read_row` and `make_row` are shortcuts for
+    parameters of exactly the natural types `types`, None where there are none.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class Prepared:
         "compiled",
         "convert",
         "is_write",
+        "make_row",
         "plan",
         "read_row",
         "slots",
@@ -90,10 +93,13 @@ class Prepared:
             self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
         self.bind: Bind | None = None
         self.read_row: ReadRow | None = None
+        self.make_row: MakeRow | None = None
         if types is not None:
             self.bind = compile_bind(types, self.slots)
             if isinstance(self.plan, RowSelect):
                 self.read_row = compile_point_read(self.plan, types, self.slots)
+            elif isinstance(self.plan, InsertPlan):
+                self.make_row = compile_row(self.plan, types, self.slots)
 
     def values(self, parameters: Parameters, now_us: Callable[[], int]) -> list[Physical]:
         """Return the slots' values; now_us gives the transaction's time where a slot holds it."""

@@ -1,17 +1,23 @@
 """A session's short ways: a row read or written by its key, by a plan that came before.
 
-Neither waits, but for a moment at the monitor: what would need more says None, has had no effect,
-and goes the long way (session_statements.py). Any thread.
+None waits, but for a moment at the monitor and for its commit: what would need more says None, has
+had no effect, and goes the long way (session_statements.py). Any thread.
 """
 
+from collections.abc import Callable
+
+from herdpy.engine.activity import Running
 from herdpy.engine.at_once import Begun, WouldWaitError
+from herdpy.engine.inserts import insert_row
+from herdpy.engine.interrupt import StatementInterrupt
 from herdpy.engine.prepared import Prepared
-from herdpy.engine.result import Columns, LogicalRow
+from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.engine.session_plans import SessionPlans
+from herdpy.engine.shortcuts import MakeRow
 from herdpy.engine.snapshots import PlanIsStaleError
-from herdpy.engine.transactions import TransactionState
-from herdpy.log.interfaces import Durability
-from herdpy.sql.plan import Parameters
+from herdpy.engine.transactions import Transaction, TransactionState
+from herdpy.log.interfaces import Durability, LogSpaceError
+from herdpy.sql.plan import InsertPlan, Parameters
 
 PointRows = tuple[Columns, list[LogicalRow]]
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
@@ -64,6 +70,106 @@ class SessionShort(SessionPlans):
                     return prepared.columns or (), rows
         return None
 
+    def insert_row(self, text: str, parameters: Parameters) -> Result | None:
+        """Run an INSERT of one row that came before in the short way; None: execute() has to.
+
+        It waits for nothing but, in autocommit, for its commit, which nobody can cancel either.
+        """
+        if self._log_row(text, parameters, self._finish_row) is None:
+            return None
+        self.is_audited = False
+        return Result(row_count=1)
+
+    def _log_row(
+        self, text: str, parameters: Parameters, finish: Callable[[Transaction, str], None]
+    ) -> Transaction | None:
+        """Log the row of an INSERT that came before; None: no effect, the long way knows why.
+
+        finish(transaction, text) is for the commit of an autocommit statement.
+        """
+        prepared = self._database.plans.latest.get(text)
+        if prepared is None or prepared.make_row is None:
+            return None
+        with self._mutex:
+            self._check_open()
+            try:
+                try:
+                    transaction = self._insert_row(prepared, prepared.make_row, parameters)
+                    if transaction is None:
+                        return None
+                    if transaction.is_autocommit:
+                        finish(transaction, text)
+                except BaseException as error:
+                    self._recover(error)
+                    raise
+                finally:
+                    self.running = None
+                    if self._settings.idle_in_transaction_timeout_s:
+                        self._used_s = self._clock.monotonic()
+            except BaseException as error:
+                # Once more, because an interrupt may have hit the first clean-up; repeatable.
+                self._recover(error)
+                raise
+        self._database.after_write()
+        return transaction
+
+    def _insert_row(
+        self, prepared: Prepared, make_row: MakeRow, parameters: Parameters
+    ) -> Transaction | None:
+        """Log the row, under the mutex, if nothing is out of the ordinary."""
+        transaction, tablespace = self._transaction, self._tablespace
+        if self._statement is not None or (transaction is None and not self._autocommit):
+            return None
+        if transaction is not None and (
+            transaction.state is not TransactionState.ACTIVE
+            or transaction.catalog_changes
+            or transaction.access_changes
+            or transaction.lease
+        ):
+            return None
+        self._database.check_usable()
+        catalog = tablespace.applier.state.catalog
+        plan = prepared.plan
+        if prepared.version != catalog.version or not isinstance(plan, InsertPlan):
+            return None
+        if self.user is not None and not self._gate.has_let_pass(prepared, catalog.access):
+            return None
+        if tablespace.failure is not None:
+            return None
+        self._database.check_memory()
+        transaction = self._own_or_statement()
+        row = make_row(parameters, transaction.begun_us)
+        try:
+            is_done = row is not None and insert_row(
+                tablespace,
+                transaction,
+                plan.statement.table,
+                row,
+                memory_bytes_max=self._database.config.transaction_bytes_max,
+            )
+        except LogSpaceError:
+            is_done = False
+        if is_done:
+            return transaction
+        if transaction.is_autocommit:
+            self._give_up(transaction)
+            self._statement = None
+        return None
+
+    def _finish_row(self, transaction: Transaction, text: str) -> None:
+        """Wait for the commit of a row; that is in sysstatements."""
+        if not transaction.outcome.is_done:
+            database, clock = self._database, self._clock
+            interrupt = StatementInterrupt(clock, 0.0)
+            number = next(database.statement_ids)
+            self.running = Running(number, text, clock.monotonic(), interrupt)
+        self._finish_autocommit(transaction)
+
+    def _ask_for_sync(self, transaction: Transaction, _: str) -> None:
+        syncer = self._tablespace.syncer
+        if syncer is not None:
+            syncer.ask(transaction.durability)
+
     def write_at_once(self, text: str, parameters: Parameters) -> Begun | None:
         """Run a short write that came before, without any wait; None: execute() has to.
 
@@ -84,6 +190,9 @@ class SessionShort(SessionPlans):
             return None
         monitor.release()
         try:
+            done = self._log_row(text, parameters, self._ask_for_sync)
+            if done is not None:
+                return Begun(1, done, done.outcome if done.is_autocommit else None)
             return self._guarded(lambda: self._write_at_once(latest, parameters), text)
         except (WouldWaitError, PlanIsStaleError):  # it has had no effect
             return None
@@ -120,12 +229,10 @@ class SessionShort(SessionPlans):
             raise WouldWaitError
         outcome = None
         if transaction.is_autocommit:
-            syncer = self._tablespace.syncer
             if transaction.state is TransactionState.ACTIVE:  # nothing was logged
                 self._tablespace.rollback(transaction)
             else:
                 outcome = transaction.outcome
-                if syncer is not None:
-                    syncer.ask(transaction.durability)
+                self._ask_for_sync(transaction, "")
         self._database.after_write()
         return Begun(count, transaction, outcome)

@@ -50,6 +50,9 @@ class SessionStatements(SessionShort):
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
+        result = self.insert_row(text, parameters)
+        if result is not None:
+            return result
         return self._planned(lambda: self._execute(text, parameters), text)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:

@@ -1,4 +1,4 @@
-"""Generated shortcuts for statements that come again and again: parameters and point reads.
+"""Generated shortcuts for statements that come again and again: parameters, point reads, INSERTs.
 
 Each is a function made once per plan for the exact classes of parameters the plan was compiled
 for. It answers None for whatever it was not made for, and the caller takes the general way, which
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.memtable import TRIMMED
-from herdpy.exec.coerce import output_converter, to_physical
+from herdpy.exec.coerce import default_sources, output_converter, to_physical
+from herdpy.exec.row.select import compile_check_row
 from herdpy.model.keys import float_order
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -20,13 +21,13 @@ from herdpy.model.types import (
     Physical,
     SqlType,
 )
-from herdpy.sql.plan import PointAccess, RowSelect, Slot
+from herdpy.sql.plan import InsertPlan, PointAccess, RowSelect, Slot
 from herdpy.sql.tree import ColumnRef, Parameter
 
 if TYPE_CHECKING:
     from herdpy.engine.state import State
     from herdpy.engine.transactions import OwnVersion
-    from herdpy.model.types import Key
+    from herdpy.model.types import Key, Row
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
@@ -34,6 +35,9 @@ ReadRow = Callable[
     [Any, "State", "dict[int, dict[Key, OwnVersion]] | None", int], list[tuple[Any, ...]] | None
 ]
 """(parameters, state, own writes, statement) → rows; see compile_point_read."""
+
+MakeRow = Callable[[Any, int], "Row | None"]
+"""(parameters, now_us) → a row, whole and checked; see compile_row."""
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
 _parameters_max = 1_000
@@ -131,6 +135,36 @@ def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:
         return None
     source.lines.append(f"return [{', '.join(values)}]")
     return source.function("p")
+
+
+def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) -> MakeRow | None:
+    """Return f(parameters, now_us) → the one row of VALUES, checked, for a table with a key.
+
+    f answers None for parameters whose natural types are not exactly `types`, and raises what the
+    general way does for values that do not fit. None instead of f: values that are computed,
+    several rows, or a statement that minds keys that are there.
+    """
+    statement = plan.statement
+    table, rows = statement.table, statement.rows
+    if plan.source is not None or rows is None or len(rows) != 1 or table.is_heap:
+        return None
+    if statement.is_upsert or statement.skips_conflicts or table.wide_ordinals:
+        return None
+    source = _Source()
+    values = source.take(types, slots)
+    if values is None:
+        return None
+    parts = default_sources(table, source.space)
+    for ordinal, expression in zip(statement.ordinals, rows[0], strict=True):
+        if not isinstance(expression, Parameter):
+            return None
+        parts[ordinal] = values[expression.index]
+    source.lines += [
+        f"r = ({', '.join(parts)},)",
+        f"{source.name(compile_check_row(table))}(r)",
+        "return r",
+    ]
+    return source.function("p, now_us")
 
 
 _LOOKUP = """\

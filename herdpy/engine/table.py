@@ -11,6 +11,7 @@ changes into memtables, stamped with the next position, and then a new State is 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 from herdpy.engine.adopt import Adoption, adopt
 from herdpy.engine.leases import Leases
@@ -51,6 +52,7 @@ from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
 
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
 Horizon = Callable[[], list[int] | None]
 _STAGING = (
     BeginStaging,
@@ -109,6 +111,8 @@ class Applier:
         """
         if isinstance(record, Rows):
             self._fill_rows(record, lsn)
+            if record.token is not None and transaction is not None:
+                self.tokens.fill(record, transaction.outcome)
         elif isinstance(record, Begin):
             if record.tx not in self.transactions:
                 if transaction is None:
@@ -171,9 +175,16 @@ class Applier:
         state = self.state
         if lsn <= state.lsn:
             return
-        if isinstance(record, Rows) and record.tx is None:
-            state = self._apply_autocommit(record, record_bytes)
-        elif isinstance(record, Commit):
+        if isinstance(record, Rows):
+            position = state.position
+            if record.tx is None:
+                position += 1
+                self._put_whole(state, record, position, record_bytes)
+                if record.token is not None:
+                    self.tokens.apply(record)
+            self.state = _new(State, (position, lsn, state.catalog, state.tables, state.staged))
+            return
+        if isinstance(record, Commit):
             state = self._apply_commit(record, record_bytes)
         elif isinstance(record, CreateTable) and record.tx is None:
             table = table_from_plain(record.table)
@@ -203,23 +214,6 @@ class Applier:
             self.transactions.pop(record.tx, None)
         elif isinstance(record, DropTable) and record.tx is None:
             self._forget_dropped(None)
-
-    def _apply_autocommit(self, record: Rows, record_bytes: int) -> State:
-        state = self.state
-        table_state = state.tables.get(record.table_id)
-        if table_state is None:
-            raise InvariantViolation(
-                f"I4: a record for table {record.table_id}, which is not there"
-            )
-        position = state.position + 1
-        rows = len(record.inserts) + len(record.changes)
-        self._put(
-            table_state.memtable,
-            _changes(record, table_state.table),
-            position,
-            record_bytes // max(rows, 1),
-        )
-        return State(position, state.lsn, state.catalog, state.tables, state.staged)
 
     def _apply_commit(self, record: Commit, record_bytes: int) -> State:
         transaction = self._open(record.tx)
@@ -270,7 +264,7 @@ class Applier:
             raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
         row_bytes = record_bytes // max(len(record.inserts) + len(record.changes), 1)
         memtable, table = table_state.memtable, table_state.table
-        if not record.changes:
+        if not record.changes and len(record.inserts) > 1:
             inserts, _ = rows_of(record, table)
             keys = list(map(table.key_of, inserts))
             if memtable.put_new(keys, inserts, position, row_bytes):
@@ -357,6 +351,8 @@ def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
     """Return (key, new row or None) in the order of the statement; a re-keyed row gives two."""
     inserts, changes = rows_of(record, table)
     key_of = table.key_of
+    if len(inserts) == 1 and not changes:
+        return ((key_of(inserts[0]), inserts[0]),)
     pairs = zip(map(key_of, inserts), inserts, strict=True)
     return chain(pairs, _change_effects(changes, key_of)) if changes else pairs
 

@@ -27,6 +27,7 @@ from herdpy.engine.table import Applier
 from herdpy.engine.tokens import Outcome, is_signed
 from herdpy.engine.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
+from herdpy.limits import row_bytes_max
 from herdpy.log.interfaces import Append, CommitLog, Durability, LogSpaceError
 from herdpy.log.record import (
     Begin,
@@ -45,7 +46,11 @@ from herdpy.log.record import (
 )
 from herdpy.log.syncer import Syncer
 from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Row
 
+ROW_OVERHEAD_BYTES = 300
+"""Of memory that a changed row takes in its transaction, beside three times its record."""
 _ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
 _HORIZON_COMMITS_MAX = 64
 _TRIM_KEYS_MAX = 1000
@@ -245,6 +250,34 @@ class Tablespace:
         self._fill(entry)
         self.drain()
 
+    def log_row(
+        self, transaction: Transaction, table: Table, row: Row, memory_bytes_max: int
+    ) -> bool:
+        """Log one new row, whose key is locked; False: nothing happened, it is too much for that.
+
+        The table's rows are in the log as they are. Errors of submit() and commit_token().
+        """
+        before: Sequence[Record] = ()
+        token: tuple[CommitToken | None, int] = (None, 0)
+        tx = None
+        if not transaction.is_autocommit:
+            before = self.begin_records(transaction)
+            tx = transaction.id
+        elif transaction.token is not None:
+            token = self.commit_token(transaction)
+        statement = transaction.statement
+        record = Rows(tx, statement, 0, True, table.id, table.version, [row], [], *token)
+        data = encode(record)
+        size = len(data) * 3 + ROW_OVERHEAD_BYTES
+        if len(data) > row_bytes_max or transaction.byte_count + size > memory_bytes_max:
+            return False
+        records, encoded = (record,), (data,)
+        if before:
+            records, encoded = (*before, record), (*map(encode, before), data)
+        self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        transaction.byte_count += size
+        return True
+
     def _take(self, entry: Entry) -> None:
         """Carry on with what an interrupt left, wherever it came; repeatable.
 
@@ -352,11 +385,19 @@ class Tablespace:
         """
         if transaction.id is None:
             raise InvariantViolation("I4: a commit of a transaction without id")
+        token, acknowledged = self.commit_token(transaction)
+        return Commit(tx=transaction.id, token=token, acknowledged=acknowledged)
+
+    def commit_token(self, transaction: Transaction) -> tuple[CommitToken | None, int]:
+        """Return the token that the transaction's commit carries, and what is acknowledged.
+
+        Monitor held. Raises when the token is decided already, or has expired.
+        """
         used = transaction.token
         if used is None:
-            return Commit(tx=transaction.id)
+            return None, 0
         self.applier.tokens.check_commit(used)
-        return Commit(tx=transaction.id, token=used.token, acknowledged=used.acknowledged)
+        return used.token, used.acknowledged
 
     def commit(self, transaction: Transaction) -> Ticket[None]:
         """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.

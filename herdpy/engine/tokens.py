@@ -1,7 +1,7 @@
 """CommitTokens: what became of commits whose clients may ask, as state that the log makes.
 
 A token is (session, counter): a name that the server gave out, and a number of the client's choice
-that grows. It is decided by the record that is first in the log: a COMMIT that carries it, or a
+that grows. It is decided by the record that is first in the log: a commit that carries it, or a
 REFUSE; a commit behind a REFUSE never reaches the log. Where the database has a secret, its names
 are signed by it, and nobody else's name is refused, so that nobody fills the state with names that
 he made up. Outcomes are kept above the counter that the
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bookie.runtime.ticket import Ticket
 from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
 from herdpy.limits import token_outcomes_max, token_sessions_max
-from herdpy.log.record import Commit, CommitStaging, CommitToken, Expire, Refuse
+from herdpy.log.record import Commit, CommitStaging, CommitToken, Expire, Refuse, Rows
 
 _STAMP_DIGITS = 14
 _NAME_DIGITS = _STAMP_DIGITS + 32
@@ -31,6 +31,9 @@ _FUTURE_US_MAX = 24 * 3600 * 1_000_000
 COUNTER_MAX = 2**63 - 1
 PlainTokens = list[tuple[str, int, list[tuple[int, bool]]]]
 """Each session, least recently used first: name, acknowledged, (counter, whether it committed)."""
+
+
+Deciding = Rows | Commit | Refuse | CommitStaging
 
 
 class Outcome(Enum):
@@ -148,20 +151,18 @@ class CommitTokens:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def fill(self, record: Commit | Refuse | CommitStaging, ticket: Ticket[None]) -> None:
+    def fill(self, record: "Deciding", ticket: Ticket[None]) -> None:
         """Note that the log has taken what decides a token; repeatable."""
         if record.token is not None:
             self._pending[record.token] = ticket
 
-    def apply(
-        self, record: Commit | Refuse | Expire | CommitStaging, *, is_effective: bool = True
-    ) -> None:
+    def apply(self, record: "Deciding | Expire", *, is_effective: bool = True) -> None:
         """Take in what the log says; repeatable. Not effective: a commit that came too late."""
         if isinstance(record, Expire):
             for session in record.sessions:
                 self._sessions.pop(session, None)
                 self.horizon = max(self.horizon, stamp_of(session))
-        elif isinstance(record, Commit | CommitStaging):
+        elif isinstance(record, Rows | Commit | CommitStaging):
             if record.token is not None:
                 acknowledged = record.acknowledged
                 self._decide(record.token, is_committed=is_effective, acknowledged=acknowledged)

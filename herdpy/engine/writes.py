@@ -13,7 +13,7 @@ from typing import Any, Final
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.locks import Mode
 from herdpy.engine.snapshots import TableSnapshot
-from herdpy.engine.tablespace import Entry, Tablespace
+from herdpy.engine.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import (
     IntegrityError,
@@ -24,6 +24,7 @@ from herdpy.errors import (
 from herdpy.exec.coerce import cast_physical
 from herdpy.limits import row_bytes_max, row_locks_max
 from herdpy.log.record import (
+    CommitToken,
     Record,
     Reserve,
     Rows,
@@ -168,17 +169,17 @@ class Write:
         rows: Rows | None = None
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
-        is_alone = transaction.is_autocommit and transaction.token is None
         is_short = len(inserts) <= many_rows  # else it is surely more than one record
-        if is_alone and is_short and not transaction.catalog_changes:
-            rows, parts = _encode_rows(table, tx, statement, inserts, updates)
+        if transaction.is_autocommit and is_short and not transaction.catalog_changes:
+            token = tablespace.commit_token(transaction)
+            rows, parts = _encode_rows(table, tx, statement, inserts, updates, *token)
         if rows is None or len(parts) != 1:
             before = [*tablespace.begin_records(transaction), *before]
             tx = transaction.id
             rows, parts = _encode_rows(table, tx, statement, inserts, updates)
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
-        size = sum(map(len, parts)) * 3 + 300 * (len(inserts) + len(updates))
+        size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
         if transaction.byte_count + size > self._memory_bytes_max:
             raise MemoryLimitError(
                 f"the transaction would hold about {transaction.byte_count + size} bytes of "
@@ -247,10 +248,12 @@ def _encode_rows(
     statement: int,
     inserts: Sequence[Row],
     updates: Sequence[Change],
+    token: CommitToken | None = None,
+    acknowledged: int = 0,
 ) -> tuple[Rows, tuple[bytes, ...]]:
     """Return the record and its parts; 54000 for a row that is too long."""
     try:
-        rows, parts = encode_rows(table, tx, statement, inserts, updates)
+        rows, parts = encode_rows(table, tx, statement, inserts, updates, token, acknowledged)
     except InvariantViolation:
         _check_row_bytes(table, inserts, updates)  # else one of several may be it
         raise

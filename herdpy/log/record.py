@@ -43,7 +43,8 @@ class Begin(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
 class Rows(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
     """Part of one statement's rows in one table; visible at COMMIT, or at once when tx is None.
 
-    Parts count from 0. Cells are as on disk: rows_of() turns wide decimals back.
+    Parts count from 0. Cells are as on disk: rows_of() turns wide decimals back. With a token it is
+    a commit, too, and tx is None.
     """
 
     tx: TransactionId | None
@@ -54,6 +55,9 @@ class Rows(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
     table_version: int
     inserts: list[tuple[Any, ...]]
     changes: list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]
+    token: CommitToken | None = None
+    acknowledged: int = 0
+    """As COMMIT has them."""
 
 
 class Commit(msgspec.Struct, array_like=True, tag=3, frozen=True, gc=False):
@@ -251,6 +255,8 @@ def encode_rows(
     statement: int,
     inserts: Sequence[Row],
     changes: Sequence[Change],
+    token: CommitToken | None = None,
+    acknowledged: int = 0,
 ) -> tuple[Rows, tuple[bytes, ...]]:
     """Return one record with all rows, for this process, and what rows_records makes of them."""
     record = Rows(
@@ -262,12 +268,14 @@ def encode_rows(
         table.version,
         cast("list[Row]", inserts),
         cast("list[Change]", changes),
+        token,
+        acknowledged,
     )
     if not table.wide_ordinals and len(inserts) <= many_rows:
         data = _encoder.encode(record)
         if len(data) <= record_bytes_max:
             return record, (data,)
-    return record, rows_records(table, tx, statement, inserts, changes)
+    return record, rows_records(table, tx, statement, inserts, changes, token, acknowledged)
 
 
 def rows_records(
@@ -276,10 +284,13 @@ def rows_records(
     statement: int,
     inserts: Sequence[Row],
     changes: Sequence[Change],
+    token: CommitToken | None = None,
+    acknowledged: int = 0,
 ) -> tuple[bytes, ...]:
     """Return one statement's Rows records, none longer than record_bytes_max; at least one.
 
-    Inserts before changes; what is too long, many rows by an estimate, is split by halves.
+    Inserts before changes; what is too long, many rows by an estimate, is split by halves. Each has
+    the token: whoever gives one has no use for several.
     InvariantViolation when one row (or one change) does not fit in a record.
     """
     wide = table.wide_ordinals
@@ -305,6 +316,8 @@ def rows_records(
             table_version=table.version,
             inserts=cast("list[Row]", inserts),
             changes=cast("list[Change]", changes),
+            token=token,
+            acknowledged=acknowledged,
         )
         data = _encoder.encode(record)
         if len(data) <= record_bytes_max:
@@ -348,10 +361,13 @@ def rows_of(record: Rows, table: Table) -> tuple[Sequence[Row], Sequence[Change]
         )
     inserts, changes = record.inserts, record.changes
     width = len(table.columns)
-    lengths = {len(inserts[0])} if len(inserts) == 1 else set(map(len, inserts))
-    for pair in changes:
-        lengths.update([len(row) for row in pair if row is not None])
-    if lengths != {width} and lengths:
+    if len(inserts) == 1 and not changes and len(inserts[0]) == width:
+        lengths = None
+    else:
+        lengths = set(map(len, inserts))
+        for pair in changes:
+            lengths.update([len(row) for row in pair if row is not None])
+    if lengths and lengths != {width}:
         raise InvariantViolation(
             f"log record: rows of {sorted(lengths)} values for table {table.name!r} of "
             f"{width} columns"

@@ -115,6 +115,8 @@ class GroupSyncer:
     def request(self, durability: Durability) -> None:
         if self._is_closing:
             raise InvariantViolation("syncer: a request after close()")
+        if durability is Durability.NONE and not self._inline.is_much_unwritten:
+            return
         is_alone = not (self._running or self._is_sync_wanted)
         if is_alone or durability is not Durability.SYNC:
             # A commit that waits for the operating system only is visible at its append and has

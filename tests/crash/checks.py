@@ -16,7 +16,7 @@ from herdpy.engine.tablespace import Tablespace
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
 from herdpy.log.memory_log import MemoryLog
-from herdpy.log.record import Begin, Commit, Rollback, TransactionId, decode
+from herdpy.log.record import Begin, Commit, CommitToken, Rollback, TransactionId, decode
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.storage.manifest import ManifestState
 from tests.crash.model import SHAPES, Model
@@ -132,6 +132,14 @@ def found_content(database: Database) -> dict[str, list[tuple[object, ...]]]:
         return content_of(snapshot)
     finally:
         snapshot.close()
+
+
+def found_tokens(database: Database) -> frozenset[CommitToken]:
+    """Return the tokens whose commits happened, as the database would answer."""
+    plain = database.tablespace.applier.tokens.to_plain()
+    return frozenset(
+        (name, n) for name, _, outcomes in plain for n, happened in outcomes if happened
+    )
 
 
 def has_whole_log(database: Database) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
 Rows = dict[Key, Row]
+Token = tuple[str, int]
 
 
 class Shape(NamedTuple):
@@ -51,14 +52,19 @@ class Content:
     def __init__(self) -> None:
         self.names: dict[str, int] = {ROLES: 0}
         self.rows: dict[int, Rows] = {0: {}}
+        self.tokens: frozenset[Token] = frozenset()
+        """Of the commits that carried one."""
 
     def copy(self) -> "Content":
         other = Content()
+        other.tokens = self.tokens
         other.names = self.names.copy()
         other.rows = {number: rows.copy() for number, rows in self.rows.items()}
         return other
 
     def apply(self, work: "Work") -> None:
+        if work.token is not None:
+            self.tokens |= {work.token}
         for name, number in work.catalog.items():
             old = self.names.pop(name, None)
             if old is not None:
@@ -95,6 +101,8 @@ class Work:
     is_sync: bool
     catalog: dict[str, int | None] = field(default_factory=dict)
     rows: dict[int, dict[Key, Row | None]] = field(default_factory=dict)
+    token: Token | None = None
+    """That its commit carries, if it has anything to commit."""
 
     @property
     def is_empty(self) -> bool:
@@ -201,15 +209,20 @@ class Model:
 
     # --- after a crash ---------------------------------------------------------------------------
 
-    def survive(self, found: dict[str, list[Row]]) -> None:
-        """Take up the state that was found after a crash; AssertionError if it is not allowed."""
+    def survive(self, found: dict[str, list[Row]], tokens: frozenset[Token]) -> None:
+        """Take up the state that was found after a crash; AssertionError if it is not allowed.
+
+        `tokens` are those of which a client is told that they committed.
+        """
         candidate = self._base.copy()
         for work in self._commits[: self._required]:
             candidate.apply(work)
         count = self._required
         first = candidate.plain()
-        while candidate.plain() != found:
+        while candidate.plain() != found or candidate.tokens != tokens:
             if count == len(self._commits):
+                if candidate.plain() == found:
+                    raise AssertionError(f"tokens {sorted(candidate.tokens ^ tokens)} are wrong")
                 raise AssertionError(self._complain(found, first))
             candidate.apply(self._commits[count])
             count += 1

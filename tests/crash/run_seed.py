@@ -60,6 +60,7 @@ def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
     world.close()
     world.open()
     assert checks.found_content(world.database) == content, "a close and open changed the content"
+    assert checks.found_tokens(world.database) == world.model.visible.tokens
     checks.check_recovered(world)
     world.leases.check(world.database)
     world.close()
@@ -135,6 +136,7 @@ def _recover(world: World, crashes: list[tuple[str, str]]) -> World:
 def _check(world: World) -> None:
     checks.check_recovered(world)
     world.leases.survive(world.database)
-    world.model.survive(checks.found_content(world.database))
+    database = world.database
+    world.model.survive(checks.found_content(database), checks.found_tokens(database))
     checks.check_digest(world.database)
     checks.check_reads(world.database, world.rng, world.model, with_vector=world.with_vector)

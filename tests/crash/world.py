@@ -22,6 +22,7 @@ from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.engine.snapshots import Snapshot
 from herdpy.engine.system_tables import SYSROLES
+from herdpy.engine.tokens import UsedToken
 from herdpy.engine.transactions import Transaction
 from herdpy.errors import Error
 from herdpy.log.interfaces import Durability
@@ -215,6 +216,7 @@ class World:
         self._stack: list[Connection] = []
         self._held: list[_Held] = []
         self._is_maintaining = False
+        self._token_count = 0
         disk.latency = self._on_disk
         disk.trace = []
 
@@ -430,6 +432,7 @@ class World:
                 self.done["rollback"] += 1
             else:
                 connection.to_log = lambda: work
+                self._give_token(connection.session, work)
                 try:
                     connection.session.commit()
                 except Error as error:
@@ -444,22 +447,45 @@ class World:
                 self.done["commit"] += 1
         connection.work = None
 
-    def _write_at_once(self, session: Session, operation: Operation) -> int | None:
-        """Write as a server's loop does, if that can be; it takes a plan of this very catalog."""
+    def _give_token(self, session: Session, work: Work) -> None:
+        """Let every second commit carry a token that is new."""
+        self._token_count += 1
+        session.token = work.token = None
+        if self._token_count % 2:
+            work.token = (session.token_session, self._token_count)
+            session.token = UsedToken(work.token, 0)
+            self.done["token"] += 1
+
+    @contextmanager
+    def _known(self, session: Session, operation: Operation) -> Iterator[None]:
+        """Have a statement planned as one that comes again; the plan is of this very catalog."""
         text, parameters = operation.text, operation.parameters
         latest = self.database.plans.latest
         compiled = session._prepare(text, parameters).compiled
         version = self.database.tablespace.state.catalog.version
         latest[text] = Prepared(compiled, version, parameter_types(parameters))
         try:
-            begun = session.write_at_once(text, parameters)
+            yield
+        finally:
+            latest.clear()
+
+    def _execute_again(self, session: Session, operation: Operation) -> int:
+        """Run a statement that came before."""
+        with self._known(session, operation):
+            row = session.insert_row(operation.text, operation.parameters)
+            self.done["row at once"] += row is not None
+            result = row or session.execute(operation.text, operation.parameters)
+        return result.row_count
+
+    def _write_at_once(self, session: Session, operation: Operation) -> int | None:
+        """Write as a server's loop does, if that can be."""
+        with self._known(session, operation):
+            begun = session.write_at_once(operation.text, operation.parameters)
             if begun is None:
                 return None
             if begun.outcome is not None and not begun.outcome.is_done:
                 self.syncer.sync()  # it stands behind another one that waits for the disk
             session.end_write(begun)
-        finally:
-            latest.clear()
         self.done["at once"] += 1
         return begun.row_count
 
@@ -487,9 +513,16 @@ class World:
             session = connection.session
             try:
                 if operation.stage is not None:
+                    session.token = None
                     return self._stage(session, operation.stage)
                 if operation.is_many:
+                    if own is None:
+                        self._give_token(session, work)
                     return session.execute_many(operation.text, operation.parameters).row_count
+                if own is None:
+                    self._give_token(session, work)
+                if self.done["statement"] % 3 == 1:
+                    return self._execute_again(session, operation)
                 if self.done["statement"] % 3 == 0:
                     count = self._write_at_once(session, operation)
                     if count is not None:

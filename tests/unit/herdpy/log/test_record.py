@@ -46,9 +46,10 @@ GOLDEN: list[tuple[Record, str]] = [
     (Begin((1, 2), 3), "9301920103".replace("920103", "92010203")),
     (
         Rows((1, 2), 4, 0, True, 5, 3, [(1, "a", 0.5)], [((1, None, None), None)]),
-        "9902920102040 0c3050391 9301a161cb3fe0000000000000 91 92 9301c0c0 c0".replace(" ", ""),
+        "9b02920102040 0c3050391 9301a161cb3fe0000000000000 91 92 9301c0c0 c0c000".replace(" ", ""),
     ),
-    (Rows(None, 1, 0, True, 5, 3, [], []), "9902c00100c305039090"),
+    (Rows(None, 1, 0, True, 5, 3, [], []), "9b02c00100c305039090c000"),
+    (Rows(None, 1, 0, True, 5, 3, [], [], ("s", 9), 8), "9b02c00100c30503909092a1730908"),
     (Commit((1, 2)), "9403920102c000"),
     (Commit((1, 2), ("s", 9), 8), "940392010292a1730908"),
     (Rollback((1, 2)), "9204920102"),
@@ -70,6 +71,7 @@ def test_golden_bytes(record: Record, data: str) -> None:
 
 def test_records_without_later_fields_are_read() -> None:
     assert decode(bytes.fromhex("9406c0019201a174")) == CreateTable(None, 1, [1, "t"])
+    assert decode(bytes.fromhex("9902c00100c305039090")) == Rows(None, 1, 0, True, 5, 3, [], [])
     assert "a161" not in repr(ChangeAccess(None, 1, [[[1, "a161"], None]]))
 
 
