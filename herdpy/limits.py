@@ -54,6 +54,9 @@ stagings_max = 1_000
 stages_max = 100_000
 staging_commits_max = 10_000
 staging_name_bytes_max = 200
+# What a session is set to.
+timeout_seconds_max = 2_147_483  # PostgreSQL's, too: 2³¹ milliseconds
+application_name_bytes_max = 256
 
 if not 2 * row_bytes_max + 1024 < record_bytes_max <= frame_bytes_max - frame_overhead_bytes_max:
     raise AssertionError("limits: 2 rows < record <= frame - overhead does not hold")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from herdpy.errors import DataError, NotSupportedError, ProgrammingError
+from herdpy.limits import application_name_bytes_max, timeout_seconds_max
 from herdpy.log.interfaces import Durability
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -32,10 +33,19 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= timeout_seconds_max:
                 raise ProgrammingError(
-                    f"{name}: expected seconds, 0 or more, found {value!r}", sqlstate="22023"
+                    f"{name}: expected 0 to {timeout_seconds_max:,} seconds, found {value!r:.40}",
+                    sqlstate="22023",
                 )
+        byte_count = len(self.application_name.encode(errors="replace"))
+        if byte_count > application_name_bytes_max:
+            raise ProgrammingError(
+                f"application_name: expected at most {application_name_bytes_max} bytes, found "
+                f"{byte_count:,}",
+                sqlstate="22023",
+            )
 
 
 def seconds(name: str, text: str) -> float:
@@ -52,7 +62,9 @@ def seconds(name: str, text: str) -> float:
 def _show_seconds(value: float) -> str:
     if value == 0:
         return "0"
-    return f"{value:g}s" if value == int(value) else f"{value * 1000:g}ms"
+    if value == int(value):
+        return f"{int(value)}s"
+    return f"{value * 1000:.6f}".rstrip("0").rstrip(".") + "ms"
 
 
 def _read_durability(text: str) -> Durability:
@@ -76,12 +88,15 @@ class _Option:
     show: Callable[[Settings], str]
     change: Callable[[Settings, str], Settings] | None = None
     """None: the option can only have the value it has."""
+    field: str | None = None
+    """What holds it in Settings; None: it is always the same."""
 
 
 def _duration(field: str, name: str) -> _Option:
     return _Option(
         lambda settings: _show_seconds(getattr(settings, field)),
         lambda settings, text: replace(settings, **{field: seconds(name, text)}),
+        field,
     )
 
 
@@ -119,6 +134,7 @@ OPTIONS: dict[str, _Option] = {
     "application_name": _Option(
         lambda settings: settings.application_name,
         lambda settings, text: replace(settings, application_name=text),
+        "application_name",
     ),
     "client_encoding": _fixed("UTF8"),
     "default_transaction_isolation": _isolation(),
@@ -132,6 +148,7 @@ OPTIONS: dict[str, _Option] = {
     "synchronous_commit": _Option(
         lambda settings: {"sync": "on", "os": "os", "none": "off"}[settings.durability.value],
         lambda settings, text: replace(settings, durability=_read_durability(text)),
+        "durability",
     ),
     "timezone": _time_zone(),
     "transaction_isolation": _isolation(),
@@ -142,7 +159,8 @@ def change_option(settings: Settings, defaults: Settings, name: str, value: str 
     """Return the settings after SET name = value (None: DEFAULT)."""
     option = _find(name)
     if value is None:
-        value = option.show(defaults)
+        field = option.field
+        return settings if field is None else replace(settings, **{field: getattr(defaults, field)})
     if option.change is None:
         if value.lower() != option.show(settings).lower():
             raise NotSupportedError(f"{name} is always {option.show(settings)!r}; found {value!r}")
