@@ -112,20 +112,18 @@ def insert_row(
     are kept otherwise in the log, and the transaction has changed no table's definition.
     """
     key = table.key_of(row)
-    keys = (key,)
     before = tablespace.applier.state
     seen = before.tables.get(table.id)
-    if seen is None or not _are_fresh(keys, seen, transaction.writes.get(table.id), seen.pages):
+    if seen is None or not _is_fresh(key, seen, transaction.writes.get(table.id)):
         return False
     with tablespace.monitor:
         tablespace.enter()
-        tablespace.check_writable()
         if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
             return False
         state = tablespace.applier.state
         if state.position != before.position:
             now = state.tables.get(table.id)
-            if now is None or now.pages is not seen.pages or not _are_fresh(keys, now, None, None):
+            if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
                 return False
         return tablespace.log_row(transaction, table, row, memory_bytes_max)
 
@@ -180,6 +178,16 @@ def _are_fresh(
         elif pages is not None and pages.locate(key) is not None:
             return False
     return True
+
+
+def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) -> bool:
+    """Return whether nobody ever wrote a key, as far as the memtables and pages know."""
+    if key in table.memtable.chains or (own and key in own) or table.memtable.is_given_up:
+        return False
+    if table.frozen:
+        return _are_fresh((key,), table, own, table.pages)
+    pages = table.pages
+    return not _may_hold(pages, key, key) or pages.locate(key) is None
 
 
 _MANY_KEYS = 1_000

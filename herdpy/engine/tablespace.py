@@ -314,11 +314,11 @@ class Tablespace:
         queue = self._queue
         if not queue:
             return
-        failure = self.failure or self.log.failure
         while queue:
             entry = queue[0]
             lsn = entry.append.lsn or _lsn(entry)
-            if entry.durability is Durability.SYNC and entry.ends and lsn > self.log.durable_lsn:
+            if entry.ends and entry.durability is Durability.SYNC and lsn > self.log.durable_lsn:
+                failure = self.failure or self.log.failure
                 if failure is None:
                     return
                 self._fail(failure)

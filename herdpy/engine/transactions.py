@@ -112,7 +112,10 @@ class Transaction:
             table = self.writes.setdefault(table_id, {})
         for key, row in changes:
             older = table.get(key)
-            if older is not None and older.statement == statement:
+            if older is None:
+                table[key] = _new_version(OwnVersion, (statement, row, lsn, None))
+                continue
+            if older.statement == statement:
                 if older.row is row or (row is None and older.row is not None):
                     continue
                 if older.lsn == lsn:

@@ -217,7 +217,8 @@ class FileLog:
 
     def append(self, append: Append, *, is_urgent: bool = False) -> None:
         records = append.records
-        if not records or max(map(len, records)) > record_bytes_max:
+        longest = len(records[0]) if len(records) == 1 else max(map(len, records), default=-1)
+        if not 0 <= longest <= record_bytes_max:
             raise InvariantViolation(
                 f"file log: expected records of at most {record_bytes_max} bytes, found "
                 f"{max(map(len, records), default='none')}"

@@ -8,14 +8,16 @@ import pytest
 
 from herdpy.engine import inserts
 from herdpy.engine.inserts import FreshInsert
+from herdpy.engine.memtable import Memtable
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
 from herdpy.engine.tokens import UsedToken
+from herdpy.engine.transactions import OwnVersion
 from herdpy.errors import Error, OperationalError, SerializationError
 from herdpy.limits import row_bytes_max
 from herdpy.log.interfaces import Durability
 from herdpy.log.record import Begin, Commit, Record, Rows, decode
-from herdpy.model.lsn import Lsn
+from herdpy.model.lsn import START_LSN, Lsn
 from tests.crash.checks import read_log
 from tests.fixtures.engines import Engine, engine, rows, run
 
@@ -237,7 +239,7 @@ def test_a_lock_of_somebody_else_is_not_waited_for_here(db: Engine, simple: Sess
 def test_what_commits_between_the_look_and_the_lock_is_seen(
     db: Engine, simple: Session, monkeypatch: pytest.MonkeyPatch, *, is_same: bool
 ) -> None:
-    looked, other = inserts._are_fresh, db.session(autocommit=True)
+    looked, other = inserts._is_fresh, db.session(autocommit=True)
     seen: list[bool] = []
 
     def look(*arguments: Any) -> bool:
@@ -247,18 +249,18 @@ def test_what_commits_between_the_look_and_the_lock_is_seen(
             run(other, "UPSERT INTO s VALUES (?, 0)", 5 if is_same else 6)
         return found
 
-    monkeypatch.setattr(inserts, "_are_fresh", look)
+    monkeypatch.setattr(inserts, "_is_fresh", look)
     done = simple.insert_row(SIMPLE, (5, 50))
     assert (done is None) == is_same
     assert seen == [True, not is_same]
-    monkeypatch.setattr(inserts, "_are_fresh", looked)
+    monkeypatch.setattr(inserts, "_is_fresh", looked)
     assert rows(simple, "SELECT v FROM s WHERE id = 5") == [(0 if is_same else 50,)]
 
 
 def test_a_checkpoint_between_the_look_and_the_lock(
     db: Engine, simple: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, other = inserts._are_fresh, db.session(autocommit=True)
+    looked, other = inserts._is_fresh, db.session(autocommit=True)
     is_first = True
 
     def look(*arguments: Any) -> bool:
@@ -270,7 +272,7 @@ def test_a_checkpoint_between_the_look_and_the_lock(
             db.database.run_checkpoint()
         return found
 
-    monkeypatch.setattr(inserts, "_are_fresh", look)
+    monkeypatch.setattr(inserts, "_is_fresh", look)
     assert simple.insert_row(SIMPLE, (5, 50)) is None
     with pytest.raises(Error, match="duplicate key"):
         simple.execute(SIMPLE, (5, 50))
@@ -409,3 +411,20 @@ def test_a_transaction_that_is_full_says_so(db: Engine, simple: Session) -> None
     assert caught.value.sqlstate == "53200"
     simple.rollback()
     assert db.locks == {}
+
+
+@pytest.mark.parametrize("place", ["none", "frozen", "given up"])
+def test_where_a_key_may_stand(db: Engine, simple: Session, place: str) -> None:
+    """A checkpoint is under way, or ended while somebody looked at what it made pages of."""
+    state = db.database.tablespace.state
+    table = next(item for item in state.tables.values() if item.table.name == "s")
+    memtable = Memtable()
+    memtable.put_all([((7,), (7, 0))], 1, 10, lambda: None)
+    if place == "frozen":
+        table = table._replace(frozen=(memtable,))
+    if place == "given up":
+        memtable.give_up()
+        table = table._replace(memtable=memtable)
+    assert inserts._is_fresh((7,), table, None) == (place == "none")
+    assert inserts._is_fresh((8,), table, None) == (place != "given up")
+    assert inserts._is_fresh((8,), table, {(8,): OwnVersion(1, (8, 0), START_LSN, None)}) is False
