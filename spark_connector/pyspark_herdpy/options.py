@@ -9,6 +9,7 @@ from typing import Any
 import herdpy
 
 OPERATIONS = ("append", "upsert", "update", "delete", "ignore")
+_OF_CATALOGS = "provider"  # what CREATE TABLE … USING herdpy says, beside the options
 _BATCH_ROWS = 65_536
 _BATCH_ROWS_MAX = 1_000_000
 _PARTITIONS_MAX = 10_000
@@ -189,6 +190,12 @@ def _options(
     known = {**_BOTH, **own}
     by_folded = {name.lower(): name for name in known}
     elsewhere = {name.lower(): name for name in others}
+    if _OF_CATALOGS in given:
+        raise wrong(
+            "a table of Spark's catalog cannot be one of herdpy: Spark forgets its options",
+            "CREATE TEMPORARY VIEW … USING herdpy OPTIONS (…) keeps them for the session.",
+            "0A000",
+        )
     values: dict[str, Any] = {}
     for key, text in given.items():
         name = by_folded.get(key.lower())

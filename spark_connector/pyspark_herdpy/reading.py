@@ -19,6 +19,7 @@ from pyspark_herdpy import kept
 from pyspark_herdpy.catalog import quoted, result_columns, table_name
 from pyspark_herdpy.options import Options, wrong
 from pyspark_herdpy.types import chosen
+from pyspark_herdpy.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +103,7 @@ class HerdReader(DataSourceReader):
         with closing(self._options.connect()) as connection:
             try:
                 yield from self._batches(connection, partition)
+                settle()
             except herdpy.Error as error:
                 if error.sqlstate != _TOO_OLD:
                     raise
@@ -156,7 +158,7 @@ def _joined(batches: "Iterable[pa.RecordBatch]", rows_max: int) -> "Iterator[pa.
         if batch.num_rows:
             waiting.append(batch)
             row_count += batch.num_rows
-            byte_count += batch.nbytes
+            byte_count += batch.get_total_buffer_size()
     if waiting:
         yield _one(waiting)
 

@@ -21,6 +21,7 @@ import herdpy
 from pyspark_herdpy.catalog import find_table, quoted, table_name
 from pyspark_herdpy.options import Options, near, wrong
 from pyspark_herdpy.types import check_written, sql_type
+from pyspark_herdpy.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +82,9 @@ class HerdWriter(DataSourceArrowWriter):
                     stage.add(batch.rename_columns(self._names))
                 except herdpy.Error as error:
                     raise _with_row(error, batch, first, context.partitionId()) from None
-            return Staged(stage.finish())
+            token = stage.finish()
+        settle()
+        return Staged(token)
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Make the rows of these tasks one transaction; repeatable."""
