@@ -168,7 +168,7 @@ class AsyncConnection:
         self, table: str, count: int, *, lease: "AsyncLease | str | None" = None
     ) -> "list[Partition]":
         """Cut a table into at most `count` parts with about as many rows, for read_partition()."""
-        held = lease if lease is None or isinstance(lease, str) else lease.id
+        held: Any = getattr(lease, "id", lease)
         return await self.run(lambda: self.blocking.partitions(table, count, lease=held))
 
     async def read_partition(
@@ -182,7 +182,7 @@ class AsyncConnection:
         rows: int = ARROW_BATCH_ROWS,
     ) -> AsyncBatches:
         """Return the Arrow batches of a part's rows, of at most `rows` each, in any order."""
-        held = lease if lease is None or isinstance(lease, str) else lease.id
+        held: Any = getattr(lease, "id", lease)
         reader = await self.run(
             lambda: self.blocking.read_partition(
                 partition,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.os_process import process_generation
 from herdpy import errors
 from herdpy.driver import local
+from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
@@ -165,6 +166,8 @@ class Connection:
         """
         from herdpy.driver.ingest import ingest
 
+        checked_text("ingest: table", table)
+        checked_text("ingest: mode", mode)
         return ingest(self.live_session(), table, data, mode, progress)
 
     # Staging.
@@ -186,6 +189,10 @@ class Connection:
         primary key. A job that nobody touches for staging_timeout_s is given up.
         """
         job = job or local.rng().randbytes(16).hex()
+        for what, text in (("table", table), ("operation", operation), ("job", job)):
+            checked_text(f"begin_staging: {what}", text)
+        if key_columns is not None:
+            key_columns = checked_texts("begin_staging: key_columns", key_columns)
         self.live_session().staging.begin(table, operation, job, key_columns)
         return job
 
@@ -197,7 +204,9 @@ class Connection:
         """
         from herdpy.driver.staging import Stage
 
-        return Stage(self.live_session(), job, str(task), str(attempt))
+        names = ("job", job), ("task", str(task)), ("attempt", str(attempt))
+        checked = [checked_text(f"stage: {what}", text) for what, text in names]
+        return Stage(self.live_session(), *checked)
 
     def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
         """Commit a job: the rows of these stages, and no others, as one transaction.
@@ -205,16 +214,17 @@ class Connection:
         Return the position of the commit, by which a snapshot can be named. A job commits once:
         asked again, also after a lost answer or a restart, this returns the same position.
         """
-        stages = [token.stage for token in tokens if _is_of(token, job)]
+        checked_text("commit_staging: job", job)
+        stages = [_stage_of(token, job) for token in tokens]
         return self.live_session().staging.commit(job, stages)
 
     def abort_staging(self, job: str) -> None:
         """Give a job up with all that it staged; nothing to do when it is over."""
-        self.live_session().staging.abort(job)
+        self.live_session().staging.abort(checked_text("abort_staging: job", job))
 
     def commit_position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""
-        return self.live_session().staging.position(job)
+        return self.live_session().staging.position(checked_text("commit_position: job", job))
 
     # Snapshots that are kept, and tables in parts.
 
@@ -226,15 +236,16 @@ class Connection:
         """
         from herdpy.driver.leases import SnapshotLease
 
+        seconds = checked_seconds("lease", seconds)
         return SnapshotLease(self, self.live_session().leasing.take(seconds))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, whoever of the same user took it; False: it was gone."""
-        return self.live_session().leasing.end(lease)
+        return self.live_session().leasing.end(checked_text("release_lease", lease))
 
     def renew_lease(self, lease: str) -> None:
         """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
-        self.live_session().leasing.use(lease)
+        self.live_session().leasing.use(checked_text("renew_lease", lease))
 
     def partitions(
         self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
@@ -308,6 +319,8 @@ class Connection:
         `durability` replaces the database's for this transaction.
         """
         self.live_session()
+        if durability is not None:
+            checked_text("transaction: durability", durability)
         return TransactionBlock(self, durability)
 
     @property
@@ -455,13 +468,16 @@ class Connection:
         return self._session
 
 
-def _is_of(token: "StageToken", job: str) -> bool:
-    if token.job != job:
+def _stage_of(token: object, job: str) -> int:
+    """Return the number of a stage of the job; 22023 for another's, and for what is no token."""
+    from herdpy.driver.staging import StageToken
+
+    if not isinstance(token, StageToken) or token.job != job:
+        found = f"one of {token.job!r}" if isinstance(token, StageToken) else repr(token)
         raise ProgrammingError(
-            f"commit_staging: expected stages of job {job!r}, found one of {token.job!r}",
-            sqlstate="22023",
+            f"commit_staging: expected stages of job {job!r}, found {found:.200}", sqlstate="22023"
         )
-    return True
+    return token.stage
 
 
 class TransactionBlock:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from herdpy.driver.arguments import checked_text
 from herdpy.driver.types import Description, describe
 from herdpy.engine.result import Result
 from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
@@ -64,6 +65,8 @@ class Cursor:
     def execute(self, text: str, parameters: Parameters | None = None) -> "Cursor":
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
         session = self._ready()
+        if text.__class__ is not str or not text.isascii():
+            checked_text("the statement", text)
         if parameters is not None:
             point = self._point = session.read_row(text, parameters)
             if point is not None:
@@ -78,6 +81,7 @@ class Cursor:
         `rows` may be a generator and is read once. `rowcount` is the sum.
         """
         session = self._ready()
+        checked_text("the statement", text)
         if isinstance(rows, (str, bytes, bytearray, Mapping)) or not isinstance(rows, Iterable):
             raise ProgrammingError(
                 f"executemany: expected rows of parameters, found {type(rows).__name__}",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+from herdpy.driver.arguments import checked_count, checked_text, checked_texts
 from herdpy.driver.cursor import Parameters, checked_parameters
 from herdpy.driver.interfaces import DriverSession, HeldLease
 from herdpy.errors import Error, ProgrammingError
@@ -73,8 +74,9 @@ def list_partitions(
     session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
 ) -> list[Partition]:
     """Cut a table into parts."""
-    held = _id_of(lease)
-    parts = session.leasing.partitions(table, count, held)
+    held = _id_of("partitions", lease)
+    checked_text("partitions: table", table)
+    parts = session.leasing.partitions(table, checked_count("partitions", count), held)
     return [Partition(table, *part, held) for part in parts]
 
 
@@ -88,11 +90,12 @@ def read_partition(
     rows: int,
 ) -> "pa.RecordBatchReader":
     """Return a reader of a part's rows."""
-    if rows < 1:
-        raise ProgrammingError(f"read_partition: expected batches of a row or more, found {rows}")
-    if isinstance(columns, str):
-        raise ProgrammingError(f"read_partition: expected a list of columns, found {columns!r}")
-    table, lower, upper, _, _, held = partition
+    checked_count("read_partition: rows of a batch", rows)
+    if columns is not None:
+        columns = checked_texts("read_partition: columns", columns)
+    if where is not None:
+        checked_text("read_partition: where", where)
+    table, lower, upper, held = _parts_of(partition)
     result = session.leasing.read_partition(
         table,
         lower,
@@ -100,10 +103,27 @@ def read_partition(
         columns,
         where,
         None if parameters is None else checked_parameters(parameters),
-        held if lease is None else _id_of(lease),
+        held if lease is None else _id_of("read_partition", lease),
     )
     return result.arrow_batches(rows)
 
 
-def _id_of(lease: SnapshotLease | str | None) -> str | None:
-    return lease if lease is None or isinstance(lease, str) else lease.id
+def _parts_of(partition: object) -> tuple[str, bytes | None, bytes | None, str | None]:
+    """Return table, bounds and lease of a partition, which may have come from anywhere; 22023."""
+    match partition:
+        case (str() as table, (bytes() | None) as low, (bytes() | None) as high, _, _, held) if (
+            held is None or isinstance(held, str)
+        ):
+            held = None if held is None else checked_text("read_partition: lease", held)
+            return checked_text("read_partition: table", table), low, high, held
+        case _:
+            raise ProgrammingError(
+                f"read_partition: expected one of partitions(), found {partition!r:.200}",
+                sqlstate="22023",
+            )
+
+
+def _id_of(what: str, lease: SnapshotLease | str | None) -> str | None:
+    if lease is None:
+        return None
+    return checked_text(f"{what}: lease", getattr(lease, "id", lease))

@@ -8,6 +8,7 @@ own, which commits at the end of the block. One thread.
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from herdpy.driver.arguments import checked_text
 from herdpy.driver.cursor import Cursor, Parameters, checked_parameters
 from herdpy.errors import NotSupportedError
 
@@ -35,8 +36,11 @@ class Pipeline:
         SELECT, INSERT, UPSERT, UPDATE, DELETE and TRUNCATE; no statement about the transaction
         or the session (0A000).
         """
+        checked_text("the statement", text)
         if text not in self._checked:
             _check(text)
+            if len(self._checked) >= STATEMENTS_MAX:
+                self._checked.clear()
             self._checked.add(text)
         if parameters is not None:
             parameters = checked_parameters(parameters)

@@ -1,9 +1,10 @@
 """Bad input: each mistake gets its SQLSTATE, names what is wrong, and changes nothing."""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,57 @@ def test_executemany_with_a_bad_row_does_nothing(
 
 
 # --- directories -------------------------------------------------------------------------------
+
+
+LONE = "a\ud800"
+CALLS: dict[str, tuple[Callable[[herdpy.Connection], object], str, str]] = {
+    # what: the call, SQLSTATE, words of the message
+    "no text": (lambda c: c.execute(5), "22023", "the statement: expected text, found int"),  # type: ignore[arg-type]
+    "no text, parameters": (lambda c: c.execute(["a"], [1]), "22023", "found list"),  # type: ignore[arg-type]
+    "surrogate": (lambda c: c.execute(f"SELECT '{LONE}'"), "22021", "statement: lone.* 10"),
+    "surrogate, many": (lambda c: c.executemany(f"SELECT '{LONE}'", [()]), "22021", "lone"),
+    "ingest: table": (lambda c: c.ingest(5, [{"id": 1}]), "22023", "ingest: table: .*int"),  # type: ignore[arg-type]
+    "ingest: lone": (lambda c: c.ingest(LONE, [{"id": 1}]), "22021", "ingest: table: lone"),
+    "ingest: mode": (lambda c: c.ingest("notes", [], mode=5), "22023", "ingest: mode: .*int"),  # type: ignore[arg-type]
+    "staging: table": (lambda c: c.begin_staging(LONE), "22021", "begin_staging: table: lone"),
+    "staging: operation": (lambda c: c.begin_staging("notes", operation=7), "22023", "found int"),  # type: ignore[arg-type]
+    "staging: job": (lambda c: c.begin_staging("notes", job=LONE), "22021", "job: lone"),
+    "staging: key": (lambda c: c.begin_staging("notes", key_columns="id"), "22023", "a list.*'id'"),
+    "staging: keys": (lambda c: c.begin_staging("notes", key_columns=[3]), "22023", "found int"),  # type: ignore[list-item]
+    "stage": (lambda c: c.stage("j", LONE), "22021", "stage: task: lone"),
+    "commit: job": (lambda c: c.commit_staging(5, []), "22023", "commit_staging: job: .*int"),  # type: ignore[arg-type]
+    "commit: token": (lambda c: c.commit_staging("j", [3]), "22023", "stages of job 'j', found 3"),  # type: ignore[list-item]
+    "abort": (lambda c: c.abort_staging(LONE), "22021", "abort_staging: job: lone"),
+    "position": (lambda c: c.commit_position(LONE), "22021", "commit_position: job: lone"),
+    "lease": (lambda c: c.lease("5"), "22023", "lease: expected seconds, found str"),  # type: ignore[arg-type]
+    "lease: long": (lambda c: c.lease(10**400), "22023", "lease: expected 1 to .*found inf"),
+    "release": (lambda c: c.release_lease(5), "22023", "release_lease: expected text"),  # type: ignore[arg-type]
+    "renew": (lambda c: c.renew_lease(LONE), "22021", "renew_lease: lone"),
+    "partitions: table": (lambda c: c.partitions(5, 1), "22023", "partitions: table: .*int"),  # type: ignore[arg-type]
+    "partitions: many": (lambda c: c.partitions("notes", 10**30), "22023", "whole number of 1"),
+    "partitions: part": (lambda c: c.partitions("notes", 2.0), "22023", "whole number.*2.0"),  # type: ignore[arg-type]
+    "partitions: lease": (lambda c: c.partitions("notes", 2, lease=5), "22023", "lease: .*int"),  # type: ignore[arg-type]
+    "part": (lambda c: c.read_partition("notes"), "22023", r"one of partitions\(\), found 'notes'"),  # type: ignore[arg-type]
+    "part: columns": (lambda c: _part(c, columns=[3]), "22023", "columns: expected text"),
+    "part: column": (lambda c: _part(c, columns="id"), "22023", "columns: expected a list"),
+    "part: where": (lambda c: _part(c, where=LONE), "22021", "where: lone"),
+    "part: rows": (lambda c: _part(c, rows=0), "22023", "rows of a batch: .*1 or more, found 0"),
+    "durability": (lambda c: c.transaction(5), "22023", "durability: expected text"),  # type: ignore[arg-type]
+}
+
+
+def _part(connection: herdpy.Connection, **options: Any) -> object:
+    return connection.read_partition(connection.partitions("notes", 1)[0], **options)
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_no_transport_can_carry(connection: herdpy.Connection, what: str) -> None:
+    """The driver says so itself: a server would end the connection."""
+    call, sqlstate, words = CALLS[what]
+    with pytest.raises(herdpy.Error) as caught:
+        call(connection)
+    assert (caught.value.sqlstate, bool(re.search(words, str(caught.value)))) == (sqlstate, True)
+    assert connection.execute("SELECT count(*) FROM notes").fetchone() == (1,)
 
 
 def test_a_directory_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:

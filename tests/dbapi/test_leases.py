@@ -146,14 +146,14 @@ def test_a_part_takes_columns_and_a_condition(conn: herdpy.Connection) -> None:
     [
         ({"columns": ["no"]}, ProgrammingError, "42703"),
         ({"columns": []}, ProgrammingError, "22023"),
-        ({"columns": "v"}, ProgrammingError, "42000"),
+        ({"columns": "v"}, ProgrammingError, "22023"),
         ({"where": "v >"}, ProgrammingError, "42601"),
         ({"where": "v > no"}, ProgrammingError, "42703"),
         ({"where": "v > (SELECT max(v) FROM t)"}, NotSupportedError, "0A000"),
         ({"where": "true) UNION SELECT * FROM t WHERE (true"}, NotSupportedError, "0A000"),
         ({"where": "v > ?"}, ProgrammingError, "07001"),
         ({"lease": "gone"}, SnapshotTooOldError, "72000"),
-        ({"rows": 0}, ProgrammingError, "42000"),
+        ({"rows": 0}, ProgrammingError, "22023"),
     ],
 )
 def test_what_a_part_refuses(
