@@ -18,7 +18,6 @@ from tests.spark_faults.cluster import wait_until
 
 EXECUTORS = 2
 BATCH_ROWS = 2_000
-LEASE_S = 25
 
 
 def passing(folder: str, shift: int, stalled: int, after: int) -> Callable[..., Any]:
@@ -108,7 +107,7 @@ class Application:
     def _source(self, job: dict[str, Any]) -> DataFrame:
         reader = self._spark.read.format("herdpy").option("url", self._url)
         options = {"numPartitions": job["parts"], "fetchBatchRows": BATCH_ROWS}
-        frame = reader.options(table="source", leaseSeconds=LEASE_S, **options).load()
+        frame = reader.options(table="source", leaseSeconds=job["lease_s"], **options).load()
         step = passing(job["folder"], job["shift"], job["stalled"], job["after"])
         return frame.mapInArrow(step, "id BIGINT, v BIGINT")
 

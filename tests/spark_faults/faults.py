@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.spark_faults.cluster import wait_until
-from tests.spark_faults.world import BATCHES, PARTS, ROWS, Missed, World
+from tests.spark_faults.world import BATCHES, DEAD_LEASE_S, PARTS, ROWS, Missed, World
 
 
 def executor_in_read(world: World) -> str:
@@ -68,7 +68,7 @@ def await_moment(world: World, job: dict[str, Any]) -> str:
 
 def driver_before_commit(world: World) -> str:
     """Kill Spark's driver when rows are staged; its user runs the job again, as one or another."""
-    job = world.write_job()
+    job = world.write_job(lease_s=DEAD_LEASE_S)
     world.application.order(**job)
     world.until(world.is_leased, "a lease")
     world.change_source()
@@ -89,7 +89,7 @@ def driver_before_commit(world: World) -> str:
 
 def driver_after_commit(world: World) -> str:
     """Kill Spark's driver when its job is committed; its user runs it again, for nothing."""
-    job = world.write_job()
+    job = world.write_job(lease_s=DEAD_LEASE_S)
     world.application.order(**job)
     wait_until(lambda: world.position(job) is not None, "a position")
     position = world.position(job)

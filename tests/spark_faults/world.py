@@ -26,7 +26,10 @@ ROWS = 200_000
 PARTS = 8
 BATCHES = 100
 """About so many a job has."""
-STAGING_TIMEOUT_S = 40
+STAGING_TIMEOUT_S = 90
+LEASE_S = 600
+DEAD_LEASE_S = 60
+"""Of jobs whose driver is killed; long enough for a crowded machine, soon over at the end."""
 SETTINGS = (f"database.staging_timeout_s={STAGING_TIMEOUT_S}",)
 _START_S = 240.0
 _JOB_S = 240.0
@@ -150,7 +153,7 @@ class World:
         self.conn.ingest("target", pa.table({"id": old, "v": [1] * _OLD_ROWS}))
         self._expected_sum = self._sum
         told = {"folder": str(self._round), "shift": _SHIFT, "parts": PARTS, "stalled": -1}
-        return {**told, "after": 0, **more}
+        return {**told, "after": 0, "lease_s": LEASE_S, **more}
 
     def read_job(self) -> dict[str, Any]:
         return self.prepare(do="read")
@@ -225,7 +228,7 @@ class World:
     def play_again(self, job: dict[str, Any]) -> None:
         """Run a dead driver's job by another one, as its user would; nothing of it is left."""
         self._expected_sum = self._sum
-        self.application.order(**job)
+        self.application.order(**{**job, "lease_s": LEASE_S})
         self.application.answer()
         self._old_jobs.discard(job["options"]["jobId"])
 
