@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.activity import Client, killed_error, shown_text
+from herdpy.engine.at_once import Begun
 from herdpy.engine.settings import Settings
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
 from herdpy.log.interfaces import Durability
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
-_Answering = asyncio.Future[bytes] | asyncio.Future[bytes | memoryview]
+_Answering = asyncio.Future[bytes | memoryview]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
@@ -64,7 +65,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_acting = False
         self._transport: asyncio.Transport | None = None
         self._requests: Requests | None = None
-        self._running: _Answering | None = None
+        self._is_running = False
         self._is_cancelled = False  # what runs
         self._is_lost = False
         self._is_reading_paused = False
@@ -137,7 +138,7 @@ class ServerConnection(asyncio.Protocol):
         self._hub.leave(self)
         self._hub.received.give(self._received_bytes)
         self._received_bytes = 0
-        if self._running is None:
+        if not self._is_running:
             self._end_session()
 
     def _pause_or_resume(self) -> None:
@@ -375,8 +376,9 @@ class ServerConnection(asyncio.Protocol):
                 self._answer(requests.failed(message, refusal))
                 return
         job = partial(requests.carry_out, message)
-        self._running = hub.submit(job, is_urgent=is_urgent)
-        self._running.add_done_callback(partial(self._ran, message, begun_s))
+        self._is_running = True
+        running = hub.submit(job, is_urgent=is_urgent)
+        running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _at_once(
         self,
@@ -405,33 +407,41 @@ class ServerConnection(asyncio.Protocol):
             self._answer(begun)
             return True
         assert begun.outcome is not None
-        self._running = hub.when_done(begun.outcome, partial(requests.end_write, message, begun))
-        self._running.add_done_callback(partial(self._ran, message, begun_s))
+        self._is_running = True
+        hub.when_done(begun.outcome, partial(self._written, message, begun_s, requests, begun))
         return True
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
-        if self._running is not None and self._requests is not None and self._is_cancelled:
+        if self._is_running and self._requests is not None and self._is_cancelled:
             self._requests.cancel()
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
-    def _ran(
-        self,
-        message: messages.ToServer,
-        begun_s: float,
-        future: _Answering,
+    def _written(
+        self, message: messages.Execute, begun_s: float, requests: Requests, begun: Begun
     ) -> None:
-        self._running = None
+        try:
+            frame = requests.end_write(message, begun)
+        except Exception as error:  # noqa: BLE001 - a bug, which is this request's alone
+            frame = self._bug(message, requests, error)
+        self._ran(message, begun_s, frame)
+
+    def _carried_out(self, message: messages.ToServer, begun_s: float, future: _Answering) -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            frame = future.result()
+        else:
+            assert self._requests is not None
+            frame = self._bug(message, self._requests, error)
+        self._ran(message, begun_s, frame)
+
+    def _ran(self, message: messages.ToServer, begun_s: float, frame: bytes | memoryview) -> None:
+        self._is_running = False
         requests = self._requests
         assert requests is not None
         if self._is_lost:
             self._end_session()
             return
-        error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if error is None:
-            frame = future.result()
-        else:
-            frame = self._bug(message, requests, error)
         self._note(message, requests, begun_s)
         self._answer(frame)
         self._count_received()

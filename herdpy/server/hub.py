@@ -7,8 +7,8 @@ nothing has happened.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_executors import Executor
@@ -72,6 +72,9 @@ class Hub:
         self._urgent_workers = urgent_workers
         self._empty = asyncio.Event()
         self._jobs: dict[asyncio.Future[Any], None] = {}
+        self._promised_count = 0  # of when_done()
+        self._due: deque[Callable[[], None]] = deque()  # any thread appends
+        self._is_told = False  # the loop has a call to run them
         self._strangers: dict[ServerConnection, None] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
@@ -145,26 +148,49 @@ class Hub:
             future.add_done_callback(self._usual_done)
         return future
 
-    def when_done(self, ticket: Ticket[None], job: Callable[[], bytes]) -> "asyncio.Future[bytes]":
-        """Run a job on the loop when a ticket is done."""
-        future: asyncio.Future[bytes] = self.loop.create_future()
+    def when_done(self, ticket: Ticket[None], job: Callable[[], object]) -> None:
+        """Run a job on the loop, once, when a ticket is done.
+
+        The loop is woken once for all tickets that are done before it runs.
+        """
+        self._promised_count += 1
+        has_run = False
 
         def run() -> None:
-            if future.done():
+            nonlocal has_run
+            if has_run:
                 return  # a ticket may tell it twice
-            try:
-                future.set_result(job())
-            except Exception as error:  # noqa: BLE001 - a bug, for whoever waits
-                future.set_exception(error)
+            has_run = True
+            self._promised_count -= 1
+            job()
 
-        self._jobs[future] = None
-        future.add_done_callback(self._jobs.pop)
-        ticket.on_done(partial(self.loop.call_soon_threadsafe, run))
-        return future
+        def tell() -> None:
+            self._due.append(run)
+            self._tell()
+
+        ticket.on_done(tell)
+
+    def _tell(self) -> None:
+        """Have the loop run what is due; any thread."""
+        if not self._is_told:
+            self._is_told = True
+            self.loop.call_soon_threadsafe(self._run_due)
+
+    def _run_due(self) -> None:
+        self._is_told = False  # before the look: what comes behind it tells again
+        due = self._due
+        try:
+            for _ in range(len(due)):  # what comes meanwhile lets the sockets go first
+                due.popleft()()
+        finally:
+            if due:  # or one raised: a bug, which is not the others'
+                self._tell()
+            if not self._promised_count:
+                self._empty.set()
 
     def spin(self) -> None:
         """Wait for the next request without sleeping, for a moment, if nothing else is done."""
-        if not self._jobs:
+        if not self._jobs and not self._promised_count:
             self.spinning.answered()
 
     def _usual_done(self, future: "asyncio.Future[Any]") -> None:
@@ -228,10 +254,10 @@ class Hub:
 
     async def wait_idle(self) -> None:
         """Wait until all connections have left and all jobs have ended."""
-        while self.connections or self._jobs or self._handshakes:
+        while self.connections or self._jobs or self._handshakes or self._promised_count:
             if self._handshakes:
                 await asyncio.wait(list(self._handshakes))
-            elif self.connections:
+            elif self.connections or self._promised_count:
                 self._empty.clear()
                 await self._empty.wait()
             else:

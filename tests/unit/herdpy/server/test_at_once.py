@@ -1,12 +1,15 @@
 """A server's loop writes rows itself; its answers wait for the disk, and for nothing else."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 import herdpy
+from bookie.runtime.ticket import Ticket
 from tests.fixtures.servers import RunningServer, running_server
 from tests.sim.disk import SimulatedDisk
 from tests.unit.herdpy.engine.test_at_once import HeldDisk
@@ -124,3 +127,54 @@ def test_a_key_that_another_holds_is_waited_for_by_a_worker(server: RunningServe
         holder.commit()
         thread.join()
         assert writer.execute("SELECT v FROM t WHERE id = ?", (0,)).fetchall() == [(11,)]
+
+
+def test_tickets_of_one_pass_wake_the_loop_once_and_each_job_runs_once(
+    server: RunningServer,
+) -> None:
+    async def run() -> tuple[list[int], int]:
+        hub = server.server._hub
+        loop, calls, ran = hub.loop, 0, list[int]()
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def count(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return call_soon_threadsafe(*arguments, **options)
+
+        tickets, last = [Ticket[None]() for _ in range(5)], asyncio.Event()
+        for number, ticket in enumerate(tickets):
+            hub.when_done(ticket, partial(ran.append, number))
+        tickets.append(Ticket[None]())
+        hub.when_done(tickets[-1], last.set)
+        loop.call_soon_threadsafe = count  # type: ignore[method-assign]
+        try:
+            for ticket in tickets:
+                ticket.complete(None)
+        finally:
+            loop.call_soon_threadsafe = call_soon_threadsafe  # type: ignore[method-assign]
+        await last.wait()
+        return ran, calls
+
+    assert server.call(run) == ([0, 1, 2, 3, 4], 1)
+
+
+def test_a_job_that_fails_takes_no_other_along(server: RunningServer) -> None:
+    failures: list[Any] = []
+
+    async def run() -> None:
+        hub, last = server.server._hub, asyncio.Event()
+        hub.loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        tickets = [Ticket[None](), Ticket[None]()]
+        hub.when_done(tickets[0], fail)
+        hub.when_done(tickets[1], last.set)
+        for ticket in tickets:
+            ticket.complete(None)
+        await last.wait()
+
+    server.call(run)
+    assert [type(failure) for failure in failures] == [ZeroDivisionError]
