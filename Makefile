@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak spark spark-faults bench-wire bench-server bench-embedded \
+        docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-embedded \
         bench-ledger bench-network bench-spark big clean
 
 help: ## list the targets
@@ -162,7 +162,10 @@ test: setup ## everything that must pass before a push
 	$(MAKE) interpreters ON=$(lastword $(VERSIONS)) # the oldest; make setup has taken the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
-	$(PY) -m pytest -q --timeout 600 tests/spark
+	$(PY) -m pytest -q --timeout 600 -m "not big" tests/spark
+
+spark-big: setup ## one job of five million rows, by a server with a budget of 128 MiB
+	$(PY) -m pytest -q -s -m big tests/spark
 
 spark-faults: setup ## Spark on a local cluster, its processes and the server killed: make spark-faults N=20 SEED=7
 	$(PY) -m tests.spark_faults $(kill_flags)
@@ -188,9 +191,9 @@ bench-server: setup ## CPU of the bookie's server side for an add, into build/be
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded
 
-bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 PLOT=docs/plots/network.png
+bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
-	$(PY) -m tests.benchmarks.network $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
+	$(PY) -m tests.benchmarks.network $(if $(N),--rounds $(N)) $(if $(AWAKE),--awake) $(if $(PLOT),--plot $(PLOT))
 
 bench-spark: setup ## Spark on a server, on Parquet and on PostgreSQL: make bench-spark N=3 PLOT=docs/plots/spark.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
