@@ -2,7 +2,8 @@
 
 GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
 be served. GET /status: JSON about positions, memory and limits. GET /metrics: Prometheus' text.
-Nobody logs in here, so nothing of it is about the data: no SQL, names or addresses.
+Nobody logs in here, so nothing of it is about the data: no SQL, names or addresses, and of errors
+their kind alone (watch.py tells the log what they say).
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import msgspec
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, metrics_page, verdict
 from herdpy.engine.figures import figures_of
 from herdpy.server.metrics import families
+from herdpy.server.watch import shown, stopped_by
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -39,7 +41,10 @@ class HealthServer(HttpServer):
 
 def status(hub: "Hub") -> bytes:
     """Return the state of the server as JSON."""
-    figures = figures_of(hub.database)
+    figures = figures_of(hub.database)._replace(
+        checkpoint_error=shown(hub.database.checkpoint_error),
+        failure=shown(stopped_by(hub.database)),
+    )
     reason = hub.reason_not_ready()
     state = {
         "server": hub.name,

@@ -26,6 +26,7 @@ from herdpy.server.gate import Gate, too_many_strangers
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.metrics import ServerMetrics
 from herdpy.server.spinning import LoopSpinning
+from herdpy.server.watch import shown, stopped_by
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -249,8 +250,8 @@ class Hub:
         """Return why statements cannot be served, None when they can."""
         if self.is_draining:
             return "the server is shutting down"
-        failure = self.database.tablespace.failure or self.database.tablespace.log.failure
-        return None if failure is None else failure.message
+        failure = shown(stopped_by(self.database))
+        return None if failure is None else f"the database stopped: {failure}"
 
     async def wait_idle(self) -> None:
         """Wait until all connections have left and all jobs have ended."""

@@ -13,6 +13,7 @@ from herdpy.server.connection import ServerConnection
 from herdpy.server.gate import Gate
 from herdpy.server.health import HealthServer
 from herdpy.server.hub import Hub
+from herdpy.server.watch import Watch
 
 if TYPE_CHECKING:
     from herdpy.server.grpc_server import GrpcServer
@@ -44,6 +45,7 @@ class Server:
             config=config,
             gate=self.gate,
         )
+        self._watch = Watch(self._hub.loop, database)
         self._server: Any = None
         self._health: HealthServer | None = None
         self._grpc: GrpcServer | None = None
@@ -63,6 +65,7 @@ class Server:
         self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
         address: tuple[str, int] = sockets[0].getsockname()[:2]
         await self._server.start_serving()
+        self._watch.start()
         return address
 
     async def start_grpc(self, host: str, port: int) -> int:
@@ -134,6 +137,7 @@ class Server:
             await self._grpc.close()
         await self._hub.wait_idle()
         self._hub.kept_exports.close()
+        self._watch.close()
         if self._health is not None:
             await self._health.close()
         self._workers.shutdown()

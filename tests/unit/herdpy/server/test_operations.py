@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import herdpy
 from herdpy.proto import messages
+from herdpy.server import watch
 from herdpy.server.metrics import kind_of
 from tests.fixtures.servers import RunningServer, running_server
 
@@ -67,8 +69,52 @@ def test_not_ready_once_nothing_can_be_written(server: RunningServer) -> None:
     server.engine.database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
     status, text = pages.get("/readyz")
     assert status == 503
-    assert "broken on purpose" in text
+    assert "OperationalError (SQLSTATE 58000)" in text
+    assert "broken on purpose" not in text + pages.get("/status")[1], "these pages are open to all"
     assert pages.figures()[named("herdpy_ready")] == 0
+
+
+def test_the_log_knows_of_what_nobody_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody runs a statement, and no page is looked at."""
+    caplog.set_level(logging.INFO, logger="herdpy.server.watch")
+    with running_server() as server:
+        database, look = server.engine.database, server.server._watch._look
+
+        async def look_twice() -> None:
+            look()
+            look()
+
+        database.checkpoint_error = herdpy.OperationalError("no room for t, key 5")
+        server.call(look_twice)
+        database.checkpoint_error = None
+        server.call(look_twice)
+        database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
+        server.call(look_twice)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "checkpoints fail: no room for t, key 5"),
+        ("INFO", "checkpoints succeed again"),
+        ("ERROR", "the database stopped: broken on purpose"),
+    ]
+
+
+def test_the_log_is_told_without_being_asked(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "STEP_S", 0.001)
+    told = threading.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.set()
+
+    logger, handler = logging.getLogger("herdpy.server.watch"), Told()
+    logger.addHandler(handler)
+    try:
+        with running_server() as server:
+            server.engine.database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
+            assert told.wait(60)
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_status(server: RunningServer) -> None:
