@@ -3,8 +3,9 @@
 `herdpy serve` on a durable directory and a PostgreSQL with its default settings stand side by side
 on loopback, and every case goes back and forth between them; figures are medians of the rounds.
 Clients are processes of one thread and one connection each, the same program for both sides
-(network_client.py), so that no client waits for another's interpreter. The added latency is that
-against a client whose database is in its own process. --quick: a few rows, without PostgreSQL.
+(network_client.py), so that no client waits for another's interpreter, and once more threads of
+one process, which do. The added latency is that against a client whose database is in its own
+process. --awake: no processor sleeps (awake.py). --quick: a few rows, without PostgreSQL.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from bookie.client.blocking import new_loop
+from tests.benchmarks.awake import NoIdleGroupError, awake_processors
 from tests.benchmarks.harness import Bench, fdatasync_us
 from tests.benchmarks.ledger_plots import draw
 from tests.fixtures.line_process import LineProcess
@@ -135,6 +137,9 @@ class Cases:
         self._both(
             f"commits {MANY} without", number, "inserts", MANY, seconds=seconds, durable=False
         )
+        threads = {"threads": MANY, "seconds": seconds}
+        self._both("points t", number, "in_threads", 1, what="points", rows=rows, **threads)
+        self._both("commits t", number, "in_threads", 1, what="inserts", **threads)
         self._both("executemany", number, "execute_many", rows=self.many)
         self._both("pipelined", number, "pipelined_points", rows=rows, statements=self.many)
         self._both("pipelined inserts", number, "pipelined_inserts", statements=self.many)
@@ -254,6 +259,8 @@ def report(bench: Bench, found: Found, rows: int, many: int) -> None:
     add("durable commits, 1 connection", "commits 1")
     add(f"durable commits, {MANY} connections", f"commits {MANY}", 0.8)
     add(f"commits that do not wait, {MANY} connections", f"commits {MANY} without")
+    add(f"point selects, {MANY} threads of one client", "points t", 1.2)
+    add(f"durable commits, {MANY} threads of one client", "commits t", 0.8)
     add(f"rows by executemany, {many:,} each", "executemany", 1.5, count=many)
     add(f"point selects, {many:,} pipelined", "pipelined", count=many)
     add(f"INSERTs, {many:,} pipelined, one commit", "pipelined inserts", count=many)
@@ -303,7 +310,8 @@ def herdpy_server(directory: Path) -> Iterator[tuple[str, int]]:
 
 def measure(directory: Path, options: argparse.Namespace) -> Bench:
     rounds, rows, quick = options.rounds, options.rows, options.quick
-    bench = Bench("network-quick" if quick else "network", rounds)
+    name = "network-awake" if options.awake else "network"
+    bench = Bench("network-quick" if quick else name, rounds)
     calibrations = [fdatasync_us(directory)]
     with ExitStack() as stack:
         url, server = stack.enter_context(herdpy_server(directory / "herdpy"))
@@ -347,6 +355,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the big table")
     parser.add_argument("--idle", type=int, default=2_000, help="connections")
     parser.add_argument("--quick", action="store_true", help="a few rows, without PostgreSQL")
+    parser.add_argument("--awake", action="store_true", help="let no processor sleep; for root")
     parser.add_argument("--plot", type=Path, help="write the plot there, too")
     options = parser.parse_args()
     if options.quick:
@@ -361,7 +370,14 @@ def main() -> None:
         except (ImportError, NoPostgresError) as error:
             print(f"*** SKIPPED: {error}")
             return
-    with tempfile.TemporaryDirectory(prefix="bench-network-") as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-network-"))
+        if options.awake:
+            try:
+                stack.enter_context(awake_processors())
+            except NoIdleGroupError as error:
+                print(f"*** SKIPPED: {error}")
+                return
         bench = measure(Path(folder), options)
     document = bench.write()
     print(f"\nwrote {document}, {bench.write_markdown()}", end="\n" if options.quick else "")

@@ -8,8 +8,10 @@ monotonic clock, so that several clients begin together.
 
 import io
 import json
+import statistics
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from random import Random
 from time import perf_counter, sleep
@@ -18,6 +20,8 @@ from typing import Any
 COLUMNS = ("id", "a", "b", "x", "name", "city")
 TYPES = "id BIGINT PRIMARY KEY, a BIGINT, b BIGINT, x DOUBLE PRECISION, name TEXT, city TEXT"
 IDS_OF_A_CLIENT = 100_000_000
+THREADS_FROM = 100
+"""Numbers of clients that are threads of one."""
 
 Row = tuple[Any, ...]
 
@@ -49,20 +53,20 @@ class Herdpy:
     parameter = "?"
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        self.target = target
         self.main = self.connect()
 
     def connect(self) -> Any:
         import herdpy
 
-        return herdpy.connect(self._target, autocommit=True)
+        return herdpy.connect(self.target, autocommit=True)
 
     def wait_for_disk(self, *, wanted: bool) -> None:
         import herdpy
 
         self.main.close()
         self.main = herdpy.connect(
-            self._target, autocommit=True, durability="sync" if wanted else "none"
+            self.target, autocommit=True, durability="sync" if wanted else "none"
         )
 
     def execute_many(self, text: str, rows: list[Row]) -> None:
@@ -89,13 +93,13 @@ class Psycopg:
     parameter = "%s"
 
     def __init__(self, target: str) -> None:
-        self._target = target
+        self.target = target
         self.main = self.connect()
 
     def connect(self) -> Any:
         import psycopg
 
-        return psycopg.connect(self._target, autocommit=True, prepare_threshold=0)
+        return psycopg.connect(self.target, autocommit=True, prepare_threshold=0)
 
     def wait_for_disk(self, *, wanted: bool) -> None:
         self.main.execute(f"SET synchronous_commit = {'on' if wanted else 'off'}")
@@ -156,7 +160,9 @@ class Client:
         self._side = side
         self._random = Random(number)
         self._ids: Iterator[int] = count((number + 1) * IDS_OF_A_CLIENT)
+        self._number = number
         self._idle: list[Any] = []
+        self._threads: list[Client] = []
         self._arrow: Any = None
         marks = ", ".join([side.parameter] * len(COLUMNS))
         self._insert = f"INSERT INTO written VALUES ({marks})"
@@ -194,6 +200,20 @@ class Client:
         if not durable:
             self._side.wait_for_disk(wanted=True)
         return found
+
+    def in_threads(self, what: str, threads: int, **arguments: Any) -> object:
+        """Do it in so many threads of this process, each with a connection of its own."""
+        while len(self._threads) < threads:
+            number = THREADS_FROM + self._number * threads + len(self._threads)
+            self._threads.append(Client(type(self._side)(self._side.target), number))
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(lambda each: getattr(each, what)(**arguments), self._threads))
+        return {
+            "count": sum(each["count"] for each in found),
+            "rate": sum(each["rate"] for each in found),
+            "p50_us": statistics.median(each["p50_us"] for each in found),
+            "p99_us": max(each["p99_us"] for each in found),
+        }
 
     def execute_many(self, rows: int) -> object:
         items = [make_row(next(self._ids)) for _ in range(rows)]

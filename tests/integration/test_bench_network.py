@@ -24,7 +24,12 @@ def test_every_case_runs(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     document = json.loads((tmp_path / "build/bench/network-quick.json").read_text())
     found = {figure["name"]: figure["ours"] for figure in document["results"]}
-    for case in ("point selects, 8 connections", "durable commits, 8 connections", "rows to Arrow"):
+    for case in (
+        "point selects, 8 connections",
+        "durable commits, 8 connections",
+        "durable commits, 8 threads of one client",
+        "rows to Arrow",
+    ):
         assert found[case] > 0
     table = (tmp_path / "build/bench/network-quick.md").read_text().splitlines()
     assert len(table) == len(found) + 2
