@@ -8,9 +8,11 @@ from herdpy.engine.snapshots import SnapshotRegistry
 from herdpy.engine.staged import Stage
 from herdpy.engine.table import Applier
 from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.tokens import CommitTokens
 from herdpy.log.file_log import FileLog, _Cursor
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
+from herdpy.log.record import Rows
 from herdpy.model.lsn import Lsn
 from herdpy.storage import arrow_shadows
 from herdpy.storage.checkpoint_writer import _Draft
@@ -142,6 +144,14 @@ def _adoption_not_listed(right: Any) -> Any:
     return difference
 
 
+def _token_of_rows_lost(right: Any) -> Any:
+    def apply(self: CommitTokens, record: Any, *, is_effective: bool = True) -> None:
+        if not isinstance(record, Rows):
+            right(self, record, is_effective=is_effective)
+
+    return apply
+
+
 PLANTS: dict[str, Plant] = {
     "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
@@ -150,6 +160,7 @@ PLANTS: dict[str, Plant] = {
     "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
     "half-applied commit": Plant(Applier, "_put", _half_applied),
+    "token of rows lost": Plant(CommitTokens, "apply", _token_of_rows_lost),
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
