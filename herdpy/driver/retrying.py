@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from herdpy.driver.exports import Export
 
 T = TypeVar("T")
+_GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)"  # with comments
 _OPTION = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"  # comments
-    r"(SET|RESET)\s+(?:SESSION\s+)?(?!TRANSACTION\b)([A-Za-z_]+)",
+    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!TRANSACTION\b)"
+    rf"(TIME(?={_GAP}+ZONE\b)|[A-Za-z_]+)",
     re.IGNORECASE,
 )
 COMMITTED, REFUSED = "committed", "refused"
@@ -236,6 +237,7 @@ class RetryingSession:
         self._session.close_descriptor()
 
     def _note_option(self, verb: str, name: str, text: str) -> None:
+        name = "timezone" if name == "time" else name  # SET TIME ZONE
         if verb == "SET":
             self._options[name] = text
         else:

@@ -57,6 +57,29 @@ def test_a_connection_comes_back_as_it_was_made(pool: herdpy.Pool) -> None:
         assert conn.execute("SHOW lock_timeout").fetchone() == before
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SET lock_timeout = '7s';",
+        "set/* a */session--b\n lock_timeout/**/to '7s'",
+        "/* c */ SET SESSION lock_timeout = '7s'",
+        "SET TIME ZONE 'UTC'",
+        "SET SESSION/**/TIME /**/ ZONE 'UTC'",
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "RESET/**/lock_timeout",
+        "RESET TIME ZONE",
+    ],
+)
+def test_whatever_was_set_is_taken_back(pool: herdpy.Pool, text: str) -> None:
+    with pool.connection() as conn:
+        first = conn
+        before = conn.execute("SHOW ALL").fetchall()
+        conn.execute(text)
+    with pool.connection() as conn:
+        assert conn is first, "it could not be reset"
+        assert conn.execute("SHOW ALL").fetchall() == before
+
+
 def test_a_closed_connection_is_replaced(pool: herdpy.Pool) -> None:
     with pytest.raises(InterfaceError), pool.connection() as conn:
         conn.close()
