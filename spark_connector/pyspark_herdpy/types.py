@@ -64,12 +64,13 @@ def _spark_type(item: Sequence[Any]) -> spark.DataType:
     return found
 
 
-def sql_type(name: str, kind: spark.DataType) -> str:
-    """Return the SQL type for a column of Spark; 0A000 where there is none."""
+def sql_type(name: str | None, kind: spark.DataType) -> str:
+    """Return the SQL type for a column of Spark, or for no column's type; 0A000: there is none."""
     make = _SQL.get(type(kind))
     if make is None:
+        where = "" if name is None else f'column "{name}": '
         raise wrong(
-            f'column "{name}": Spark\'s type {kind.simpleString()} has no counterpart in herdpy',
+            f"{where}Spark's type {kind.simpleString()} has no counterpart in herdpy",
             "Turn it into columns of simple types, or into a string by to_json().",
             "0A000",
         )

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as kinds
 
 import herdpy
-from pyspark_herdpy.types import sql_type
+import herdpy.spark
 from tests.spark.conftest import Load, Save
 
 NINES = "9" * 38
@@ -112,10 +112,33 @@ def test_every_type_into_a_new_table_and_back(
         (kinds.VarcharType(7), "VARCHAR(7)"),
         (kinds.StringType("UTF8_LCASE"), "TEXT"),
         (kinds.DecimalType(5, 2), "NUMERIC(5,2)"),
+        (kinds.FloatType(), "DOUBLE PRECISION"),
     ],
 )
-def test_types_with_numbers(kind: kinds.DataType, text: str) -> None:
-    assert sql_type("c", kind) == text
+def test_types_of_sql(kind: kinds.DataType, text: str) -> None:
+    assert herdpy.spark.sql_type(kind) == text
+
+
+def test_schemas_there_and_back() -> None:
+    """Without Spark and without a server."""
+    schema = kinds.StructType(
+        [
+            kinds.StructField("a b", kinds.LongType()),
+            kinds.StructField('c"', kinds.DecimalType(38, 3)),
+            kinds.StructField("d", kinds.TimestampType()),
+        ]
+    )
+    text = herdpy.spark.create_table('t "1"', schema, ["d", "a b"])
+    assert text == (
+        'CREATE TABLE IF NOT EXISTS "t ""1""" ("a b" BIGINT, "c""" NUMERIC(38,3), "d" TIMESTAMPTZ,'
+        ' PRIMARY KEY ("d", "a b"))'
+    )
+    with herdpy.connect(":memory:", autocommit=True) as conn:
+        conn.execute(text)
+        description = conn.execute('SELECT * FROM "t ""1"""').description
+    assert herdpy.spark.spark_schema(description or ()) == schema
+    with pytest.raises(herdpy.ProgrammingError, match='no column "e"'):
+        herdpy.spark.create_table("t", schema, ["e"])
 
 
 @pytest.mark.parametrize(
@@ -134,9 +157,11 @@ def test_types_with_numbers(kind: kinds.DataType, text: str) -> None:
 )
 def test_types_that_herdpy_has_not(kind: kinds.DataType) -> None:
     with pytest.raises(herdpy.ProgrammingError) as caught:
-        sql_type("c", kind)
+        herdpy.spark.create_table("t", kinds.StructType([kinds.StructField("c", kind)]))
     assert caught.value.sqlstate == "0A000"
     assert kind.simpleString() in str(caught.value)
+    with pytest.raises(herdpy.ProgrammingError, match=r"^Spark's type"):
+        herdpy.spark.sql_type(kind)
 
 
 def test_200_columns_and_names_that_need_quotes(
