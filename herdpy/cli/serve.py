@@ -26,8 +26,8 @@ from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
 
-_COLLECTOR = (10_000, 20, 20)
-"""Objects more than before until the youngest are looked at; of 20 times one looks further back."""
+_COLLECTOR = (10_000, 10, 10)
+"""Objects more than before until the youngest are looked at; one of ten times also older ones."""
 
 
 def run_server(
