@@ -77,4 +77,7 @@ class RemoteLeasing:
 def _held(answer: Any) -> HeldLease:
     if not isinstance(answer, messages.Leased):
         raise ProtocolError(f"expected a lease, found {type(answer).__name__}")
+    if not answer.lease.isascii() or not answer.lease.isalnum():
+        # Programs put ids into statements, and the connector into names of files.
+        raise ProtocolError(f"expected the id of a lease, found {answer.lease!r:.100}")
     return _Held(answer.lease, answer.position, answer.seconds)
