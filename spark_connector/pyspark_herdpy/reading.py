@@ -7,7 +7,7 @@ herdpy.spark.release().
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 import herdpy
 from pyspark_herdpy import kept
+from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import quoted, result_columns, table_name
 from pyspark_herdpy.options import Options, wrong
 from pyspark_herdpy.types import chosen
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from herdpy.driver.leases import Partition
 
-_BATCH_BYTES = 4 * 1024 * 1024
 _PARTITION_BYTES = 32 * 1024 * 1024
 _PARTITION_ROWS = 400_000
 _PARTITIONS_MAX = 256
@@ -132,7 +132,7 @@ class HerdReader(DataSourceReader):
             text = f"SELECT {names} FROM (\n{options.query}\n) AS q"  # noqa: S608 - the user's own
             reader = connection.execute(text).fetch_record_batch(options.batch_rows)
         waiting = 0
-        for batch in _joined(reader, options.batch_rows):
+        for batch in joined(reader, options.batch_rows):
             yield batch.rename_columns(self._shown)
             waiting += batch.nbytes
             if waiting >= _RENEW_BYTES:  # Spark took its time for them
@@ -145,29 +145,6 @@ def _renew(connection: herdpy.Connection, lease: str) -> None:
     """Begin the lease's time anew; what is being read is there without it."""
     with suppress(herdpy.Error):
         connection.renew_lease(lease)
-
-
-def _joined(batches: "Iterable[pa.RecordBatch]", rows_max: int) -> "Iterator[pa.RecordBatch]":
-    """Yield the rows of batches in fewer ones, as each costs Spark what thousands of rows do."""
-    waiting: list[pa.RecordBatch] = []
-    row_count = byte_count = 0
-    for batch in batches:
-        if waiting and (row_count + batch.num_rows > rows_max or byte_count > _BATCH_BYTES):
-            yield _one(waiting)
-            waiting, row_count, byte_count = [], 0, 0
-        if batch.num_rows:
-            waiting.append(batch)
-            row_count += batch.num_rows
-            byte_count += batch.get_total_buffer_size()
-    if waiting:
-        yield _one(waiting)
-
-
-def _one(batches: "list[pa.RecordBatch]") -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole
 
 
 def _lease_at(connection: herdpy.Connection, snapshot: str) -> str | None:

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import herdpy
+from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import find_table, quoted, table_name
-from pyspark_herdpy.mapping import create_table
 from pyspark_herdpy.options import Options, near, wrong
-from pyspark_herdpy.types import check_written
+from pyspark_herdpy.types import check_written, sql_type
 from pyspark_herdpy.workers import settle
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _ROW = re.compile("row ([0-9,]+) of the data: ")
 _VALUE_MAX = 80
+_BATCH_ROWS = 65_536
 _SHOWN_MAX = 500
 
 
@@ -77,7 +78,7 @@ class HerdWriter(DataSourceArrowWriter):
             closing(self._options.connect()) as connection,
             connection.stage(self.job, context.partitionId(), attempt) as stage,
         ):
-            for batch in iterator:
+            for batch in joined(iterator, _BATCH_ROWS):
                 first = stage.row_count
                 try:
                     stage.add(batch.rename_columns(self._names))
@@ -128,7 +129,14 @@ def _prepared_table(connection: herdpy.Connection, options: Options, schema: Str
     given = options.table or ""
     if not options.creates_table or find_table(connection, given) is not None:
         return table_name(connection, given)
-    connection.execute(create_table(given, schema, options.key_columns or ()))
+    parts = [f"{quoted(item.name)} {sql_type(item.name, item.dataType)}" for item in schema.fields]
+    keys = options.key_columns or ()
+    for key in keys:
+        if key not in schema.names:
+            raise wrong(f'the DataFrame has no column "{key}"', near(key, schema.names), "42703")
+    if keys:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, keys))})")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(given)} ({', '.join(parts)})")
     return given
 
 

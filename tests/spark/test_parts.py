@@ -8,6 +8,7 @@ import pytest
 
 import herdpy
 from pyspark_herdpy import kept, reading, session
+from pyspark_herdpy.batches import joined
 from pyspark_herdpy.options import read_options, split_names, write_options
 
 
@@ -42,18 +43,20 @@ def test_batches_are_joined_up_to_a_number_of_rows(rows_max: int, sizes: list[in
     counts = [1] * 25 if rows_max == 1 else [0, 5, 3, 7, 0, 10]
     numbers = iter(range(25))
     batches = [pa.record_batch({"n": [next(numbers) for _ in range(count)]}) for count in counts]
-    found = list(reading._joined([item.cast(SCHEMA) for item in batches], rows_max))
+    found = list(joined([item.cast(SCHEMA) for item in batches], rows_max))
     assert [batch.num_rows for batch in found] == sizes
     assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(25))
-    assert list(reading._joined([], 10)) == []
+    assert list(joined([], 10)) == []
 
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def test_batches_are_joined_up_to_a_number_of_bytes() -> None:
-    wide = pa.record_batch({"s": ["x" * 1_000_000] * 3})
-    assert [batch.num_rows for batch in reading._joined([wide] * 4, 1_000_000)] == [6, 6]
+    wide = pa.record_batch({"s": ["x" * 500_000] * 3})
+    assert [batch.num_rows for batch in joined([wide] * 4, 1_000_000)] == [6, 6]
+    large = pa.record_batch({"s": ["x" * 5_000_000]})
+    assert [batch.num_rows for batch in joined([wide, large, wide], 1_000_000)] == [3, 1, 3]
 
 
 def test_leases_are_noted_in_a_folder_if_there_is_one(
