@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 import herdpy
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import find_table, quoted, table_name
+from pyspark_herdpy.mapping import create_table
 from pyspark_herdpy.options import Options, near, wrong
-from pyspark_herdpy.types import check_written, sql_type
+from pyspark_herdpy.types import check_written
 from pyspark_herdpy.workers import settle
 
 if TYPE_CHECKING:
@@ -129,14 +130,7 @@ def _prepared_table(connection: herdpy.Connection, options: Options, schema: Str
     given = options.table or ""
     if not options.creates_table or find_table(connection, given) is not None:
         return table_name(connection, given)
-    parts = [f"{quoted(item.name)} {sql_type(item.name, item.dataType)}" for item in schema.fields]
-    keys = options.key_columns or ()
-    for key in keys:
-        if key not in schema.names:
-            raise wrong(f'the DataFrame has no column "{key}"', near(key, schema.names), "42703")
-    if keys:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, keys))})")
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(given)} ({', '.join(parts)})")
+    connection.execute(create_table(given, schema, options.key_columns or ()))
     return given
 
 
