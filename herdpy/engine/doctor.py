@@ -49,8 +49,9 @@ class Report(msgspec.Struct, kw_only=True):
     """Of the segments."""
     table_count: int = 0
     page_count: int = 0
+    """Of tables, of what is staged, and of what only leases keep."""
     row_count: int = 0
-    """In pages; what lies in the log since is not among them."""
+    """Of the tables, in pages; what lies in the log since is not among them."""
     log_record_count: int = 0
     """Behind the checkpoint."""
 
@@ -80,7 +81,7 @@ class _Doctor:
         if listed is None:
             return
         segments = self._segments(listed)
-        tables = self._tables(listed.tables, segments)
+        tables = self._tables(listed.tables, segments, is_now=True)
         pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
         self._log(listed, tables, pinned)
 
@@ -125,9 +126,12 @@ class _Doctor:
         return found
 
     def _tables(
-        self, listed: Mapping[int, Listed], segments: dict[int, Segment]
+        self, listed: Mapping[int, Listed], segments: dict[int, Segment], *, is_now: bool = False
     ) -> dict[int, TableState] | None:
-        """Return tables, None when one of them is damaged; pages met before are not read again."""
+        """Return tables, None when one of them is damaged; pages met before are not read again.
+
+        is_now: they are not what a lease keeps.
+        """
         tables: dict[int, TableState] = {}
         before = len(self.report.damages)
         for table_id, item in listed.items():
@@ -136,12 +140,13 @@ class _Doctor:
             except ValueError as error:
                 self._damage(CorruptionError(f"{MANIFEST}: table {table_id}: {error}"))
                 continue
+            is_counted = is_now and table.id == table_id  # else it is a stage
             entries = [
                 entry
                 for ref in item.pages
-                if (entry := self._page(table, ref, segments)) is not None
+                if (entry := self._page(table, ref, segments, is_counted=is_counted)) is not None
             ]
-            self.report.table_count += table.id == table_id  # else it is a stage
+            self.report.table_count += is_counted
             try:
                 pages = TablePages.of_entries(table, entries)
             except Error as error:
@@ -151,7 +156,9 @@ class _Doctor:
         is_whole = not self._is_segment_damaged
         return tables if is_whole and len(self.report.damages) == before else None
 
-    def _page(self, table: Table, ref: PageRef, segments: dict[int, Segment]) -> PageEntry | None:
+    def _page(
+        self, table: Table, ref: PageRef, segments: dict[int, Segment], *, is_counted: bool
+    ) -> PageEntry | None:
         is_new = (ref.segment, ref.offset) not in self._read
         self._read.add((ref.segment, ref.offset))
         self.report.page_count += is_new
@@ -163,7 +170,8 @@ class _Doctor:
             if not is_new:
                 return entry
             check_sums(entry)
-            self.report.row_count += check_rows(entry)
+            live_count = check_rows(entry)
+            self.report.row_count += live_count if is_counted else 0
         except (Error, ValueError, IndexError, OverflowError) as error:
             self._damage(error)
             return None

@@ -9,7 +9,7 @@ from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.doctor import Report, examine
 from herdpy.errors import CorruptionError, Error
-from tests.fixtures.engines import Engine, engine, run
+from tests.fixtures.engines import Engine, engine, rows, run
 from tests.sim.disk import SimulatedDisk
 
 PARTS = ("log", "segments", "temp")
@@ -67,6 +67,24 @@ def test_a_sound_database() -> None:
     assert (report.table_count, report.row_count, report.log_record_count) == (2, 360, 3)
     assert report.page_count >= 6
     assert contents(disk) == files()
+
+
+def test_what_leases_keep_is_no_table_more() -> None:
+    disk = SimulatedDisk(1)
+    db = Engine(disk=disk)
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    session.execute_many("INSERT INTO t VALUES (?, 0)", [(i,) for i in range(100)])
+    db.database.run_checkpoint()
+    for turn in range(2):
+        session.leasing.take(3600)
+        run(session, "UPDATE t SET v = v + 1 WHERE id < 50")
+        run(session, "DELETE FROM t WHERE id = ?", turn)
+        db.database.run_checkpoint()
+    assert rows(session, "SELECT count(*) FROM sysleases WHERE is_in_pages") == [(2,)]
+    db.database.close()
+    report = examine(disk, "here")
+    assert (report.damages, report.table_count, report.row_count) == ([], 1, 98)
 
 
 def test_open_transactions_and_an_empty_database() -> None:
