@@ -51,7 +51,9 @@ lease_seconds_max = 30 * 24 * 3600
 partitions_max = 10_000
 # Staging: jobs that are open, attempts of their tasks, and committed jobs that are remembered.
 stagings_max = 1_000
+stagings_of_user_max = 800  # so that no user takes them from all others
 stages_max = 100_000
+stages_of_user_max = 80_000
 staging_commits_max = 10_000
 staging_name_bytes_max = 200
 # What a session is set to.

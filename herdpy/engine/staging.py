@@ -35,7 +35,13 @@ from herdpy.errors import (
     ProgrammingError,
     Retry,
 )
-from herdpy.limits import stages_max, staging_name_bytes_max, stagings_max
+from herdpy.limits import (
+    stages_max,
+    stages_of_user_max,
+    staging_name_bytes_max,
+    stagings_max,
+    stagings_of_user_max,
+)
 from herdpy.log.interfaces import Durability, LogSpaceError
 from herdpy.log.record import (
     BeginStage,
@@ -289,13 +295,10 @@ class Staging:
                     sqlstate="42710",
                     hint="choose another name; commit_position() returns that position",
                 )
-            if len(staged.jobs) >= stagings_max:
-                raise OperationalError(
-                    f"staging: {stagings_max} jobs are open, more are not allowed",
-                    sqlstate="53400",
-                    retry=Retry.SAFE,
-                )
             user = self._session.user
+            if len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+                owners = [each.user for each in staged.jobs.values()]
+                _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
             return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user)]
 
         self._log(make, Durability.SYNC)
@@ -320,12 +323,10 @@ class Staging:
 
         def make() -> list[Record]:
             nonlocal number
-            if len(self._staged.stages) >= stages_max:
-                raise OperationalError(
-                    f"staging: {stages_max} stages are open, more are not allowed",
-                    sqlstate="53400",
-                    retry=Retry.SAFE,
-                )
+            staged = self._staged
+            if len(staged.stages) >= min(stages_max, stages_of_user_max):
+                owners = [staged.jobs[each.job].user for each in staged.stages.values()]
+                _check_share("stages", owners, job.user, stages_max, stages_of_user_max)
             number = self._tablespace.applier.next_table_id
             return [BeginStage(name, number, task, attempt)]
 
@@ -570,6 +571,21 @@ class Staging:
 
 def _has_deleted(table: TableState) -> bool:
     return any(version[1] is None for version in table.memtable.chains.values())
+
+
+def _check_share(
+    what: str, owners: Sequence[str | None], user: str | None, count_max: int, of_user_max: int
+) -> None:
+    """Raise 53400 when there are as many as may be, in all or of one user."""
+    own = 0 if user is None else owners.count(user)
+    if len(owners) >= count_max or own >= of_user_max:
+        whose = f", {own:,} of them user {user!r}'s" if own else ""
+        raise OperationalError(
+            f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
+            sqlstate="53400",
+            retry=Retry.SAFE,
+            hint="commit or abort those that nobody needs; SELECT * FROM sysstagings shows jobs",
+        )
 
 
 def _lost_rows(number: int, stage: Stage, expected: int) -> OperationalError:

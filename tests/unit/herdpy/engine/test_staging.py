@@ -253,6 +253,32 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.sqlstate == "53400"
 
 
+def test_no_user_takes_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("stagings", 3), ("stages", 4)):
+        monkeypatch.setattr(staging_module, f"{name}_max", value)
+        monkeypatch.setattr(staging_module, f"{name}_of_user_max", value - 1)
+    with engine() as db:
+        root = session_of(db)
+        table(root)
+        for name in ("ann", "bob"):
+            run(root, f"CREATE USER {name}")
+            run(root, f"GRANT INSERT ON t TO {name}")
+        ann, bob = session_of(db, "ann"), session_of(db, "bob")
+        for job in ("a", "b"):
+            ann.staging.begin("t", "append", job)
+        with pytest.raises(OperationalError, match="2 of them user 'ann'") as caught:
+            ann.staging.begin("t", "append", "c")
+        assert (caught.value.sqlstate, caught.value.retry) == ("53400", Retry.SAFE)
+        bob.staging.begin("t", "append", "c")
+        for task in ("1", "2", "3"):
+            ann.staging.begin_stage("a", task, "0")
+        with pytest.raises(OperationalError, match="3 stages are open, 3 of them user 'ann'"):
+            ann.staging.begin_stage("b", "1", "0")
+        bob.staging.begin_stage("c", "1", "0")
+        ann.staging.abort("b")
+        root.staging.begin("t", "append", "d")
+
+
 def test_a_checkpoint_takes_what_would_need_too_much_memory() -> None:
     with engine(config=Config(memory_bytes_max=16 * 1024 * 1024)) as db:
         session = db.session(autocommit=True)
