@@ -30,7 +30,10 @@ _EXPECTED = re.compile(r"#\s*->\s?(?P<text>.*)$")
 _PATH = re.compile(r"`((?:herdpy|bookie|tests|docs|examples|\.ci)/[\w./-]*)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)[^)]*\)")
 _OUTPUT_MARK = "# Prints:\n"
-PYTHON_ELSEWHERE = {"docs/guides/spark.md": "tests/spark/test_guide.py"}
+PYTHON_ELSEWHERE = {
+    "docs/guides/spark.md": "tests/spark/test_guide.py",
+    "docs/guides/spark-pipeline.md": "tests/spark/test_guide.py",
+}
 """Pages whose Python needs more than this process, and the tests that run it."""
 
 
