@@ -62,12 +62,13 @@ class Prepared:
 
     __slots__ = (
         "_cache",
+        "_make_row",
+        "_types",
         "bind",
         "columns",
         "compiled",
         "convert",
         "is_write",
-        "make_row",
         "plan",
         "read_row",
         "slots",
@@ -88,18 +89,17 @@ class Prepared:
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._cache: dict[str, Any] = {}
+        self._types = types
+        self._make_row: MakeRow | None = None
         if isinstance(self.plan, RowSelect | VectorSelect):
             self.columns = self.plan.query.columns
             self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
         self.bind: Bind | None = None
         self.read_row: ReadRow | None = None
-        self.make_row: MakeRow | None = None
         if types is not None:
             self.bind = compile_bind(types, self.slots)
             if isinstance(self.plan, RowSelect):
                 self.read_row = compile_point_read(self.plan, types, self.slots)
-            elif isinstance(self.plan, InsertPlan):
-                self.make_row = compile_row(self.plan, types, self.slots)
 
     def values(self, parameters: Parameters, now_us: Callable[[], int]) -> list[Physical]:
         """Return the slots' values; now_us gives the transaction's time where a slot holds it."""
@@ -114,6 +114,16 @@ class Prepared:
                 # Python's compiler refuses deep nesting with any of the three.
                 raise too_deep() from error
         return function
+
+    @property
+    def make_row(self) -> MakeRow | None:
+        """The shortcut of an INSERT of one row; made when the statement comes again."""
+        types, plan = self._types, self.plan
+        if types is not None:
+            if isinstance(plan, InsertPlan):
+                self._make_row = compile_row(plan, types, self.slots, lambda: self.check(plan))
+            self._types = None  # last: threads that meet here make the same twice
+        return self._make_row
 
     @property
     def row_converter(self) -> Callable[[Any, int], Row] | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.memtable import TRIMMED
 from herdpy.exec.coerce import default_sources, output_converter, to_physical
-from herdpy.exec.row.select import compile_check_row
 from herdpy.model.keys import float_order
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -137,8 +136,15 @@ def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:
     return source.function("p")
 
 
-def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) -> MakeRow | None:
+def compile_row(
+    plan: InsertPlan,
+    types: NaturalTypes,
+    slots: Sequence[Slot],
+    new_check: "Callable[[], Callable[[Row], None]]",
+) -> MakeRow | None:
     """Return f(parameters, now_us) → the one row of VALUES, checked, for a table with a key.
+
+    new_check() gives what compile_check_row() does.
 
     f answers None for parameters whose natural types are not exactly `types`, and raises what the
     general way does for values that do not fit. None instead of f: values that are computed,
@@ -161,7 +167,7 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
         parts[ordinal] = values[expression.index]
     source.lines += [
         f"r = ({', '.join(parts)},)",
-        f"{source.name(compile_check_row(table))}(r)",
+        f"{source.name(new_check())}(r)",
         "return r",
     ]
     return source.function("p, now_us")

@@ -448,10 +448,10 @@ class World:
         connection.work = None
 
     def _give_token(self, session: Session, work: Work) -> None:
-        """Let every second commit carry a token that is new."""
+        """Let every second commit carry a token that is new, where frames may differ in length."""
         self._token_count += 1
         session.token = work.token = None
-        if self._token_count % 2:
+        if self._token_count % 2 and not self.style.is_uniform:
             work.token = (session.token_session, self._token_count)
             session.token = UsedToken(work.token, 0)
             self.done["token"] += 1

@@ -114,7 +114,7 @@ def test_results_and_errors_are_those_of_the_long_way(
     session.rollback()
     run(session, "DELETE FROM t WHERE a = 2")
 
-    latest.make_row = None
+    latest._make_row = None
     session.execute(begin)
     long = told(lambda: session.execute(INSERT, values))
     expected = rows(session, ALL)
