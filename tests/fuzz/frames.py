@@ -6,7 +6,6 @@ may grow by 64 MB at most. The same seed sends the same bytes in the same pieces
 the seed when something is found.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -21,7 +20,8 @@ from herdpy.proto.server_machine import State
 from herdpy.server.server import Server
 from tests.fixtures.engines import Engine
 from tests.fuzz.frame_bytes import TO_DRIVER, TO_SERVER, random_frame
-from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, Wire, resident_bytes
+from tests.fuzz.watched import Watched, command
+from tests.fuzz.wire import FindingError, Wire
 
 _TURN = 32
 _MESSAGES_PER_PEER = 100
@@ -59,7 +59,7 @@ class _ServerSide:
         if cut:
             connection.data_received(data[:cut])
         connection.data_received(data[cut:])
-        if connection._machine.state is State.NEW and connection._running is not None:
+        if connection._machine.state is State.NEW and connection._is_running:
             raise FindingError("something runs before Welcome")
 
     @property
@@ -91,8 +91,7 @@ def feed_driver(machine: DriverMachine, rng: random.Random) -> DriverMachine:
 async def run(seed: int, count: int) -> str:
     """Send so many; FindingError, or whatever was raised. Return what was seen."""
     loop = asyncio.get_running_loop()
-    unhandled: list[str] = []
-    loop.set_exception_handler(lambda _, context: unhandled.append(str(context)))
+    watched = Watched()
     engine = Engine(is_threaded=True)
     session = engine.session(autocommit=True)
     session.execute(_SQL).close()
@@ -101,7 +100,6 @@ async def run(seed: int, count: int) -> str:
     server = Server(engine.database, name="fuzz", config=config)
     rng = random.Random(seed)
     side, machine = _ServerSide(server, loop), DriverMachine()
-    settled_bytes = 0
     try:
         for number in range(count):
             if number % 2:
@@ -111,37 +109,21 @@ async def run(seed: int, count: int) -> str:
             else:
                 machine = feed_driver(machine, rng)
             if number % _TURN == 0:
-                await asyncio.sleep(0)
-                while len(server._hub._jobs) > 200:  # noqa: ASYNC110 - lets the workers keep up
-                    await asyncio.sleep(0.001)
-                if unhandled:
-                    raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+                await watched.catch_up(server, 200)
+                watched.check()
             if number == count // 2:  # each worker has had large parameters by then
-                settled_bytes = resident_bytes()
-        growth = resident_bytes() - settled_bytes
-        if growth > GROWTH_BYTES_MAX:
-            raise FindingError(f"resident memory grew by {growth} bytes")
+                watched.settle()
+        growth = watched.growth()
     finally:
         side.end()
         await asyncio.sleep(0)
         await server.close()
         engine.database.close()
-    return f"{count} frames, {side.count} connections, memory grew by {growth / 2**20:.1f} MB"
+    return f"{count} frames, {side.count} connections, {growth}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=200_000, help="frames")
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
-    print(f"fuzz-wire: frames, seed {seed}, {arguments.runs} frames", flush=True)
-    try:
-        print(asyncio.run(run(seed, arguments.runs)))
-    except Exception as error:
-        print(f"FOUND with --seed {seed}: {type(error).__name__}: {error}")
-        raise
-    return 0
+    return command(__doc__, "frames", run, runs=200_000, runs_per_item=1)
 
 
 if __name__ == "__main__":

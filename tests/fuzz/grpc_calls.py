@@ -7,7 +7,6 @@ server with users lets nobody in, and resident memory may grow by 64 MB at most.
 the same calls. Exit code 1 and the seed when something is found.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -25,7 +24,8 @@ from herdpy.server.grpc_service import SERVICE
 from herdpy.server.server import Server
 from tests.fixtures.engines import Engine
 from tests.fuzz.frame_bytes import TO_SERVER, arrow_streams, changed, random_frame
-from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, resident_bytes
+from tests.fuzz.watched import Watched, command
+from tests.fuzz.wire import FindingError
 
 _RUNS_PER_CALL = 100
 _AT_ONCE = 8
@@ -162,11 +162,7 @@ async def _open(engine: Engine, *, is_locked: bool) -> _Target:
 
 async def run(seed: int, count: int) -> str:
     """Do so many calls; FindingError, or whatever was raised. Return what was seen."""
-    unhandled: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: unhandled.append(str(context))
-    )
-    rng, settled_bytes = random.Random(seed), 0
+    watched, rng = Watched(), random.Random(seed)
     engines = [Engine(is_threaded=True) for _ in range(2)]
     targets = [await _open(engines[0], is_locked=False), await _open(engines[1], is_locked=True)]
     try:
@@ -177,13 +173,10 @@ async def run(seed: int, count: int) -> str:
                     group.create_task(targets[each % 2].call(random.Random(each)))
             for target in targets:
                 target.check()
-            if unhandled:
-                raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+            watched.check()
             if number <= count // 5:
-                settled_bytes = resident_bytes()
-        growth = resident_bytes() - settled_bytes
-        if growth > GROWTH_BYTES_MAX:
-            raise FindingError(f"resident memory grew by {growth} bytes")
+                watched.settle()
+        growth = watched.growth()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     finally:
@@ -192,23 +185,11 @@ async def run(seed: int, count: int) -> str:
             await target.server.close()
             engine.database.close()
     shown = ", ".join(f"{name} {number}" for name, number in sorted(targets[0].counts.items()))
-    return f"{count} calls ({shown}), memory grew by {growth / 2**20:.1f} MB"
+    return f"{count} calls ({shown}), {growth}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100_000, help="one in 100 is a call")
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
-    count = max(200, arguments.runs // _RUNS_PER_CALL)
-    print(f"fuzz-wire: gRPC, seed {seed}, {count} calls", flush=True)
-    try:
-        print(asyncio.run(run(seed, count)))
-    except Exception as error:
-        print(f"FOUND with --seed {seed}: {type(error).__name__}: {error}")
-        raise
-    return 0
+    return command(__doc__, "calls", run, runs=100_000, runs_per_item=_RUNS_PER_CALL, items_min=200)
 
 
 if __name__ == "__main__":

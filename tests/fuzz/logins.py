@@ -7,7 +7,6 @@ that has a password: it believes no server that has not shown that it knows it. 
 grow by 64 MB at most. Exit code 1 and the seed when something is found.
 """
 
-import argparse
 import asyncio
 import hashlib
 import hmac
@@ -24,7 +23,8 @@ from herdpy.proto.scram import MECHANISM, MECHANISM_BOUND, ScramDriver
 from herdpy.server.server import Server
 from tests.fixtures.engines import Engine
 from tests.fuzz.frame_bytes import TO_DRIVER, TO_SERVER, changed, frame, random_frame
-from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, Wire, resident_bytes
+from tests.fuzz.watched import Watched, command
+from tests.fuzz.wire import FindingError, Wire
 
 _PASSWORD = "correct horse"
 _DROP = encode_frame(messages.Execute(1, "DROP TABLE t", None))
@@ -104,7 +104,7 @@ class ServerSide:
             is_in = any(isinstance(each, messages.Welcome) for each in answers)
             if is_in is not is_right and (is_in or not self._is_changed):
                 raise FindingError(f"a login that is right: {is_right}, and is in: {is_in}")
-            if not is_in and (connection._running is not None or connection._requests is not None):
+            if not is_in and (connection._is_running or connection._requests is not None):
                 raise FindingError("something runs before Welcome")
             self.counts["welcome" if is_in else "refused"] += 1
         finally:
@@ -205,8 +205,7 @@ def feed_driver(rng: random.Random) -> None:
 async def run(seed: int, count: int) -> str:
     """Do so many logins; FindingError, or whatever was raised. Return what was seen."""
     loop = asyncio.get_running_loop()
-    unhandled: list[str] = []
-    loop.set_exception_handler(lambda _, context: unhandled.append(str(context)))
+    watched = Watched()
     engine = Engine(is_threaded=True)
     session = engine.session(autocommit=True)
     for text in (
@@ -218,7 +217,7 @@ async def run(seed: int, count: int) -> str:
     config = ServerConfig(login_failure_delay_s=0, workers=4)
     server = Server(engine.database, name="fuzz", config=config)
     rng = random.Random(seed)
-    side, settled_bytes = ServerSide(server, loop), 0
+    side = ServerSide(server, loop)
     try:
         for number in range(count):
             if number % 2:
@@ -226,16 +225,11 @@ async def run(seed: int, count: int) -> str:
             else:
                 feed_driver(rng)
             if number % _TURN == 0:
-                await asyncio.sleep(0)
-                while len(server._hub._jobs) > 100:  # noqa: ASYNC110 - lets the workers keep up
-                    await asyncio.sleep(0.001)
-                if unhandled:
-                    raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+                await watched.catch_up(server, 100)
+                watched.check()
             if number == count // 5:
-                settled_bytes = resident_bytes()
-        growth = resident_bytes() - settled_bytes
-        if growth > GROWTH_BYTES_MAX:
-            raise FindingError(f"resident memory grew by {growth} bytes")
+                watched.settle()
+        growth = watched.growth()
         if min(side.counts.values()) * 20 < count:
             raise FindingError(f"expected some of both: {side.counts}")
         if [table.name for table in session.tables()] != ["t"]:
@@ -245,23 +239,11 @@ async def run(seed: int, count: int) -> str:
         session.close()
         await server.close()
         engine.database.close()
-    return f"{count} logins, {side.counts}, memory grew by {growth / 2**20:.1f} MB"
+    return f"{count} logins, {side.counts}, {growth}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=200_000, help="of which one in 5 is a login")
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
-    count = max(200, arguments.runs // 5)
-    print(f"fuzz-wire: logins, seed {seed}, {count} logins", flush=True)
-    try:
-        print(asyncio.run(run(seed, count)))
-    except Exception as error:
-        print(f"FOUND with --seed {seed}: {type(error).__name__}: {error}")
-        raise
-    return 0
+    return command(__doc__, "logins", run, runs=200_000, runs_per_item=5, items_min=200)
 
 
 if __name__ == "__main__":
