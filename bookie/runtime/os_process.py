@@ -23,6 +23,12 @@ def processor_count() -> int:
     return os.cpu_count() or 1
 
 
+def yield_processor() -> None:
+    """Let another process run that waits for this processor; returns at once if none does."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+
+
 def describe_process() -> str:
     """Return "pid 123, python demo.py": the script's name, without folder and arguments."""
     # Arguments may hold secrets; sys.argv is missing in some embedded interpreters.

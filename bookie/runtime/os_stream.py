@@ -4,7 +4,7 @@ import mmap
 import socket
 from time import monotonic
 
-from bookie.runtime.os_process import processor_count
+from bookie.runtime.os_process import processor_count, yield_processor
 from bookie.runtime.spinning import Spinning
 
 _RECEIVE_BYTES = 256 * 1024
@@ -48,7 +48,7 @@ class BlockingStream:
                 try:
                     return own.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
                 except BlockingIOError:
-                    pass
+                    yield_processor()
             self._spinning.fail()
         return own.recv(_RECEIVE_BYTES)
 

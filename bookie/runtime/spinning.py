@@ -2,15 +2,16 @@
 
 A processor that sleeps takes 60 to 100 microseconds to wake on many virtual machines, more than a
 small statement takes itself. Who waits for a peer that answers fast looks again and again for a
-bounded time, and sleeps only then. What does not pay is tried again ever more rarely, so that a
-wait costs a few microseconds more at the most, on the average. No I/O, no clock. One thread.
+bounded time, lets others have the processor in between, and sleeps only then. What does not pay is
+tried again ever more rarely, so that it costs less than a microsecond a wait. No I/O, no clock. One
+thread.
 Source: docs/adr/0031-spinning-before-sleeping.md.
 """
 
 _CREDIT_MAX = 8
 _PRICE = 4
 _PAUSE_MIN = 16
-PAUSE_MAX = 1024
+PAUSE_MAX = 256
 """At least one wait in so many is tried."""
 
 

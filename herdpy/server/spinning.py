@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from bookie.runtime.os_process import yield_processor
 from bookie.runtime.spinning import Spinning
 
 
@@ -60,6 +61,7 @@ class LoopSpinning:
         if self._is_heard:
             self._is_turning = False
         elif self._left_count > 0 and self._now() < self._end_s:
+            yield_processor()
             self._loop.call_soon(self._turn)
         else:
             self._is_turning = False
