@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import process_generation
 from herdpy import errors
-from herdpy.driver import local
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
+from herdpy.driver.orphans import orphans
 from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, ProgrammingError
 from herdpy.log.interfaces import Durability
@@ -73,6 +73,8 @@ def connect(
     parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
         return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
+    from herdpy.driver import local  # not for a server's: the engine takes its time to load
+
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
     )
@@ -188,7 +190,10 @@ class Connection:
         choice; the same name again finds the job open. `key_columns`, if given, must be the
         primary key. A job that nobody touches for staging_timeout_s is given up.
         """
-        job = job or local.rng().randbytes(16).hex()
+        if not job:
+            from herdpy.driver.local import rng
+
+            job = rng().randbytes(16).hex()
         for what, text in (("table", table), ("operation", operation), ("job", job)):
             checked_text(f"begin_staging: {what}", text)
         if key_columns is not None:
@@ -419,9 +424,10 @@ class Connection:
         progress: "ExportProgress | None",
     ) -> int:
         from herdpy.driver.exports import export_to_file
+        from herdpy.driver.local import Lease
 
         session, lease = self.live_session(), self._lease
-        outside = lease.target.path if isinstance(lease, local.Lease) else None
+        outside = lease.target.path if isinstance(lease, Lease) else None
         return export_to_file(
             session, kind, path, outside=outside, overwrite=overwrite, progress=progress
         )
@@ -463,8 +469,10 @@ class Connection:
                 "the connection was opened by the parent of this forked process",
                 hint="connect after the fork, or start children by 'spawn'",
             )
-        if local.orphans:
-            local.close_orphans()
+        if orphans:
+            from herdpy.driver.local import close_orphans
+
+            close_orphans()
         return self._session
 
 

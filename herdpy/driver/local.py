@@ -24,6 +24,7 @@ from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.driver.dsn import MEMORY, Target
+from herdpy.driver.orphans import orphans
 from herdpy.engine.database import Database
 from herdpy.engine.session import Session
 from herdpy.engine.settings import Settings
@@ -267,9 +268,6 @@ def _make_directory(path: str) -> OsDisk:
 
 
 # Connections that were collected while open.
-
-orphans: dict[Lease, None] = {}
-"""Leases still to be closed. Grows by one dict store, which no lock has to guard."""
 
 
 def abandon(lease: Lease) -> None:

@@ -65,7 +65,7 @@ class HerdWriter(DataSourceArrowWriter):
             self.job = connection.begin_staging(
                 table,
                 operation="replace" if overwrite else operation,
-                job=options.job,
+                job=options.job or uuid.uuid4().hex,
                 key_columns=options.key_columns,
             )
 

@@ -43,6 +43,18 @@ def test_import_loads_nothing_heavy(statement: str) -> None:
     assert found["same"], "gc, signals, locale, logging and threads are the host's"
 
 
+def test_a_connection_to_a_server_loads_no_engine() -> None:
+    found = probe(
+        "import herdpy\n"
+        "try: herdpy.connect('herd://127.0.0.1:1')\n"
+        "except herdpy.OperationalError: pass"
+    )
+    names = {str(name) for name in found["new"]}  # type: ignore[attr-defined]
+    assert "herdpy.driver.remote" in names
+    assert not {name.split(".")[0] for name in names} & {*HEAVY, "sqlglot", "pyarrow"}
+    assert not names & {"herdpy.driver.local", "herdpy.engine.database"}
+
+
 def test_the_probe_sees_a_heavy_module() -> None:
     assert "rich" in {str(n).split(".")[0] for n in probe("import rich.table")["new"]}  # type: ignore[attr-defined]
 
