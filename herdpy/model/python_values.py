@@ -8,9 +8,14 @@ from typing import Any
 from herdpy.errors import DataError
 from herdpy.model.types import Kind
 
+INTEGER_BITS_MAX = 13_000
+"""Python refuses to write more as digits, or to read them; no type holds a tenth of it."""
+
 
 def shown(value: object) -> str:
     """Return a value for a message, cut to a length that a person reads."""
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
+        return f"of {value.bit_length():,} bits"
     text = repr(value) if isinstance(value, (str, bytes)) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.model.python_values import plain_value, shown
+from herdpy.model.python_values import INTEGER_BITS_MAX, plain_value, shown
 from herdpy.model.types import Kind
 
 _DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
@@ -49,7 +49,11 @@ def to_wire(parameters: Sequence[Any] | Mapping[str, Any] | None) -> Wire:
             pass  # a large integer, a lone surrogate: below
     if isinstance(parameters, Mapping):
         return {
-            str(name): _value(value, f"parameter :{name}") for name, value in parameters.items()
+            # No statement has a name that is no UTF-8, and the server says so.
+            str(name).encode(errors="backslashreplace").decode(): _value(
+                value, f"parameter :{name}"
+            )
+            for name, value in parameters.items()
         }
     return [_value(value, index) for index, value in enumerate(parameters)]
 
@@ -75,6 +79,11 @@ def _value(value: Any, where: "int | str") -> Wire:
         return value if value.isascii() else _text(value, where)
     if kind in _NATIVE:
         if kind is int and not -_INT64 <= value < _INT64:
+            if value.bit_length() > INTEGER_BITS_MAX:
+                raise DataError(
+                    f"{_name(where)}: value {shown(value)} is out of range for every type",
+                    sqlstate="22003",
+                )
             return msgspec.msgpack.Ext(_INTEGER, str(value).encode())
         return value
     plain = plain_value(value, _name(where))
