@@ -12,6 +12,9 @@ from collections.abc import Callable
 from bookie.runtime.os_process import yield_processor
 from bookie.runtime.spinning import Spinning
 
+_SPEAKERS_MAX = 8
+"""With more of them there is nearly always something to do."""
+
 
 class LoopSpinning:
     """See the module."""
@@ -28,7 +31,8 @@ class LoopSpinning:
         self._now = monotonic
         self._spin_s = spin_s if processors > 1 else 0.0
         self._spinning = Spinning()
-        self._speakers: deque[int] = deque(maxlen=max(1, processors - 1))  # the last ones
+        few = max(1, min(processors - 1, _SPEAKERS_MAX))
+        self._speakers: deque[int] = deque(maxlen=few)  # the last ones
         self._are_few = False
         self._is_heard = False  # since the last answer
         self._is_turning = False
