@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 import herdpy
 from pyspark_herdpy import kept
+from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import quoted, result_columns, table_name
 from pyspark_herdpy.options import Options, wrong
@@ -69,7 +70,7 @@ class HerdReader(DataSourceReader):
         Return the lease, too.
         """
         options = self._options
-        with closing(options.connect()) as connection:
+        with closing(connect_again(options)) as connection:
             kept_at = None if snapshot is None else _lease_at(connection, snapshot)
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
@@ -100,7 +101,7 @@ class HerdReader(DataSourceReader):
         """Yield Arrow batches of at most fetchBatchRows rows."""
         if not isinstance(partition, HerdPartition):
             raise TypeError(f"expected a partition of herdpy, found {partition!r}")
-        with closing(self._options.connect()) as connection:
+        with closing(connect_again(self._options)) as connection:
             try:
                 yield from self._batches(connection, partition)
                 settle()

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import herdpy
+from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import find_table, quoted, table_name
 from pyspark_herdpy.mapping import create_table
@@ -76,7 +77,7 @@ class HerdWriter(DataSourceArrowWriter):
             raise RuntimeError("herdpy writes in tasks of Spark only")
         attempt = f"{self._run}.{context.taskAttemptId()}"
         with (
-            closing(self._options.connect()) as connection,
+            closing(connect_again(self._options)) as connection,
             connection.stage(self.job, context.partitionId(), attempt) as stage,
         ):
             for batch in joined(iterator, _BATCH_ROWS):
@@ -93,13 +94,13 @@ class HerdWriter(DataSourceArrowWriter):
         """Make the rows of these tasks one transaction; repeatable."""
         tokens = [message.token for message in messages if isinstance(message, Staged)]
         tokens = [token for token in tokens if token.row_count]
-        with closing(self._options.connect()) as connection:
+        with closing(connect_again(self._options)) as connection:
             connection.commit_staging(self.job, tokens)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Give the job up, with what tasks have staged; repeatable."""
         del messages
-        with closing(self._options.connect()) as connection:
+        with closing(connect_again(self._options)) as connection:
             connection.abort_staging(self.job)
 
 

@@ -2,14 +2,19 @@
 
 import importlib.util
 import os
+import signal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import herdpy
 from pyspark_herdpy import kept, reading, session
+from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.options import read_options, split_names, write_options
+from tests.fixtures.engines import Background
+from tests.fixtures.served import served
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,20 @@ def test_batches_are_joined_up_to_a_number_of_rows(rows_max: int, sizes: list[in
     assert [batch.num_rows for batch in found] == sizes
     assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(25))
     assert list(joined([], 10)) == []
+
+
+def test_a_server_that_restarts_is_waited_for_by_whoever_was_there(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        given = {"url": server.url, "table": "t"}
+        server.stop(signal.SIGKILL)
+        with pytest.raises(herdpy.OperationalError, match="cannot be reached"):
+            read_options(given).connect()
+        hasty = read_options(given | {"url": server.url.replace("=60", "=0")})
+        with pytest.raises(herdpy.OperationalError, match="cannot be reached"):
+            connect_again(hasty)
+        with Background() as background:
+            background.start(lambda: connect_again(read_options(given)).close())
+            server.start()
 
 
 SCHEMA = pa.schema([("n", pa.int64())])
