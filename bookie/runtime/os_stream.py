@@ -42,7 +42,7 @@ class BlockingStream:
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
         own = self._socket
-        if self._spin_s and own.gettimeout() is None and self._spinning.begin():
+        if self._spin_s and self._spinning.begin():
             end_s = monotonic() + self._spin_s
             while monotonic() < end_s:
                 try:
