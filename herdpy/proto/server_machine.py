@@ -153,8 +153,9 @@ class ServerMachine:
         if self._running is not None and 2 * len(frame) < len(arrived):
             frame = memoryview(bytes(frame))  # what waits must not keep all that came with it
         message = decode_to_server(frame)
-        if getattr(message, "request", 1) == 0:
-            raise ProtocolError("a request of the number 0, which means the connection")
+        number: int = getattr(message, "request", 1)
+        if number < 1:  # 0 means the connection
+            raise ProtocolError(f"a request of the number {number}: expected 1 or more")
         if self._state is State.NEW:
             self._begin(message, actions)
         elif self._state is State.LOGIN:

@@ -2,11 +2,23 @@
 
 import argparse
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine
 
 from herdpy.server.server import Server
 from tests.fuzz.wire import GROWTH_BYTES_MAX, FindingError, resident_bytes
+
+
+class _Errors(logging.Handler):
+    """Keeps what is logged as an error: a bug is told to its sender alone, and else only there."""
+
+    def __init__(self, kept: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(record.getMessage())
 
 
 class Watched:
@@ -17,6 +29,7 @@ class Watched:
         self._settled_bytes = 0
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._unhandled.append(str(context)))
+        logging.getLogger("herdpy").addHandler(_Errors(self._unhandled))
 
     async def catch_up(self, server: Server, jobs_max: int) -> None:
         """Let the server's workers do what waits for them, but for so many."""
@@ -25,9 +38,9 @@ class Watched:
             await asyncio.sleep(0.001)
 
     def check(self) -> None:
-        """Look for exceptions that nobody handled."""
+        """Look for exceptions that nobody handled, and errors in the log."""
         if self._unhandled:
-            raise FindingError(f"an exception nobody handled: {self._unhandled[0]}")
+            raise FindingError(f"nobody handled, or the log has: {self._unhandled[0]}")
 
     def settle(self) -> None:
         """Take the memory of now for what is needed anyhow."""

@@ -86,6 +86,11 @@ class TestServer:
         assert failure(actions[1:]).sqlstate == "08P01"
         assert machine.welcome(WELCOME) == []
 
+    @pytest.mark.parametrize("number", [0, -1, -(2**63)])
+    def test_requests_have_positive_numbers(self, number: int) -> None:
+        found = failure(ready().receive(encode_frame(Execute(number, "SELECT 1", None))))
+        assert (found.sqlstate, f"{number}: expected 1 or more" in found.message) == ("08P01", True)
+
     @pytest.mark.parametrize(("low", "high"), [(VERSION + 1, 99), (0, VERSION - 1)])
     def test_another_version_is_refused_by_name(self, low: int, high: int) -> None:
         hello = Hello(MAGIC, low, high, "t", "default", autocommit=True)
