@@ -218,7 +218,7 @@ class ServerConfig:
         10_000, 1, 10**7, "results", "open over all connections; the next is 53400"
     )
     spin_us: int = _setting(
-        100,
+        300,
         0,
         10_000,
         "microseconds",

@@ -36,7 +36,7 @@ class RemoteTarget:
     is_grpc: bool = False
     retry_timeout_s: float = 10.0
     """How long a lost connection is tried to be made anew; 0: it stays lost."""
-    spin_us: int = 100
+    spin_us: int = 300
     """How long an answer is looked for without sleeping, where that pays; 0: never."""
     user: str = ""
     password: str | None = field(default=None, repr=False)
