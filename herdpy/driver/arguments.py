@@ -6,7 +6,8 @@ server ends a connection that sends what is no message. Any thread.
 
 from collections.abc import Iterable
 
-from herdpy.errors import DataError, ProgrammingError
+from herdpy.errors import ProgrammingError
+from herdpy.model.python_values import unicode_text
 
 _INTEGER_MAX = 2**63 - 1
 
@@ -17,14 +18,7 @@ def checked_text(what: str, value: object) -> str:
         raise ProgrammingError(
             f"{what}: expected text, found {type(value).__name__}", sqlstate="22023"
         )
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{what}: lone surrogate at character {error.start + 1}", sqlstate="22021"
-            ) from None
-    return value
+    return value if value.isascii() else unicode_text(value, what)
 
 
 def checked_texts(what: str, values: object) -> list[str]:

@@ -27,6 +27,17 @@ def kind_of(value: Any) -> Kind:
     return PYTHON_KINDS[value.__class__]
 
 
+def unicode_text(text: str, what: str) -> str:
+    """Return text as it is; DataError 22021 for what has no UTF-8: `what` names it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{what}: lone surrogate at character {error.start + 1}", sqlstate="22021"
+        ) from None
+    return text
+
+
 def plain_value(value: Any, what: str) -> Any:
     """Return an instance of exactly a class we know, for subclasses of it and numpy's scalars."""
     if value.__class__ in PYTHON_KINDS:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.model.python_values import INTEGER_BITS_MAX, plain_value, shown
+from herdpy.model.python_values import INTEGER_BITS_MAX, plain_value, shown, unicode_text
 from herdpy.model.types import Kind
 
 _DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
@@ -76,7 +76,7 @@ def many_to_wire(rows: Sequence[Any]) -> Wire:
 def _value(value: Any, where: "int | str") -> Wire:
     kind = value.__class__
     if kind is str:
-        return value if value.isascii() else _text(value, where)
+        return value if value.isascii() else unicode_text(value, _name(where))
     if kind in _NATIVE:
         if kind is int and not -_INT64 <= value < _INT64:
             if value.bit_length() > INTEGER_BITS_MAX:
@@ -102,16 +102,6 @@ def _value(value: Any, where: "int | str") -> Wire:
 
 def _name(where: "int | str") -> str:
     return where if isinstance(where, str) else f"parameter {where + 1}"
-
-
-def _text(value: str, where: "int | str") -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{_name(where)}: lone surrogate at character {error.start + 1}", sqlstate="22021"
-        ) from None
-    return value
 
 
 class _Foreign:
