@@ -29,7 +29,7 @@ class LoopWaits:
     def open_stream(self, target: "RemoteTarget") -> "LoopStream":
         if not target.has_tls:
             return LoopStream(target)
-        from herdpy.driver.tls import client_context, tls_errors
+        from herdpy.driver.remote.tls import client_context, tls_errors
 
         context = client_context(target)
         with tls_errors(target):

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import process_generation
 from herdpy import errors
+from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
-from herdpy.driver.orphans import orphans
-from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, ProgrammingError
-from herdpy.log.interfaces import Durability
+from herdpy.model.durability import Durability
+from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,11 +78,11 @@ def connect(
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
     )
-    lease = local.Lease(parsed)
+    claim = local.DatabaseClaim(parsed)
     try:
-        return Connection(lease, lease.open(options))
+        return Connection(claim, claim.open(options))
     except BaseException:
-        lease.close()
+        claim.close()
         raise
 
 
@@ -94,7 +94,7 @@ def _connect_remote(
     *,
     autocommit: bool,
 ) -> "Connection":
-    from herdpy.driver.remote import RemoteClaim
+    from herdpy.driver.remote.session import RemoteClaim
 
     if memory_bytes_max is not None:
         raise ProgrammingError(
@@ -127,14 +127,14 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, lease: Claim, session: DriverSession) -> None:
-        self._lease = lease
+    def __init__(self, claim: Claim, session: DriverSession) -> None:
+        self._claim = claim
         self._session = session
         self._autocommit = session.autocommit
         self._generation = process_generation()
         self._is_closed = False
         self.block: TransactionBlock | None = None
-        self._finalizer = weakref.finalize(self, lease.abandon)
+        self._finalizer = weakref.finalize(self, claim.abandon)
 
     # Statements.
 
@@ -374,7 +374,7 @@ class Connection:
     def discard(self) -> None:
         """Close, whatever state it is in; repeatable."""
         if not self._is_closed:
-            self._lease.close()
+            self._claim.close()
             self._finalizer.detach()
             self._is_closed = True
 
@@ -424,10 +424,10 @@ class Connection:
         progress: "ExportProgress | None",
     ) -> int:
         from herdpy.driver.exports import export_to_file
-        from herdpy.driver.local import Lease
+        from herdpy.driver.local import DatabaseClaim
 
-        session, lease = self.live_session(), self._lease
-        outside = lease.target.path if isinstance(lease, Lease) else None
+        session, claim = self.live_session(), self._claim
+        outside = claim.target.path if isinstance(claim, DatabaseClaim) else None
         return export_to_file(
             session, kind, path, outside=outside, overwrite=overwrite, progress=progress
         )
@@ -438,7 +438,7 @@ class Connection:
         The last connection to a database closes the database. After an interrupt, call it again.
         """
         self.live_session()
-        self._lease.close()
+        self._claim.close()
         self._finalizer.detach()
         self._is_closed = True
 
@@ -458,7 +458,7 @@ class Connection:
             self.close()
 
     def __repr__(self) -> str:
-        return f"<herdpy.Connection {self._lease.where!r}{' closed' if self._is_closed else ''}>"
+        return f"<herdpy.Connection {self._claim.where!r}{' closed' if self._is_closed else ''}>"
 
     def live_session(self) -> DriverSession:
         """Return the session; InterfaceError when closed or inherited by a fork."""
@@ -469,10 +469,10 @@ class Connection:
                 "the connection was opened by the parent of this forked process",
                 hint="connect after the fork, or start children by 'spawn'",
             )
-        if orphans:
-            from herdpy.driver.local import close_orphans
+        if abandoned_claims:
+            from herdpy.driver.local import close_abandoned
 
-            close_orphans()
+            close_abandoned()
         return self._session
 
 

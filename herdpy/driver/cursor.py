@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.arguments import checked_text
 from herdpy.driver.types import Description, describe
-from herdpy.engine.result import Result
 from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
+from herdpy.exec.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from herdpy.driver import local
 from herdpy.driver.dsn import Target, parse_target
 from herdpy.driver.exports import Progress
-from herdpy.engine.directory import LOCK, cannot_open_error, locked_error
-from herdpy.engine.doctor import Report
-from herdpy.engine.doctor import examine as examine_disk
+from herdpy.engine.maintenance.directory import LOCK, cannot_open_error, locked_error
+from herdpy.engine.maintenance.doctor import Report
+from herdpy.engine.maintenance.doctor import examine as examine_disk
 from herdpy.errors import ProgrammingError
 
 if TYPE_CHECKING:

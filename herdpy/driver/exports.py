@@ -11,7 +11,7 @@ from bookie.runtime.interfaces import Disk
 from herdpy.driver import local
 from herdpy.driver.dsn import Target, parse_target
 from herdpy.driver.interfaces import DriverSession
-from herdpy.engine.faults import disk_error
+from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.storage.backup_file import read_backup
 
@@ -157,8 +157,8 @@ def restore(
     open (55006). `progress` is called with (bytes done, bytes in all): first for reading, then for
     writing. Another error leaves the directory as it was, or saying that it is half a database.
     """
-    from herdpy.engine.restore import restore as write
-    from herdpy.engine.restore import verify_backup
+    from herdpy.engine.maintenance.restore import restore as write
+    from herdpy.engine.maintenance.restore import verify_backup
 
     disk, name, shown = _file(backup, "restore")
     target = parse_target(directory)

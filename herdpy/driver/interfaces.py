@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from herdpy.engine.result import Columns, LogicalRow, Result
 from herdpy.errors import Error
+from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
@@ -18,7 +18,7 @@ PointRows = tuple[Columns, list[LogicalRow]]
 
 
 class DriverSession(Protocol):
-    """One session: engine/session.py has the contract. Any thread; one statement at a time."""
+    """One session; its contract: engine/session/session.py. Any thread; one statement at a time."""
 
     @property
     def autocommit(self) -> bool: ...
@@ -98,7 +98,7 @@ class HeldLease(Protocol):
 
 
 class Leasing(Protocol):
-    """Snapshot leases and parts of tables: engine/leasing.py has the contract."""
+    """Snapshot leases and parts of tables: engine/session/leasing.py has the contract."""
 
     def take(self, seconds: float) -> HeldLease: ...
 
@@ -123,7 +123,7 @@ class Leasing(Protocol):
 
 
 class StagingPort(Protocol):
-    """A session's part in stagings: engine/staging.py has the contract. Any thread."""
+    """A session's part in stagings: engine/statements/staging.py has the contract. Any thread."""
 
     def begin(
         self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
@@ -145,7 +145,7 @@ class StagingPort(Protocol):
 
 
 class IngestTarget(Protocol):
-    """One open ingest: engine/ingest.py has the contract. One thread at a time."""
+    """One open ingest: engine/statements/ingest.py has the contract. One thread at a time."""
 
     @property
     def table(self) -> Table: ...

@@ -23,12 +23,12 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
+from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.dsn import MEMORY, Target
-from herdpy.driver.orphans import orphans
 from herdpy.engine.database import Database
-from herdpy.engine.session import Session
-from herdpy.engine.settings import Settings
+from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
     from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
@@ -58,13 +58,13 @@ class Options:
 class _Shared:
     """One database of this process; all fields under its mutex."""
 
-    __slots__ = ("__weakref__", "database", "leases", "mutex", "options")
+    __slots__ = ("__weakref__", "claims", "database", "mutex", "options")
 
     def __init__(self) -> None:
         self.mutex = new_mutex()
         self.database: Database | None = None
         self.options: Options | None = None
-        self.leases: set[Lease] = set()
+        self.claims: set[DatabaseClaim] = set()
 
 
 class _Registry:
@@ -96,7 +96,7 @@ def _under(mutex: Mutex, body: Callable[[], T]) -> T:
     with mutex: return body()  # noqa: E701 - as above  # fmt: skip
 
 
-class Lease:
+class DatabaseClaim:
     """One connection's claim on a database. close() may be repeated and ends every half step."""
 
     __slots__ = ("_generation", "_session", "_shared", "target")
@@ -129,7 +129,7 @@ class Lease:
         return _under(self._shared.mutex, lambda: self._open(self._shared, options))
 
     def _open(self, shared: _Shared, options: Options) -> Session:
-        shared.leases.add(self)
+        shared.claims.add(self)
         if shared.database is None:
             shared.options = options
             shared.database = open_database(self.target, options.config())
@@ -147,8 +147,8 @@ class Lease:
         _under(self._shared.mutex, lambda: self._leave(self._shared))
 
     def _leave(self, shared: _Shared) -> None:
-        shared.leases.discard(self)
-        if not shared.leases and shared.database is not None:
+        shared.claims.discard(self)
+        if not shared.claims and shared.database is not None:
             shared.database.close()
             shared.database = None
 
@@ -270,40 +270,40 @@ def _make_directory(path: str) -> OsDisk:
 # Connections that were collected while open.
 
 
-def abandon(lease: Lease) -> None:
-    """Close the lease of a collected connection.
+def abandon(claim: DatabaseClaim) -> None:
+    """Close the claim of a collected connection.
 
     The collector runs between any two lines of any thread. If a frame of ours is below, this
     thread may hold one of our locks: then another thread has to do it.
     """
-    if not lease.is_ours():
+    if not claim.is_ours():
         return
-    had_transaction = lease.in_transaction
-    orphans[lease] = None
+    had_transaction = claim.in_transaction
+    abandoned_claims[claim] = None
     if not _is_inside_our_code():
-        close_orphans()
+        close_abandoned()
     else:
         try:
-            run_detached(close_orphans)
+            run_detached(close_abandoned)
         except RuntimeError:
             pass  # the next call of any connection does it
     if had_transaction:
         warnings.warn(
-            f"a herdpy connection to {lease.where!r} was collected with an open "
+            f"a herdpy connection to {claim.where!r} was collected with an open "
             "transaction, which is rolled back; close connections, or use `with`",
             ResourceWarning,
             stacklevel=2,
         )
 
 
-def close_orphans() -> None:
+def close_abandoned() -> None:
     """Close what abandon() had to leave."""
-    for lease in list(orphans):
+    for claim in list(abandoned_claims):
         try:
-            lease.close()
+            claim.close()
         except Error:
             pass  # the engine keeps its failure and tells the next statement
-        orphans.pop(lease, None)
+        abandoned_claims.pop(claim, None)
 
 
 def _is_inside_our_code() -> bool:

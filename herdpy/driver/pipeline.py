@@ -93,7 +93,7 @@ class Pipeline:
 
 
 def _check(text: str) -> None:
-    from herdpy.driver.kinds import is_about_rows
+    from herdpy.driver.remote.statement_kinds import is_about_rows
 
     if not is_about_rows(text):
         raise NotSupportedError(

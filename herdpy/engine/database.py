@@ -20,18 +20,12 @@ from bookie.runtime.interfaces import (
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
-from herdpy.engine.access_rows import grant_rows, member_rows, role_rows, user_rows
-from herdpy.engine.activity import (
-    Client,
-    client_rows,
-    kill_session,
-    kill_statement,
-    statement_rows,
-)
-from herdpy.engine.backup import Backup
-from herdpy.engine.checkpoint import finish_listing, run_checkpoint
-from herdpy.engine.compaction import Planner, crowded_tables, run_job
-from herdpy.engine.directory import (
+from herdpy.engine.access.passwords import Login
+from herdpy.engine.access.rows import grant_rows, member_rows, role_rows, user_rows
+from herdpy.engine.maintenance.backup import Backup
+from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
+from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
+from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
     MANIFEST,
@@ -42,21 +36,23 @@ from herdpy.engine.directory import (
     is_empty,
     locked_error,
 )
-from herdpy.engine.dump import Dump
-from herdpy.engine.execution import with_log_space
-from herdpy.engine.faults import disk_error, no_memory_error
-from herdpy.engine.figures import Timed
-from herdpy.engine.interrupt import StatementInterrupt
-from herdpy.engine.leases import lease_rows
-from herdpy.engine.passwords import Login
-from herdpy.engine.prepared import PlanCache
-from herdpy.engine.recovery import recover_tablespace
-from herdpy.engine.resolving import resolve
-from herdpy.engine.session import Session
-from herdpy.engine.settings import Settings
-from herdpy.engine.staged import staging_rows
-from herdpy.engine.staging_uses import StagingUses
-from herdpy.engine.system_tables import (
+from herdpy.engine.maintenance.dump import Dump
+from herdpy.engine.maintenance.recovery import recover_tablespace
+from herdpy.engine.session.activity import (
+    Client,
+    client_rows,
+    kill_session,
+    kill_statement,
+    statement_rows,
+)
+from herdpy.engine.session.commit_outcomes import resolve
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.commit_tokens import Outcome, new_session_name, stamp_of
+from herdpy.engine.state.error_messages import disk_error, no_memory_error
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.snapshot_leases import lease_rows
+from herdpy.engine.state.staged import staging_rows
+from herdpy.engine.state.system_tables import (
     SYSCLIENTS,
     SYSGRANTS,
     SYSLEASES,
@@ -66,16 +62,21 @@ from herdpy.engine.system_tables import (
     SYSSTATEMENTS,
     SYSUSERS,
 )
-from herdpy.engine.tablespace import Tablespace
-from herdpy.engine.tokens import Outcome, new_session_name, stamp_of
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.stats import Timed
+from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import (
     DiskFullError,
     Error,
     InterfaceError,
 )
-from herdpy.log.interfaces import Durability, LogSpaceError
+from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
+from herdpy.model.durability import Durability
+from herdpy.model.settings import Settings
 from herdpy.storage.manifest import LogDurable, Manifest
 
 if TYPE_CHECKING:

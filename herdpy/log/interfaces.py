@@ -1,19 +1,10 @@
 """CommitLog: what the engine needs of a log, whatever keeps it (memory, file, later ledgers)."""
 
 from collections.abc import Iterator
-from enum import Enum
 from typing import Protocol
 
 from herdpy.errors import Error
 from herdpy.model.lsn import Lsn
-
-
-class Durability(Enum):
-    """What a commit waits for: fsync, the operating system's buffer, or nothing."""
-
-    SYNC = "sync"
-    OS = "os"
-    NONE = "none"
 
 
 class Append:

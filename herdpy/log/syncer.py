@@ -11,7 +11,8 @@ from typing import Protocol
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Driver, Worker
 from herdpy.errors import Error, InvariantViolation
-from herdpy.log.interfaces import CommitLog, Durability
+from herdpy.log.interfaces import CommitLog
+from herdpy.model.durability import Durability
 
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
 _IDLE_S = 1.0

@@ -11,11 +11,11 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from herdpy.engine.activity import Client, killed_error, shown_text
-from herdpy.engine.at_once import Begun
-from herdpy.engine.settings import Settings
+from herdpy.engine.session.activity import Client, killed_error, shown_text
+from herdpy.engine.writes.nonblocking import Begun
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
-from herdpy.log.interfaces import Durability
+from herdpy.model.durability import Durability
+from herdpy.model.settings import Settings
 from herdpy.proto import messages
 from herdpy.proto.messages import Message, Welcome
 from herdpy.proto.scram import ScramServer
@@ -30,11 +30,11 @@ from herdpy.proto.server_machine import (
     State,
     Stop,
 )
-from herdpy.server.gate import too_slow
-from herdpy.server.metrics import kind_of
-from herdpy.server.requests import Requests, small_parameters
-from herdpy.server.throttle import origin_of
-from herdpy.server.tls import ServerTls
+from herdpy.server.login.gate import too_slow
+from herdpy.server.login.throttle import origin_of
+from herdpy.server.login.tls import ServerTls
+from herdpy.server.operations.metrics import kind_of
+from herdpy.server.requests.requests import Requests, small_parameters
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from bookie.runtime.os_executors import Executor
 from bookie.runtime.os_process import processor_count
 from bookie.runtime.ticket import Ticket
 from herdpy.config import ServerConfig
-from herdpy.engine.activity import Client
 from herdpy.engine.database import Database
-from herdpy.engine.session import Session
-from herdpy.engine.settings import Settings
+from herdpy.engine.session.activity import Client
+from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
+from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
-from herdpy.server.exports import KeptExports
-from herdpy.server.gate import Gate, too_many_strangers
 from herdpy.server.limits import Budget, Stalled
-from herdpy.server.metrics import ServerMetrics
+from herdpy.server.login.gate import Gate, too_many_strangers
+from herdpy.server.operations.metrics import ServerMetrics
+from herdpy.server.operations.watch import shown, stopped_by
+from herdpy.server.requests.exports import KeptExports
 from herdpy.server.spinning import LoopSpinning
-from herdpy.server.watch import shown, stopped_by
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -62,7 +62,7 @@ class Hub:
         self.results = Budget(config.results_max)
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
-        self.stalled = Stalled(config.response_bytes_max)
+        self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
         self.spinning = LoopSpinning(
             self.loop, database.clock.monotonic, config.spin_us / 1e6, processor_count()
         )

@@ -1,11 +1,11 @@
 """Budgets that all connections of a server share. Any thread, but for Stalled: the loop."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 
-if TYPE_CHECKING:
-    from herdpy.server.connection import ServerConnection
+C = TypeVar("C", bound=Hashable)
 
 
 class Budget:
@@ -31,22 +31,22 @@ class Budget:
             self.used -= count
 
 
-class Stalled:
+class Stalled(Generic[C]):
     """The connections whose peers do not take their answers, the longest stalled first."""
 
     __slots__ = ("_bytes_max", "_connections", "byte_count")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._connections: dict[ServerConnection, int] = {}
+        self._connections: dict[C, int] = {}
         self.byte_count = 0
 
-    def add(self, connection: "ServerConnection", byte_count: int) -> "list[ServerConnection]":
+    def add(self, connection: C, byte_count: int) -> list[C]:
         """Note what waits for a peer; return the connections to cut off, to be under the bound."""
         self.remove(connection)
         self._connections[connection] = byte_count
         self.byte_count += byte_count
-        gone: list[ServerConnection] = []
+        gone: list[C] = []
         while self.byte_count > self._bytes_max:
             oldest = next(iter(self._connections))
             self.remove(oldest)
@@ -57,7 +57,7 @@ class Stalled:
         """Return whether so much more may wait without anybody being cut off."""
         return self.byte_count + byte_count <= self._bytes_max
 
-    def remove(self, connection: "ServerConnection") -> None:
+    def remove(self, connection: C) -> None:
         """Forget a connection; repeatable."""
         self.byte_count -= self._connections.pop(connection, 0)
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.os_executors import new_executor
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
-from herdpy.server.audit import Audit
 from herdpy.server.connection import ServerConnection
-from herdpy.server.gate import Gate
-from herdpy.server.health import HealthServer
 from herdpy.server.hub import Hub
-from herdpy.server.watch import Watch
+from herdpy.server.login.audit import Audit
+from herdpy.server.login.gate import Gate
+from herdpy.server.operations.health import HealthServer
+from herdpy.server.operations.watch import Watch
 
 if TYPE_CHECKING:
-    from herdpy.server.grpc_server import GrpcServer
+    from herdpy.server.grpc.server import GrpcServer
 
 _DRAIN_STEP_S = 0.05
 
@@ -76,7 +76,7 @@ class Server:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
         has_tls = self.gate.tls is not None
         self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)
-        from herdpy.server.grpc_server import GrpcServer
+        from herdpy.server.grpc.server import GrpcServer
 
         self._grpc = GrpcServer(self._hub, self._connection)
         return await self._grpc.start(host, port)

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from herdpy.engine.catalog import Catalog
-from herdpy.engine.checkpoint import EngineState
 from herdpy.engine.database import Database
-from herdpy.engine.digest import state_digest
-from herdpy.engine.recovery import replay_log
-from herdpy.engine.settings import Settings
-from herdpy.engine.state import State
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.maintenance.checkpoint import EngineState
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.maintenance.recovery import replay_log
+from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.state import State
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
 from herdpy.log.memory_log import MemoryLog
 from herdpy.log.record import Begin, Commit, CommitToken, Rollback, TransactionId, decode
 from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.settings import Settings
 from herdpy.storage.manifest import ManifestState
 from tests.crash.model import SHAPES, Model
 from tests.crash.world import World, content_of

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from herdpy.engine.database import Database
-from herdpy.engine.leases import Lease
-from herdpy.engine.snapshots import Snapshot
+from herdpy.engine.state.snapshot_leases import SnapshotLease
+from herdpy.engine.state.snapshots import Snapshot
 from tests.crash.model import Content, Row, ordered
 
 Rows = dict[str, list[Row]]
@@ -78,7 +78,7 @@ class LeaseBook:
                 self._known[number].may_end = False
 
 
-def lease_content(database: Database, lease: Lease) -> Rows:
+def lease_content(database: Database, lease: SnapshotLease) -> Rows:
     """Return all rows of a lease, by table name, in the order of Content.plain()."""
     space = database.tablespace
     leased = (space.applier.leases, lease)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from herdpy.engine.session import Session
-from herdpy.engine.staged import Operation as StagingOperation
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.staged import Operation as StagingOperation
 from herdpy.errors import Error
 from tests.crash.model import ROLES, SHAPES, Key, Model, RefusedError, Row, Rows, Work
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from herdpy.engine import pins
-from herdpy.engine.snapshots import SnapshotRegistry
-from herdpy.engine.staged import Stage
-from herdpy.engine.table import Applier
-from herdpy.engine.tablespace import Tablespace
-from herdpy.engine.tokens import CommitTokens
+from herdpy.engine.maintenance import pins
+from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.snapshots import SnapshotRegistry
+from herdpy.engine.state.staged import Stage
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.file_log import FileLog, _Cursor
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile

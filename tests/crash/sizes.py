@@ -21,7 +21,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.arrow_pages", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.arrow_shadows", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.compaction", "_MANY_ROWS", _MANY_ROWS),
-    ("herdpy.engine.adopt", "FEW_ROWS", _FEW_ROWS),
+    ("herdpy.engine.state.page_adoption", "FEW_ROWS", _FEW_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from herdpy.engine.checkpoint import restore_engine
-from herdpy.engine.digest import state_digest
-from herdpy.engine.recovery import (
+from herdpy.engine.maintenance.checkpoint import restore_engine
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.maintenance.recovery import (
     open_pins,
     open_segments,
     open_tables,
     replay_log,
     state_of,
 )
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.storage.manifest import ManifestState
 from tests.crash import checks, operations
@@ -58,8 +58,8 @@ def test_replay_from_each_checkpoint_gives_the_same_state(
     seed: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Old checkpoints need their segments.
-    monkeypatch.setattr("herdpy.engine.checkpoint.remove_unlisted", lambda *_: None)
-    monkeypatch.setattr("herdpy.engine.compaction.remove_unlisted", lambda *_: None)
+    monkeypatch.setattr("herdpy.engine.maintenance.checkpoint.remove_unlisted", lambda *_: None)
+    monkeypatch.setattr("herdpy.engine.maintenance.compaction.remove_unlisted", lambda *_: None)
     rng = random.Random(seed * 1000 + number)
     disk = SimulatedDisk(rng.getrandbits(64))
     world = World(disk, rng, Model(), None, style=_STYLES[number % len(_STYLES)])

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.engine.database import Database
-from herdpy.engine.prepared import PlanKey, Prepared
-from herdpy.engine.result import Result
-from herdpy.engine.session import Session
-from herdpy.engine.settings import Settings
-from herdpy.engine.snapshots import Snapshot
-from herdpy.engine.system_tables import SYSROLES
-from herdpy.engine.tokens import UsedToken
-from herdpy.engine.transactions import Transaction
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.commit_tokens import UsedToken
+from herdpy.engine.state.snapshots import Snapshot
+from herdpy.engine.state.system_tables import SYSROLES
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.plan_cache import PlanKey, Prepared
 from herdpy.errors import Error
-from herdpy.log.interfaces import Durability
+from herdpy.exec.result import Result
 from herdpy.log.record import BeginLease
 from herdpy.log.syncer import InlineSyncer
+from herdpy.model.durability import Durability
 from herdpy.model.schema import table_to_plain
+from herdpy.model.settings import Settings
 from herdpy.sql.compile import parameter_types
 from tests.crash import operations
 from tests.crash.leases import LeaseBook

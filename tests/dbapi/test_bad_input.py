@@ -13,7 +13,7 @@ import pytest
 import herdpy
 from herdpy.driver import local
 from herdpy.limits import key_bytes_max, row_bytes_max
-from herdpy.server.requests import RESULTS_MAX
+from herdpy.server.requests.requests import RESULTS_MAX
 from tests.fixtures.servers import RunningServer
 
 
@@ -303,7 +303,7 @@ def test_ten_thousand_open_cursors(local_connection: herdpy.Connection) -> None:
     )
     rows = [connection.execute("SELECT id FROM notes WHERE id >= ?", (n,)) for n in range(9_950)]
     vector = "SELECT id, sum(id) OVER (ORDER BY id) FROM notes"
-    shared = connection._lease._shared
+    shared = connection._claim._shared
     assert shared.database is not None
     limit = shared.database.config.vector_results_max
     open_results = [connection.execute(vector) for _ in range(limit)]

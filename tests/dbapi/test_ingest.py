@@ -304,8 +304,8 @@ class TestAllOrNothing:
 class TestOverTheWire:
     @pytest.mark.sync_face("reaches into the connection")
     def test_batches_that_are_none_end_the_ingest(self, server: RunningServer) -> None:
-        from herdpy.driver.remote import RemoteSession
-        from herdpy.driver.retrying import RetryingSession
+        from herdpy.driver.remote.retrying import RetryingSession
+        from herdpy.driver.remote.session import RemoteSession
         from herdpy.proto import messages
 
         with herdpy.connect(server.url, autocommit=True) as conn:

@@ -8,7 +8,7 @@ import herdpy
 from herdpy.driver.pipeline import STATEMENTS_MAX
 from herdpy.errors import ConnectionLostError, Retry
 from herdpy.proto.messages import Commit, ExecuteAll
-from herdpy.server import requests
+from herdpy.server.requests import requests
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 

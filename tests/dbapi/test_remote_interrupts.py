@@ -9,7 +9,7 @@ import pytest
 
 import herdpy
 from herdpy import errors
-from herdpy.server import requests
+from herdpy.server.requests import requests
 from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.servers import RunningServer
 

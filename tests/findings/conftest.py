@@ -1,7 +1,7 @@
 """What the tests of findings share: a served database as a process, and the marker's arguments.
 
-These tests run over an older commit, too (`make findings OLD=...`), to show that they fail there. So
-they use the public API, commands, wire and files only, and nothing of tests/fixtures.
+These tests run over an older commit, too (`make findings OLD=...`), to show that they fail there.
+So they use the public API, commands, wire and files only, and nothing of tests/fixtures.
 """
 
 import signal

@@ -28,7 +28,7 @@ def test_of_32_threads_that_insert_one_key_one_wins(tmp_path: Path, kind: str) -
     shared = herdpy.connect(":memory:" if kind == "memory" else path, durability="os")
     shared.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, winner BIGINT)")
     shared.commit()
-    database = shared._lease._shared.database
+    database = shared._claim._shared.database
     assert database is not None
 
     def work(number: int) -> None:
@@ -63,7 +63,7 @@ def test_transfers_checkpoints_and_compactions_keep_the_sum(tmp_path: Path) -> N
         connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", [(i, 100) for i in range(accounts)])
     keeper = herdpy.connect(path, durability="os")
-    database = keeper._lease._shared.database
+    database = keeper._claim._shared.database
     assert database is not None
     is_over = threading.Event()
 

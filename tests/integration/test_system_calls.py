@@ -16,7 +16,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from herdpy.config import Config
 from herdpy.engine.database import Database
-from herdpy.engine.settings import Settings
+from herdpy.model.settings import Settings
 from tests.sim.disk import SimulatedDisk
 
 pytestmark = pytest.mark.integration

@@ -30,7 +30,7 @@ for attempt in range(2):
         assert c.execute("SELECT v FROM t WHERE id = ?", (8,)).fetchone() is None
         assert c.execute("SELECT v FROM t WHERE id = ?", (9,)).fetchall() == [("9",)]
         assert len(c.execute("SELECT * FROM t WHERE id >= 500 ORDER BY id").fetchall()) == 500
-        c._lease._shared.database.run_checkpoint()  # and from pages
+        c._claim._shared.database.run_checkpoint()  # and from pages
         assert c.execute("SELECT v FROM t WHERE id = ?", (7,)).fetchone() == ("x",)
         assert len(c.execute("SELECT * FROM t WHERE id >= 500 ORDER BY id").fetchall()) == 500
         try:

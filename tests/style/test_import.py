@@ -50,7 +50,7 @@ def test_a_connection_to_a_server_loads_no_engine() -> None:
         "except herdpy.OperationalError: pass"
     )
     names = {str(name) for name in found["new"]}  # type: ignore[attr-defined]
-    assert "herdpy.driver.remote" in names
+    assert "herdpy.driver.remote.session" in names
     assert not {name.split(".")[0] for name in names} & {*HEAVY, "sqlglot", "pyarrow"}
     assert not names & {"herdpy.driver.local", "herdpy.engine.database"}
 

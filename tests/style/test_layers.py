@@ -32,6 +32,29 @@ HERDPY = {
 }
 BOOKIE = {"admin": 7, "client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4}
 BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
+# Inside a package whose modules lie in folders: folder, or module beside the folders -> rank. A
+# module that is not named lies above all that are.
+SUBLAYERS = {
+    "herdpy/engine": {
+        "state": 1,
+        "access": 2,
+        "writes": 3,
+        "maintenance": 3,
+        "statements": 4,
+        "session": 5,
+    },
+    "herdpy/driver": {
+        "dsn": 1,
+        "interfaces": 2,
+        "grpc_stream": 2,
+        "arguments": 2,
+        "abandoned_claims": 3,
+        "local": 4,
+        "exports": 5,
+        "remote": 6,
+    },
+    "herdpy/server": {"login": 1, "limits": 2, "requests": 3},
+}
 CONNECTOR = "spark_connector"
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
 # What herdpy may know of bookie.
@@ -63,8 +86,11 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
-    ("pathlib", "herdpy/server/tls.py"): "ssl reads certificates from files only",
-    ("pathlib", "herdpy/driver/grpc_target.py"): "certificates, beside ssl, which reads files",
+    ("pathlib", "herdpy/server/login/tls.py"): "ssl reads certificates from files only",
+    (
+        "pathlib",
+        "herdpy/driver/remote/grpc_target.py",
+    ): "certificates, beside ssl, which reads files",
 }
 RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")
 WORLD_BUILDER = "herdpy/driver/local.py"
@@ -79,23 +105,23 @@ HEAVY = {
     "prompt_toolkit": ("herdpy/cli/",),
     "click": ("herdpy/cli/", "bookie/admin/"),
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
-    "scramp": ("herdpy/proto/scram.py", "herdpy/engine/passwords.py"),
-    "asn1crypto": ("herdpy/proto/scram.py", "herdpy/server/certificates.py"),
+    "scramp": ("herdpy/proto/scram.py", "herdpy/engine/access/passwords.py"),
+    "asn1crypto": ("herdpy/proto/scram.py", "herdpy/server/login/certificates.py"),
     "lmdb": ("bookie/server/lmdb_index.py",),
     "prometheus_client": (
         "bookie/admin/",
         "bookie/runtime/metrics.py",
         "bookie/server/metrics.py",
-        "herdpy/server/metrics.py",
+        "herdpy/server/operations/metrics.py",
     ),
-    "grpc": ("herdpy/server/grpc_", "herdpy/driver/grpc_stream.py"),
-    "grpc_health": ("herdpy/server/grpc_",),
-    "grpc_reflection": ("herdpy/server/grpc_",),
+    "grpc": ("herdpy/server/grpc/", "herdpy/driver/grpc_stream.py"),
+    "grpc_health": ("herdpy/server/grpc/",),
+    "grpc_reflection": ("herdpy/server/grpc/",),
     "google": (
         "bookie/proto/",
         "bookie/ledger/",
         "bookie/metadata/",
-        "herdpy/server/grpc_messages.py",
+        "herdpy/server/grpc/message_costs.py",
     ),
     "greenlet": ("herdpy/aio/switching.py",),
     "pyspark": (),
@@ -143,6 +169,7 @@ def violations(path: str, source: str) -> list[str]:
     found: list[str] = []
     for module, line, is_typing_only in imports(ast.parse(source)):
         broken = [
+            _sublayers(path, module),
             _storeys(package, storey, module),
             None if package == CONNECTOR else _world(path, module),
             None if is_typing_only or package == CONNECTOR else _heavy(path, module),
@@ -177,6 +204,21 @@ def _storeys(package: str, storey: str, module: str) -> str | None:
     if ranks[target] >= ranks[storey]:
         return f"{storey} may import downwards only"
     return f"{storey} knows no {target}" if (storey, target) in BLIND else None
+
+
+def _sublayers(path: str, module: str) -> str | None:
+    """Return what is wrong with an import inside a package of SUBLAYERS."""
+    package = "/".join(path.split("/")[:2])
+    ranks, parts = SUBLAYERS.get(package), module.split(".")
+    if ranks is None or "/".join(parts[:2]) != package or len(parts) < 3:
+        return None
+    source, target = path.removesuffix(".py").split("/")[2], parts[2]
+    top = max(ranks.values()) + 1
+    if source == target or ranks.get(source, top) > ranks.get(target, top):
+        return None
+    if source not in ranks and target not in ranks:
+        return None
+    return f"{package}: {source} may not import {target}"
 
 
 def _connector(parts: list[str]) -> str | None:
@@ -249,17 +291,21 @@ def test_every_import_obeys() -> None:
          "    from herdpy.sql.tree import Query"),
         ("herdpy/limits.py", "from herdpy import errors"),
         ("herdpy/model/keys.py", "import herdpy"),
-        ("herdpy/engine/session.py", "from . import locks"),
-        ("herdpy/engine/session.py", "from tests.sim import disk"),
-        ("herdpy/engine/session.py", "from bookie.server import frames"),
-        ("herdpy/engine/session.py", "from bookie.runtime.os_disk import OsDisk"),
-        ("herdpy/engine/session.py", "from bookie.runtime.drivers import ThreadDriver"),
-        ("herdpy/engine/session.py", "import time"),
+        ("herdpy/engine/session/session.py", "from . import locks"),
+        ("herdpy/engine/state/locks.py", "from herdpy.engine.access import rights"),
+        ("herdpy/engine/writes/inserts.py", "from herdpy.engine.maintenance import pins"),
+        ("herdpy/engine/session/session.py", "from herdpy.engine.database import Database"),
+        ("herdpy/server/login/gate.py", "from herdpy.server.hub import Hub"),
+        ("herdpy/engine/session/session.py", "from tests.sim import disk"),
+        ("herdpy/engine/session/session.py", "from bookie.server import frames"),
+        ("herdpy/engine/session/session.py", "from bookie.runtime.os_disk import OsDisk"),
+        ("herdpy/engine/session/session.py", "from bookie.runtime.drivers import ThreadDriver"),
+        ("herdpy/engine/session/session.py", "import time"),
         ("herdpy/log/file_log.py", "from os import fsync"),
         ("herdpy/log/file_log.py", "try:\n    import threading\nexcept ImportError:\n    pass"),
         ("bookie/runtime/ticket.py", "import threading"),
         ("herdpy/storage/page.py", "import pyarrow as pa"),
-        ("herdpy/engine/session.py", "def f():\n    import duckdb"),
+        ("herdpy/engine/session/session.py", "def f():\n    import duckdb"),
         ("herdpy/exec/row/select.py", "from sqlglot import exp"),
         ("spark_connector/pyspark_herdpy/a.py", "from herdpy.engine import session"),
         ("spark_connector/pyspark_herdpy/a.py", "from herdpy.driver.leases import Partition"),
@@ -274,11 +320,13 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("herdpy/__init__.py", "from herdpy.driver.connection import connect"),
-        ("herdpy/engine/session.py", "from herdpy.sql import tree\nfrom bookie.runtime.ticket "
-         "import Ticket\nfrom bookie.runtime.drivers import new_mutex"),
+        ("herdpy/engine/session/session.py", "from herdpy.sql import tree\n"
+         "from bookie.runtime.ticket import Ticket\nfrom bookie.runtime.drivers import new_mutex"),
         ("herdpy/driver/cursor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
          "    import pyarrow as pa"),
         ("bookie/runtime/os_disk.py", "import os, mmap"),
+        ("herdpy/engine/database.py", "from herdpy.engine.session.session import Session"),
+        ("herdpy/engine/writes/inserts.py", "from herdpy.engine.writes.row_writes import Change"),
         ("spark_connector/pyspark_herdpy/a.py", "import herdpy, os, pyspark"),
     ],
 )  # fmt: skip

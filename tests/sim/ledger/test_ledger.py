@@ -65,9 +65,9 @@ NEVER_SIMULATED = {
     "metadata/kazoo_client.py",
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
     "server/head.py",  # looks at first messages beyond 1 MiB, which no life sends
-    "server/health.py",  # HTTP
+    "server/operations/health.py",  # HTTP
     "server/lmdb_index.py",  # the index is one of those that are replaced
-    "server/tls.py",
+    "server/login/tls.py",
 }
 
 

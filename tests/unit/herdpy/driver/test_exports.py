@@ -7,7 +7,7 @@ import pytest
 from bookie.runtime.mapping import ViewMapping
 from herdpy.driver.exports import write_export
 from herdpy.engine.database import Database
-from herdpy.engine.restore import verify_backup
+from herdpy.engine.maintenance.restore import verify_backup
 from herdpy.errors import CorruptionError
 from tests.fixtures.backups import backed_up
 from tests.fixtures.engines import Engine, engine, run

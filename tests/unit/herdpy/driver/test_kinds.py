@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from herdpy.driver.kinds import Kind, kind_of
+from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.sql.functions import FUNCTIONS
 from herdpy.sql.tokens import scan
 from tests.sql.runner import read_blocks

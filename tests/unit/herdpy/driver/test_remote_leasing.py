@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.driver.remote_leasing import RemoteLeasing
+from herdpy.driver.remote.leasing import RemoteLeasing
 from herdpy.errors import ProtocolError
 from herdpy.proto import messages
 

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from herdpy.driver.statements import KeptTexts
+from herdpy.driver.remote.kept_texts import KeptTexts
 from herdpy.proto.messages import KEPT_CHARACTERS_MAX, KEPT_MAX, Execute, ExecuteKept
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from herdpy.engine.session import Session
+from herdpy.engine.session.session import Session
 from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import access_names_max
 from herdpy.model.access import SELECT, Access, Changes, Grant

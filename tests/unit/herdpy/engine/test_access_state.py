@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
-from herdpy.engine.catalog import Catalog
-from herdpy.engine.checkpoint import restore_engine
-from herdpy.engine.digest import state_digest
-from herdpy.engine.recovery import replay_log
-from herdpy.engine.state import State
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.maintenance.checkpoint import restore_engine
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.maintenance.recovery import replay_log
+from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.state import State
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import CorruptionError
 from herdpy.log.interfaces import Append
 from herdpy.log.memory_log import MemoryLog
@@ -303,9 +303,9 @@ def test_a_record_that_cannot_be_read_is_named_at_recovery(engine: Engine) -> No
 def test_too_many_facts_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     root = session_of(engine)
     run(root, "CREATE ROLE a", "CREATE ROLE b")
-    monkeypatch.setattr("herdpy.engine.roles.access_facts_max", 3)
+    monkeypatch.setattr("herdpy.engine.access.roles.access_facts_max", 3)
     assert refusal(root, "CREATE ROLE c").sqlstate == "54000"
     run(root, "DROP ROLE a", "CREATE ROLE c")
-    monkeypatch.setattr("herdpy.engine.roles.record_bytes_max", 50)
+    monkeypatch.setattr("herdpy.engine.access.roles.record_bytes_max", 50)
     assert refusal(root, "DROP ROLE b, c, ann").sqlstate == "54000"
     run(root, "DROP ROLE c")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdpy.engine.activity import Client, shown_text
-from herdpy.engine.session import Session
+from herdpy.engine.session.activity import Client, shown_text
+from herdpy.engine.session.session import Session
 from herdpy.errors import (
     Error,
     LockTimeoutError,
@@ -183,7 +183,7 @@ def test_a_kill_tells_the_connection(database: Engine) -> None:
 def test_own_tables_of_such_names_go_on(database: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     session = database.session(autocommit=True)
     with monkeypatch.context() as patch:
-        patch.setattr("herdpy.engine.catalog.SYSTEM_TABLES", {})  # as before there were any
+        patch.setattr("herdpy.engine.state.catalog.SYSTEM_TABLES", {})  # as before there were any
         run(session, "CREATE TABLE sysclients (id INTEGER PRIMARY KEY)")
     run(session, "INSERT INTO sysclients VALUES (7)")
     database.reopen()

@@ -10,8 +10,8 @@ import pytest
 
 import herdpy
 from bookie.runtime.os_disk import OsDisk
-from herdpy.engine import adopt
-from herdpy.engine.doctor import examine
+from herdpy.engine.maintenance.doctor import examine
+from herdpy.engine.state import page_adoption
 
 _SEEDS = 12
 _STEPS = 12
@@ -146,8 +146,8 @@ class _World:
 def test_every_operation_against_a_model(
     seed: int, number: int, few_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adopt, "FEW_ROWS", few_rows)
-    monkeypatch.setattr("herdpy.engine.staging.FEW_ROWS", few_rows)
+    monkeypatch.setattr(page_adoption, "FEW_ROWS", few_rows)
+    monkeypatch.setattr("herdpy.engine.statements.staging.FEW_ROWS", few_rows)
     world = _World(tmp_path, random.Random(seed * 1000 + number))
     for step in range(_STEPS):
         world.act(step)

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from herdpy.engine.at_once import Begun
+from herdpy.engine.writes.nonblocking import Begun
 from herdpy.errors import Error, IntegrityError, OperationalError
-from herdpy.log.interfaces import Durability
+from herdpy.model.durability import Durability
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.digest import state_digest
-from herdpy.engine.restore import verify_backup
-from herdpy.engine.settings import Settings
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.maintenance.restore import verify_backup
 from herdpy.errors import (
     CorruptionError,
     Error,
@@ -15,6 +14,7 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
 )
+from herdpy.model.settings import Settings
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Background, Engine, engine, rows, run
 from tests.sim.disk import SimulatedCrash, SimulatedDisk

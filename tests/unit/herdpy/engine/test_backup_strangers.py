@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from herdpy.engine.restore import verify_backup
+from herdpy.engine.maintenance.restore import verify_backup
 from herdpy.errors import CorruptionError
 from herdpy.storage.backup_file import BackupHead, read_backup, write_blocks
 from herdpy.storage.manifest import ManifestState

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.settings import Settings
 from herdpy.errors import InterfaceError, QueryCanceledError
+from herdpy.model.settings import Settings
 from tests.fixtures.engines import Background, Engine, WatchedDriver, rows, run, table
 
 ALL = "SELECT id, v FROM t ORDER BY id"

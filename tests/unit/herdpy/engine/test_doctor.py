@@ -7,7 +7,7 @@ import pytest
 
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
-from herdpy.engine.doctor import Report, examine
+from herdpy.engine.maintenance.doctor import Report, examine
 from herdpy.errors import CorruptionError, Error
 from tests.fixtures.engines import Engine, engine, rows, run
 from tests.sim.disk import SimulatedDisk

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from herdpy.config import Config
-from herdpy.engine.memtable import TRIMMED, Memtable, Version
+from herdpy.engine.state.memtable import TRIMMED, Memtable, Version
 from herdpy.errors import MemoryLimitError, OperationalError
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.clock import SimulatedClock

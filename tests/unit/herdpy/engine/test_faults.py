@@ -224,7 +224,7 @@ def test_an_engine_that_breaks_stops_and_recovers(
     a = db.session()
     table(a, (1, 10))
     run(a, "INSERT INTO t VALUES (2, 20)")
-    monkeypatch.setattr("herdpy.engine.table.Applier.apply", None)
+    monkeypatch.setattr("herdpy.engine.state.applier.Applier.apply", None)
     with pytest.raises(TypeError):
         a.commit()
     monkeypatch.undo()

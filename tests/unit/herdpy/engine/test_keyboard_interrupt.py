@@ -12,9 +12,9 @@ import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.engine.database import Database
-from herdpy.engine.digest import lease_rows_of
-from herdpy.engine.settings import Settings
-from herdpy.engine.tablespace import Tablespace
+from herdpy.engine.maintenance.digest import lease_rows_of
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.model.settings import Settings
 from tests.fixtures.interrupts import LineInterrupter
 
 Rows = list[tuple[Any, ...]]
@@ -41,7 +41,7 @@ class World:
 
     def _connect(self) -> herdpy.Connection:
         connection = herdpy.connect(":memory:", autocommit=self.autocommit)
-        database = connection._lease._shared.database
+        database = connection._claim._shared.database
         assert database is not None
         self.database: Database = database
         self.other = database.session(Settings(lock_timeout_s=5.0), autocommit=True)

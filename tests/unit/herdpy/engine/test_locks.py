@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdpy.engine.locks import LockTable, Mode, Resource, Waiter
+from herdpy.engine.state.locks import LockTable, Mode, Resource, Waiter
 from herdpy.errors import (
     DeadlockError,
     IdleInTransactionError,

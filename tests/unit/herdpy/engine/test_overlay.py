@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdpy.engine import overlay as overlay_module
-from herdpy.engine.checkpoint import freeze
-from herdpy.engine.snapshots import Snapshot
+from herdpy.engine.maintenance.checkpoint import freeze
+from herdpy.engine.state import overlay as overlay_module
+from herdpy.engine.state.snapshots import Snapshot
 from herdpy.model.types import Row
 from tests.fixtures.engines import Engine, engine, run, table
 

@@ -6,7 +6,7 @@ import pytest
 from scramp import ScramClient, ScramException, ScramMechanism
 
 from bookie.runtime.os_rng import OsRng
-from herdpy.engine.passwords import ITERATIONS, make_verifier
+from herdpy.engine.access.passwords import ITERATIONS, make_verifier
 from herdpy.errors import DataError
 from herdpy.proto.scram import ITERATIONS_MAX
 

@@ -6,7 +6,7 @@ import pytest
 
 from herdpy.config import MIB, Config
 from herdpy.errors import CorruptionError
-from herdpy.log.interfaces import Durability
+from herdpy.model.durability import Durability
 from tests.fixtures import big
 from tests.fixtures.engines import engine, rows, run
 from tests.sim.disk import SimulatedDisk

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from herdpy.engine.session import Session
-from herdpy.engine.snapshots import TableSnapshot
-from herdpy.engine.writes import Change, Write
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.writes.row_writes import Change, Write
 from herdpy.errors import IntegrityError, LogFailedError, ProgrammingError, SerializationError
 from tests.fixtures.engines import Background, Engine, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine import inserts
-from herdpy.engine.inserts import FreshInsert
-from herdpy.engine.memtable import Memtable
-from herdpy.engine.session import Session
-from herdpy.engine.settings import Settings
-from herdpy.engine.tokens import UsedToken
-from herdpy.engine.transactions import OwnVersion
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.commit_tokens import UsedToken
+from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.transactions import OwnVersion
+from herdpy.engine.writes import inserts
+from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.errors import Error, OperationalError, SerializationError
 from herdpy.limits import row_bytes_max
-from herdpy.log.interfaces import Durability
 from herdpy.log.record import Begin, Commit, Record, Rows, decode
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.settings import Settings
 from tests.crash.checks import read_log
 from tests.fixtures.engines import Engine, engine, rows, run
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.settings import Settings, change_option, show_option
 from herdpy.errors import Error
 from herdpy.limits import application_name_bytes_max, timeout_seconds_max
+from herdpy.model.settings import Settings, change_option, show_option
 
 TIMES = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 

@@ -10,7 +10,7 @@ import pytest
 
 import herdpy
 from herdpy.engine.database import Database
-from herdpy.engine.shortcuts import compile_bind
+from herdpy.engine.statements.fast_paths import compile_bind
 from herdpy.model.types import BIGINT, DOUBLE, TEXT, UNKNOWN
 from herdpy.sql.compile import parameter_kinds, parameter_types
 from herdpy.sql.plan import Slot

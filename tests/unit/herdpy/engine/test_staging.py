@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from herdpy.config import Config
-from herdpy.engine import staging as staging_module
-from herdpy.engine.adopt import FEW_ROWS
-from herdpy.engine.digest import state_digest
-from herdpy.engine.session import Session
-from herdpy.engine.tokens import Outcome, UsedToken
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.commit_tokens import Outcome, UsedToken
+from herdpy.engine.state.page_adoption import FEW_ROWS
+from herdpy.engine.statements import staging as staging_module
 from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry, SerializationError
 from tests.fixtures.access import refusal, run, session_of, small_engine
 from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, table

@@ -10,9 +10,10 @@ import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.driver.staging import StageToken
-from herdpy.engine import adopt, ingest, staging
 from herdpy.engine.database import Database
-from herdpy.engine.settings import Settings
+from herdpy.engine.state import page_adoption
+from herdpy.engine.statements import ingest, staging
+from herdpy.model.settings import Settings
 from tests.fixtures.interrupts import LineInterrupter
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
 
@@ -30,7 +31,7 @@ class _World:
         self.conn.executemany("INSERT INTO t VALUES (?, ?)", _OLD)
         if has_pages:
             self.conn.checkpoint()
-        database = self.conn._lease._shared.database  # pyright: ignore[reportAttributeAccessIssue]
+        database = self.conn._claim._shared.database  # pyright: ignore[reportAttributeAccessIssue]
         assert isinstance(database, Database)
         self.database = database
         self.other = database.session(Settings(lock_timeout_s=5.0), autocommit=True)
@@ -95,7 +96,7 @@ def test_an_interrupt_at_any_line(
     act: Callable[[_World], None],
     go_on: Callable[[_World], None],
 ) -> None:
-    for module in (adopt, staging, ingest):
+    for module in (page_adoption, staging, ingest):
         monkeypatch.setattr(module, "FEW_ROWS", 5)
     for number in count(FIRST_LINE, STRIDE):
         world = _World(monkeypatch, has_pages=number % 2 == 0)

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from herdpy.engine.adopt import FEW_ROWS
-from herdpy.engine.session import Session
-from herdpy.engine.staging import Staging
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.page_adoption import FEW_ROWS
+from herdpy.engine.statements.staging import Staging
 from herdpy.errors import Error, IntegrityError, ProgrammingError
 from herdpy.log.record import EndStaging
 from tests.fixtures.engines import Background, WatchedDriver, engine, rows, table

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdpy.engine.snapshots import Snapshot
-from herdpy.engine.tablespace import Tablespace
-from herdpy.engine.transactions import Transaction
+from herdpy.engine.state.snapshots import Snapshot
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import ProgrammingError
 from tests.fixtures.engines import Engine, engine, rows, run, table
 

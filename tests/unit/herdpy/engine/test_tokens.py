@@ -3,13 +3,13 @@
 import pytest
 
 from bookie.runtime.ticket import Ticket
-from herdpy.engine import tokens
-from herdpy.engine.digest import state_digest
-from herdpy.engine.session import Session
-from herdpy.engine.tokens import CommitTokens, Outcome, UsedToken, new_session_name
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.session.session import Session
+from herdpy.engine.state import commit_tokens
+from herdpy.engine.state.commit_tokens import CommitTokens, Outcome, UsedToken, new_session_name
 from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
-from herdpy.log.interfaces import Durability
 from herdpy.log.record import Commit, Expire, Refuse
+from herdpy.model.durability import Durability
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 
@@ -158,7 +158,7 @@ def test_what_is_acknowledged_is_let_go_and_never_said_to_have_failed() -> None:
 
 
 def test_outcomes_that_nobody_acknowledges_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "token_outcomes_max", 3)
+    monkeypatch.setattr(commit_tokens, "token_outcomes_max", 3)
     with engine() as db:
         a = db.session()
         table(a)
@@ -174,7 +174,7 @@ def test_outcomes_that_nobody_acknowledges_have_a_limit(monkeypatch: pytest.Monk
 def test_an_expired_token_is_unknown_and_can_never_commit(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(tokens, "token_sessions_max", 4)
+    monkeypatch.setattr(commit_tokens, "token_sessions_max", 4)
     with engine(disk=SimulatedDisk(seed)) as db:
         live = db.session()
         table(live)
@@ -215,7 +215,7 @@ def test_an_expired_token_is_unknown_and_can_never_commit(
 
 
 def test_who_is_in_a_transaction_keeps_his_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "token_sessions_max", 4)
+    monkeypatch.setattr(commit_tokens, "token_sessions_max", 4)
     with engine() as db:
         a = db.session()
         table(a)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdpy.engine.session import Session
+from herdpy.engine.session.session import Session
 from herdpy.errors import ProgrammingError
 from tests.fixtures.access import facts_of, refusal, session_of, small_engine
 from tests.fixtures.engines import (

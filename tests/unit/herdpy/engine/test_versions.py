@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from herdpy.config import Config
-from herdpy.engine.memtable import TRIMMED, Memtable, SnapshotGoneError
-from herdpy.engine.snapshots import Snapshot
+from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError
+from herdpy.engine.state.snapshots import Snapshot
 from herdpy.errors import SnapshotTooOldError
 from herdpy.model.types import Row
 from tests.fixtures.engines import Engine, engine, run, table

@@ -7,9 +7,9 @@ import pytest
 
 from bookie.runtime.drivers import ThreadDriver
 from herdpy.errors import Error, InvariantViolation, LogFailedError
-from herdpy.log.interfaces import Durability
 from herdpy.log.memory_log import MemoryLog
 from herdpy.log.syncer import GroupSyncer, InlineSyncer
+from herdpy.model.durability import Durability
 from tests.fixtures.logs import LOG_ID, LogHome, put
 from tests.sim.disk import SimulatedDisk
 

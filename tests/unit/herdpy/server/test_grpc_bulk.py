@@ -13,7 +13,7 @@ import pytest
 
 import herdpy
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.server import exports
+from herdpy.server.requests import exports
 from tests.fixtures.grpc_clients import Client, Stream, error_of, grpc_client
 from tests.fixtures.servers import RunningServer, running_server
 

@@ -13,7 +13,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import herdpy
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.server import grpc_server, grpc_service
+from herdpy.server.grpc import server as grpc_server
+from herdpy.server.grpc import service as grpc_service
 from tests.fixtures.grpc_clients import WAIT_S, Client, Stream, error_of, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
 
@@ -216,7 +217,7 @@ def test_a_bug_is_told_as_one(
 ) -> None:
     monkeypatch.setattr(grpc_service, "figures_of", None)
     # Its traceback would be kept by pytest, and with it the server.
-    monkeypatch.setattr(logging.getLogger("herdpy.server.grpc_service"), "disabled", True)
+    monkeypatch.setattr(logging.getLogger("herdpy.server.grpc.service"), "disabled", True)
     with pytest.raises(grpc.RpcError) as caught:
         client.GetTablespace(pb.GetTablespaceRequest())
     assert caught.value.code() is grpc.StatusCode.INTERNAL

@@ -18,7 +18,7 @@ from herdpy.proto.messages import (
     encode_frame,
 )
 from herdpy.server.connection import ServerConnection
-from herdpy.server.grpc_transport import StreamTransport
+from herdpy.server.grpc.transport import StreamTransport
 from herdpy.server.limits import Budget, Stalled
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server

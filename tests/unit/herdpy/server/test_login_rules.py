@@ -13,10 +13,10 @@ from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError
 from herdpy.proto.messages import ScramStart
-from herdpy.server.audit import Audit, without_literals
-from herdpy.server.certificates import names_of
-from herdpy.server.gate import Gate
-from herdpy.server.throttle import (
+from herdpy.server.login.audit import Audit, without_literals
+from herdpy.server.login.certificates import names_of
+from herdpy.server.login.gate import Gate
+from herdpy.server.login.throttle import (
     ADDRESSES_MAX,
     AT_ONCE_MAX,
     FAILURES_FREE,

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import herdpy
 from herdpy.proto import messages
-from herdpy.server import watch
-from herdpy.server.metrics import kind_of
+from herdpy.server.operations import watch
+from herdpy.server.operations.metrics import kind_of
 from tests.fixtures.servers import RunningServer, running_server
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -76,7 +76,7 @@ def test_not_ready_once_nothing_can_be_written(server: RunningServer) -> None:
 
 def test_the_log_knows_of_what_nobody_was_told(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody runs a statement, and no page is looked at."""
-    caplog.set_level(logging.INFO, logger="herdpy.server.watch")
+    caplog.set_level(logging.INFO, logger="herdpy.server.operations.watch")
     with running_server() as server:
         database, look = server.engine.database, server.server._watch._look
 
@@ -107,7 +107,7 @@ def test_the_log_is_told_without_being_asked(
         def emit(self, record: logging.LogRecord) -> None:
             told.set()
 
-    logger, handler = logging.getLogger("herdpy.server.watch"), Told()
+    logger, handler = logging.getLogger("herdpy.server.operations.watch"), Told()
     logger.addHandler(handler)
     try:
         with running_server() as server:

@@ -15,7 +15,7 @@ from herdpy.proto.messages import (
     encode_frame,
 )
 from herdpy.server.connection import ServerConnection
-from herdpy.server.grpc_transport import StreamTransport
+from herdpy.server.grpc.transport import StreamTransport
 from tests.fixtures.servers import RunningServer, running_server
 from tests.unit.herdpy.server.test_limits import MIB, fill, hub_of
 

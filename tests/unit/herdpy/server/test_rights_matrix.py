@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import herdpy
-from herdpy.engine.system_tables import SYSTEM_TABLES
+from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.proto import messages
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql

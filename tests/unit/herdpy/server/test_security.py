@@ -24,8 +24,8 @@ from herdpy.proto.messages import (
     decode_to_driver,
     encode_frame,
 )
-from herdpy.server.audit import Audit
-from herdpy.server.gate import Gate
+from herdpy.server.login.audit import Audit
+from herdpy.server.login.gate import Gate
 from tests.fixtures import faces
 from tests.fixtures.authorities import Authority, Identity
 from tests.fixtures.engines import engine, rows

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from herdpy.errors import QueryCanceledError
-from herdpy.server.exports import OpenExport
-from herdpy.server.results import OpenResult
+from herdpy.server.requests.exports import OpenExport
+from herdpy.server.requests.results import OpenResult
 from tests.fixtures.engines import Engine, engine, rows
 from tests.sim.clock import SimulatedClock
 from tests.sim.driver import SimulatedDriver

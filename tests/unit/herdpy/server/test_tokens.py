@@ -4,8 +4,8 @@ import pytest
 
 from bookie.runtime.os_rng import OsRng
 from herdpy.errors import OperationalError
-from herdpy.server import tokens
-from herdpy.server.tokens import Tokens
+from herdpy.server.login import login_tokens
+from herdpy.server.login.login_tokens import Tokens
 from tests.fixtures.engines import Engine
 from tests.sim.clock import SimulatedClock
 
@@ -91,8 +91,8 @@ def test_others_are_none(world: World) -> None:
 
 
 def test_the_oldest_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "TOKENS_OF_USER_MAX", 2)
-    monkeypatch.setattr(tokens, "TOKENS_MAX", 3)
+    monkeypatch.setattr(login_tokens, "TOKENS_OF_USER_MAX", 2)
+    monkeypatch.setattr(login_tokens, "TOKENS_MAX", 3)
     first, second, third = world.give(), world.give(), world.give()
     assert [world.is_good(each) for each in (first, second, third)] == [False, True, True]
     world.give("bob")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdpy.engine.catalog import Catalog
+from herdpy.engine.state.catalog import Catalog
 from herdpy.errors import Error, NotSupportedError
 from herdpy.model.access import CREATE, DELETE, INSERT, SELECT, UPDATE
 from herdpy.model.types import TEXT

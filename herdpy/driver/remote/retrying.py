@@ -1,0 +1,425 @@
+"""RetryingSession: a session of a server that outlives its connections.
+
+Outside transactions a lost connection is made anew and the statement runs again, after the server
+has said by its commit token (docs/adr/0018) that it did not happen; what did happen is done, and
+its row count is not known (-1). A transaction cannot be carried over: its next call raises, SAFE,
+and after rollback() the session goes on. Only when nobody answers in time, or the outcome is not
+known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statement at a time.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from bookie.runtime.drivers import new_mutex
+from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.remote.retrying_leasing import RetryingLeasing
+from herdpy.driver.remote.retrying_staging import RetryingStaging
+from herdpy.driver.remote.statement_kinds import Kind, kind_of
+from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
+from herdpy.exec.result import Result
+from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.schema import Table
+from herdpy.sql.plan import Parameters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.driver.exports import Export
+
+T = TypeVar("T")
+_GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)"  # with comments
+_OPTION = re.compile(
+    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!TRANSACTION\b)"
+    rf"(TIME(?={_GAP}+ZONE\b)|[A-Za-z_]+)",
+    re.IGNORECASE,
+)
+COMMITTED, REFUSED = "committed", "refused"
+
+
+class RemoteConnection(DriverSession, Protocol):
+    """A session on one connection."""
+
+    @property
+    def is_lost(self) -> bool:
+        """The connection has ended; every call raises."""
+        ...
+
+    @property
+    def token_session(self) -> str:
+        """The session in its commit tokens."""
+        ...
+
+    @property
+    def undecided(self) -> int | None:
+        """The counter of the request that was sent and not answered."""
+        ...
+
+    def resolve(self, token_session: str, counter: int) -> str:
+        """Return what became of a commit: committed, refused (it never happens), unknown."""
+        ...
+
+    def export(self, kind: str) -> "Export": ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def close_descriptor(self) -> None: ...
+
+
+class RetryingSession:
+    """See the module."""
+
+    def __init__(
+        self,
+        connect: Callable[[bool], RemoteConnection],
+        new_pauses: Callable[[], Pauses] | None,
+        *,
+        autocommit: bool,
+    ) -> None:
+        """connect(autocommit) makes a connection; new_pauses None: a lost one stays lost."""
+        self._connect = connect
+        self._new_pauses = new_pauses
+        self._mutex = new_mutex()
+        # Under the mutex.
+        self._autocommit = autocommit
+        self._options: dict[str, str] = {}  # what SET changed, by name
+        self._lost: Error | None = None  # why the transaction is gone, until its end
+        self._ended: RemoteConnection | None = None  # a lost one, whose transaction was ended
+        self._is_closed = False
+        self._lsn = START_LSN  # of lost connections
+        # Read without it.
+        self._session = connect(autocommit)
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @property
+    def in_transaction(self) -> bool:
+        """True from BEGIN to its end; also while a lost transaction waits for its ROLLBACK."""
+        return self._lost is not None or self._is_inside(self._session)
+
+    @property
+    def lsn(self) -> Lsn:
+        """Of the log: what was seen or committed, on lost connections too, is at or before it."""
+        return max(self._lsn, self._session.lsn)
+
+    @property
+    def autocommit(self) -> bool:
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        def change(session: RemoteConnection) -> None:
+            session.autocommit = value
+
+        self._run(change, Kind.READ, lambda: None)
+        self._autocommit = value
+
+    @property
+    def connection(self) -> RemoteConnection:
+        """The connection of the moment."""
+        return self._session
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Return None: the server finds the short way."""
+        return None
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        result = self._run(lambda session: session.execute(text, parameters), text, _uncounted)
+        if result.columns is None and (option := _OPTION.match(text)) is not None:
+            self._note_option(option[1].upper(), option[2].lower(), text)
+        return result
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        """Run one statement for every set of parameters, all or nothing."""
+        items = list(rows)
+        return self._run(lambda session: session.execute_many(text, items), text, _uncounted)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        # In a transaction that is open, or begins here: nothing of it can have been committed.
+        return self._run(lambda session: session.execute_all(statements), Kind.WRITE, _impossible)
+
+    def begin_ingest(self, table: str, mode: str) -> IngestTarget:
+        session: list[RemoteConnection] = []
+
+        def begin(connection: RemoteConnection) -> IngestTarget:
+            session[:] = [connection]
+            return connection.begin_ingest(table, mode)
+
+        target = self._run(begin, Kind.READ, _impossible)
+        return _Ingest(self, session[0], target)
+
+    @property
+    def staging(self) -> RetryingStaging:
+        """Return the session's part in what several sessions stage for one commit."""
+        return RetryingStaging(
+            lambda body: self._run(lambda session: body(session.staging), Kind.READ, _impossible)
+        )
+
+    def finish_ingest(self, session: RemoteConnection, target: IngestTarget, count: int) -> int:
+        """Let the server write an ingest of so many rows; return how many."""
+        with self._mutex:
+            was_inside = self._is_inside(session)
+            try:
+                return target.finish()
+            except Error as error:
+                if not session.is_lost or self._new_pauses is None or self._is_closed:
+                    raise
+                pauses = self._new_pauses()
+                if self._is_done(session, error, Kind.WRITE, pauses, was_inside=was_inside):
+                    return count
+                raise ConnectionLostError(
+                    f"{error.message}; the ingest did not happen",
+                    retry=Retry.SAFE,
+                    hint="run it again",
+                ) from error
+
+    def export(self, kind: str) -> "Export":
+        """Begin a backup or a dump, on the connection of the moment."""
+        return self._run(lambda session: session.export(kind), Kind.READ, _impossible)
+
+    def begin(self, durability: str | None = None) -> None:
+        self._run(lambda session: session.begin(durability), Kind.READ, lambda: None)
+
+    def commit(self) -> None:
+        if self.in_transaction:
+            self._run(lambda session: session.commit(), Kind.COMMIT, lambda: None)
+
+    def rollback(self) -> None:
+        if self.in_transaction:
+            self._run(lambda session: session.rollback(), Kind.ROLLBACK, lambda: None)
+
+    def reset(self) -> None:
+        """Take back what SET changed; outside a transaction."""
+        for name in list(self._options):
+            self.execute(f"RESET {name}")
+        self.rollback()
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last checkpoint to pages."""
+        self._run(lambda session: session.checkpoint(), Kind.READ, lambda: None)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+        return self._run(lambda session: session.tables(), Kind.READ, list)
+
+    @property
+    def leasing(self) -> RetryingLeasing:
+        """What the session does with snapshot leases and parts of tables."""
+        return RetryingLeasing(self._read)
+
+    def _read(self, body: Callable[[RemoteConnection], T]) -> T:
+        return self._run(body, Kind.READ, _impossible)
+
+    def cancel(self) -> None:
+        """Stop the running statement, if any; any thread."""
+        self._session.cancel()
+
+    def close(self) -> None:
+        """End the connection; the server rolls back. Repeatable."""
+        self._is_closed = True
+        self._session.close()
+
+    def abandon(self) -> None:
+        """End the connection at any line of any thread."""
+        self._is_closed = True
+        self._session.abandon()
+
+    def close_descriptor(self) -> None:
+        """Close what a forked child inherited, and leave the connection to its parent."""
+        self._session.close_descriptor()
+
+    def _note_option(self, verb: str, name: str, text: str) -> None:
+        name = "timezone" if name == "time" else name  # SET TIME ZONE
+        if verb == "SET":
+            self._options[name] = text
+        else:
+            self._options.pop(name, None)
+
+    # --- losses ----------------------------------------------------------------------------------
+
+    def _run(
+        self, body: Callable[[RemoteConnection], T], what: str | Kind, done: Callable[[], T]
+    ) -> T:
+        """Run body on the connection, and again on others; done() is for what had happened."""
+        with self._mutex:
+            pauses: Pauses | None = None
+            while True:
+                session = self._session
+                if self._new_pauses is not None and not self._is_closed:
+                    if self._lost is not None or (session.is_lost and self._is_inside(session)):
+                        self._end_lost(session, _kind(what))
+                        return done()
+                    if session.is_lost:
+                        pauses = pauses or self._new_pauses()
+                        session = self._reconnect(pauses)
+                was_inside = self._is_inside(session)
+                try:
+                    return body(session)
+                except Error as error:
+                    if error.sqlstate == "57P05" and not was_inside:
+                        session.close()  # it was idle for too long; nothing has run
+                    if not session.is_lost or self._new_pauses is None or self._is_closed:
+                        raise
+                    cause = error
+                pauses = pauses or self._new_pauses()
+                if self._is_done(session, cause, _kind(what), pauses, was_inside=was_inside):
+                    return done()
+
+    def _is_inside(self, session: RemoteConnection) -> bool:
+        """Return whether a transaction is open, or was when the connection was lost."""
+        return session.in_transaction and session is not self._ended
+
+    def _end_lost(self, session: RemoteConnection, kind: Kind) -> None:
+        """Return for the ROLLBACK of a transaction that was lost; raise for everything else."""
+        lost = self._lost
+        is_told = lost is not None
+        lost = lost or _lost_transaction(None)
+        self._ended = session
+        if kind is Kind.ROLLBACK:
+            self._lost = None
+            return
+        if kind is Kind.COMMIT:  # it ends it, too, but never as a success
+            self._lost = None
+            raise lost
+        self._lost = lost
+        if not is_told:
+            raise lost
+        raise InternalError(
+            f"the transaction was lost before: {lost.message}",
+            sqlstate="25P02",
+            retry=Retry.SAFE,
+            hint="ROLLBACK ends it; then run the whole transaction again.",
+        )
+
+    def _is_done(
+        self,
+        session: RemoteConnection,
+        cause: Error,
+        kind: Kind,
+        pauses: Pauses,
+        *,
+        was_inside: bool,
+    ) -> bool:
+        """Return whether what ran on a lost connection has happened; False: it may run again."""
+        if was_inside:
+            self._ended = session
+            if kind is Kind.ROLLBACK:
+                return True
+            if kind not in (Kind.COMMIT, Kind.UNKNOWN):
+                self._lost = _lost_transaction(cause)
+                raise self._lost from cause
+        if was_inside or (self._autocommit and kind is not Kind.READ):
+            if self._resolve(session, cause, pauses) == COMMITTED:
+                return True
+            if was_inside:
+                raise _lost_transaction(cause) from cause
+        if cause.retry is Retry.NEVER:
+            raise cause  # somebody wanted it to end: KILL
+        return False
+
+    def _reconnect(self, pauses: Pauses) -> RemoteConnection:
+        """Return a new connection, as the old one was set."""
+        self._session.close()  # the server ended it, which closes no socket of ours
+        self._lsn = self.lsn
+        while True:
+            try:
+                session = self._connect(self._autocommit)
+                try:
+                    for text in self._options.values():
+                        session.execute(text)
+                    if self._options and session.in_transaction:
+                        session.rollback()
+                except BaseException:
+                    session.close()
+                    raise
+                self._session = session
+                if self._is_closed:  # meanwhile, by another thread
+                    session.close()
+                return session
+            except OperationalError as error:
+                is_passing = error.retry is Retry.SAFE or isinstance(error, ConnectionLostError)
+                if not is_passing or self._is_closed or not pauses.wait():
+                    raise
+
+    def _resolve(self, lost: RemoteConnection, cause: Error, pauses: Pauses) -> str:
+        """Ask what became of the request that was not answered; 08007 when nobody knows."""
+        counter = lost.undecided
+        if counter is None:  # it was never sent
+            return REFUSED
+        while True:
+            problem = "the server has forgotten it"
+            session = self._session
+            try:
+                if session.is_lost:
+                    session = self._reconnect(pauses)
+                outcome = session.resolve(lost.token_session, counter)
+                if outcome in (COMMITTED, REFUSED):
+                    return outcome
+            except OperationalError as error:
+                is_passing = error.retry is Retry.SAFE or session.is_lost
+                if is_passing and pauses.wait():
+                    continue
+                problem = error.message
+            raise ConnectionLostError(
+                f"{cause.message}; whether the commit under way happened is not known: {problem}",
+                sqlstate="08007",
+                hint="look whether it has happened before repeating it",
+            ) from cause
+
+
+class _Ingest:
+    """An ingest on one connection, which it does not outlive. One thread at a time."""
+
+    def __init__(
+        self, owner: RetryingSession, session: RemoteConnection, target: IngestTarget
+    ) -> None:
+        self._owner = owner
+        self._session = session
+        self._target = target
+        self._count = 0
+
+    @property
+    def table(self) -> Table:
+        return self._target.table
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        """Send a batch; an error may be that of an earlier one."""
+        self._target.add(batch)
+        self._count += batch.num_rows
+
+    def finish(self) -> int:
+        """Let the server write everything; return the number of rows."""
+        return self._owner.finish_ingest(self._session, self._target, self._count)
+
+    def abort(self) -> None:
+        """Give up what was sent; nothing to do behind finish(). Repeatable."""
+        self._target.abort()
+
+
+def _impossible() -> Any:
+    raise InternalError("what commits nothing was committed")
+
+
+def _kind(what: str | Kind) -> Kind:
+    return what if isinstance(what, Kind) else kind_of(what)
+
+
+def _uncounted() -> Result:
+    return Result(row_count=-1)
+
+
+def _lost_transaction(cause: Error | None) -> ConnectionLostError:
+    why = "the connection was lost" if cause is None else cause.message
+    return ConnectionLostError(
+        f"{why}; the transaction was rolled back",
+        retry=Retry.SAFE,
+        hint="roll back, and run the whole transaction again",
+    )

@@ -1,0 +1,750 @@
+"""RemoteSession: a session of a server, over a blocking stream.
+
+Any thread may call; one request at a time, cancel() beside it. A connection that is lost stays
+lost: every later call raises the same error. An interrupt (KeyboardInterrupt) while an answer is
+awaited cancels the statement and waits for what became of it.
+"""
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.os_backoff import Backoff
+from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_stream import BlockingStream, untouched_memory
+from herdpy.driver.dsn import RemoteTarget
+from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
+from herdpy.driver.remote.kept_texts import KeptTexts
+from herdpy.driver.remote.retrying import RetryingSession
+from herdpy.errors import (
+    ConnectionLostError,
+    Error,
+    OperationalError,
+    ProtocolError,
+    Retry,
+)
+from herdpy.exec.result import Columns, LogicalRow, Result
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.settings import Settings
+from herdpy.proto import messages
+from herdpy.proto.columns import ReceivedColumns
+from herdpy.proto.driver_machine import DriverMachine, frames, given_up
+from herdpy.proto.errors import from_failed
+from herdpy.proto.messages import Message, decode_to_driver, encode_frame
+from herdpy.proto.scram import ScramDriver
+from herdpy.proto.values import ROWS_MAX, check_statement, many_to_wire, to_wire
+from herdpy.sql.plan import Parameters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.driver.remote.ingest import RemoteIngest
+    from herdpy.driver.remote.leasing import RemoteLeasing
+    from herdpy.driver.remote.staging import RemoteStaging
+
+_INTERRUPTED_S = 5.0
+"""How long an interrupted statement may take to be cancelled before the connection is given up."""
+_LAST_WORDS_S = 1.0
+_AHEAD_MAX = 2
+"""Pieces of a result that are asked for ahead."""
+CLIENT = "herdpy"
+
+
+class RemoteSession:
+    """See the module."""
+
+    def __init__(
+        self, target: RemoteTarget, settings: Settings, waits: Waits, *, autocommit: bool
+    ) -> None:
+        self._where = target.where
+        self._mutex = new_mutex()
+        self._sending = new_mutex()
+        self._machine = DriverMachine()
+        self._autocommit = autocommit
+        self._counter = 0  # of commit tokens
+        self._undecided: int | None = None
+        self._kept = KeptTexts()
+        self._columns = ReceivedColumns()
+        self._running: int | None = None  # what cancel() is about
+        self._cancels: deque[int] = deque()  # requests whose Cancel is not sent yet
+        self._dropped: deque[tuple[Sequence[int], int]] = deque()  # results that were collected
+        self._received: deque[bytes | memoryview] = deque()  # and not taken
+        self._is_out = False  # what was sent last
+        self._is_taking = False  # what was received may be taken in half
+        try:
+            self._stream = waits.open_stream(target)
+        except OSError as error:
+            raise OperationalError(
+                f"connect: {target.where} cannot be reached: {error.strerror or error}",
+                sqlstate="08001",
+                retry=Retry.SAFE,
+                hint="is the server running there (herdpy serve)?",
+            ) from error
+        self._receive_into: Callable[[memoryview], int] | None = getattr(
+            self._stream, "receive_into", None
+        )
+        try:
+            self._machine = DriverMachine(_login(target, self._stream), untouched_memory)
+            self._greet(target, settings)
+            self._stream.set_timeout(None)
+        except BaseException:
+            self._stream.end()
+            raise
+
+    def _greet(self, target: RemoteTarget, settings: Settings) -> None:
+        hello = messages.Hello(
+            messages.MAGIC,
+            messages.VERSION,
+            messages.VERSION,
+            target.application_name or CLIENT,
+            target.tablespace,
+            self._autocommit,
+            settings.durability.value,
+            settings.lock_timeout_s,
+            settings.statement_timeout_s,
+            settings.idle_in_transaction_timeout_s,
+            user=target.user,
+        )
+        try:
+            self._send(encode_frame(hello))
+            while self._machine.welcome is None:
+                self._receive()
+        except ConnectionLostError as error:
+            from herdpy.driver.remote.tls import not_welcome
+
+            raise not_welcome(target, error.message) from error
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._machine.in_transaction
+
+    @property
+    def lsn(self) -> Lsn:
+        return self._machine.lsn
+
+    @property
+    def is_lost(self) -> bool:
+        """The connection has ended; every call raises."""
+        return self._machine.failure is not None
+
+    @property
+    def token_session(self) -> str:
+        """The session in its commit tokens; empty: the server takes none."""
+        welcome = self._machine.welcome
+        return "" if welcome is None else welcome.token_session
+
+    @property
+    def undecided(self) -> int | None:
+        """The counter of the commit token that was sent and not answered; 0: it had none."""
+        return self._undecided
+
+    @property
+    def autocommit(self) -> bool:
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        self._ask(lambda request: messages.SetAutocommit(request, value))
+        self._autocommit = value
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Return None: the server finds the short way."""
+        return None
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        text, wire = check_statement(text), to_wire(parameters)
+        kept = self._kept
+        done = self._ask(lambda request: kept.message(request, text, wire, *self._next_token()))
+        with self._mutex:
+            kept.has_run(text)
+        return self._result(done)
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        """Run one statement for every set of parameters, all or nothing."""
+        text, items = check_statement(text), many_to_wire(list(rows))
+        done = self._ask(
+            lambda request: messages.ExecuteMany(request, text, items, *self._next_token())
+        )
+        return self._result(done)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        places: dict[str, int] = {}
+        items = [
+            (places.setdefault(check_statement(text), len(places)), to_wire(parameters))
+            for text, parameters in statements
+        ]
+        answers = self._ask(lambda request: messages.ExecuteAll(request, list(places), items))
+        results: list[Result] = []
+        for raw in answers.answers:
+            answer = decode_to_driver(raw)
+            if isinstance(answer, messages.Failed):
+                return results, from_failed(answer)
+            if not isinstance(answer, messages.Done):
+                raise ProtocolError(f"expected Done, found {type(answer).__name__}")
+            results.append(self._result(answer))
+        return results, None
+
+    def begin_ingest(self, table: str, mode: str) -> "RemoteIngest":
+        from herdpy.driver.remote.ingest import RemoteIngest
+
+        return RemoteIngest(self, table, mode)
+
+    @property
+    def staging(self) -> "RemoteStaging":
+        """Return the session's part in what several sessions stage for one commit."""
+        from herdpy.driver.remote.staging import RemoteStaging
+
+        return RemoteStaging(self)
+
+    def give_up_ingest(self, requests: list[int], ingest: int) -> None:
+        """Drop an ingest, and the answers to its batches that are under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                for request in requests:
+                    self._machine.abandon(request)
+                self._send(encode_frame(messages.DropIngest(ingest)))
+
+    def begin(self, durability: str | None = None) -> None:
+        self._ask(lambda request: messages.Begin(request, durability))
+
+    def commit(self) -> None:
+        if self._machine.in_transaction:
+            self._ask(lambda request: messages.Commit(request, *self._next_token()))
+
+    def resolve(self, token_session: str, counter: int) -> str:
+        """Return what became of a commit: committed, refused (it never happens), unknown."""
+        answer = self._ask(lambda request: messages.Resolve(request, token_session, counter))
+        if not isinstance(answer, messages.Resolved):
+            raise ProtocolError(f"expected Resolved, found {type(answer).__name__}")
+        return answer.outcome
+
+    def finish_ingest(self, ingest: int) -> Any:
+        """Let the server write an ingest; return the answer."""
+        return self._ask(
+            lambda request: messages.FinishIngest(request, ingest, *self._next_token())
+        )
+
+    def _next_token(self) -> tuple[int, int]:
+        """Return the counter of the request that is being made, and the last one answered.
+
+        Requests with tokens wait for their answers one at a time.
+        """
+        if not self.token_session:
+            self._undecided = 0
+            return 0, 0
+        self._counter += 1
+        self._undecided = self._counter
+        return self._counter, self._counter - 1
+
+    def rollback(self) -> None:
+        if self._machine.in_transaction:
+            self._ask(messages.Rollback)
+
+    def reset(self) -> None:
+        """Do nothing: RetryingSession notes what SET changed."""
+
+    def checkpoint(self) -> None:
+        """Write what changed since the last checkpoint to pages."""
+        self._ask(messages.Checkpoint)
+
+    def export(self, kind: str) -> "RemoteExport":
+        """Begin a backup or a dump."""
+        return RemoteExport(self, self._ask(lambda request: messages.Export(request, kind)))
+
+    def end_export(self, request: int | None) -> None:
+        """Drop an export, and the piece that is under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                replies = [] if request is None else self._machine.abandon(request)
+                self._send(frames([*replies, messages.CloseExport()]))
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+        plain = self._ask(messages.ListTables).tables
+        try:
+            return [table_from_plain(each) for each in plain]
+        except ValueError as error:
+            raise ProtocolError(f"a table that is none: {error}") from None
+
+    @property
+    def leasing(self) -> "RemoteLeasing":
+        """What the session does with snapshot leases and parts of tables."""
+        from herdpy.driver.remote.leasing import RemoteLeasing
+
+        return RemoteLeasing(self.ask, self.as_result)
+
+    def cancel(self) -> None:
+        """Stop the running statement, if any; any thread."""
+        running = self._running
+        if running is not None:
+            self._cancels.append(running)
+            self._send_cancels()
+
+    def close(self) -> None:
+        """End the connection; the server rolls back. Repeatable."""
+        self._machine.failure = self._machine.failure or _was_closed()
+        self._stream.end()
+
+    def abandon(self) -> None:
+        """End the connection at any line of any thread."""
+        self._machine.failure = self._machine.failure or _was_closed()
+        self._stream.abandon()
+
+    def close_descriptor(self) -> None:
+        """Close what a forked child inherited, and leave the connection to its parent."""
+        self._stream.close()
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def as_result(self, done: messages.Done) -> Result:
+        """Return what a statement gives back."""
+        return self._result(done)
+
+    def _result(self, done: messages.Done) -> Result:
+        if done.columns is None:
+            result = Result(row_count=done.row_count)
+            result.last_row_id = done.last_row_id
+            return result
+        columns, decode = self._columns.of(done.columns)
+        if done.result is None:
+            rows = _decoded(decode, done.rows)
+            return Result(columns, iter(rows), row_count=done.row_count)
+        fetching = _Fetching(self, done.result, columns, decode)
+        return Result(
+            columns,
+            fetching.rows(),
+            row_count=done.row_count,
+            close=fetching.close,
+            make_reader=fetching.reader,
+        )
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _ask(self, make: Callable[[int], Message]) -> Any:
+        """Send a request and return its answer; what failed is raised."""
+        with self._mutex:
+            last = self._machine.last_request
+            try:
+                return self._wait(self._begin_request(make))
+            except Error:
+                failure = self._machine.failure
+                if failure is not None and failure.retry is Retry.SAFE:
+                    self._undecided = None  # the server has said that it did not begin
+                raise
+            except BaseException:
+                if self._machine.last_request != last:
+                    self._interrupted(last + 1)
+                raise
+
+    def ask(self, make: Callable[[int], Message]) -> Any:
+        """Send a request and return its answer; what failed is raised."""
+        return self._ask(make)
+
+    def start(self, make: Callable[[int], Message]) -> int:
+        """Send a request whose answer is taken later, by finish()."""
+        with self._mutex:
+            return self._begin_request(make)
+
+    def finish(self, request: int) -> Any:
+        """Return the answer of a request that start() sent; what failed is raised."""
+        with self._mutex:
+            try:
+                return self._wait(request)
+            except Error:
+                raise
+            except BaseException:
+                self._interrupted(request)
+                raise
+
+    def receive_in(self, memory: Callable[[int], memoryview]) -> None:
+        """Receive large messages in memory of this kind."""
+        with self._mutex:
+            self._machine.memory = memory
+
+    def drop(self, fetches: Sequence[int], result: int) -> None:
+        """Give up a result with the next request; at any line of any thread."""
+        self._dropped.append((fetches, result))
+
+    def give_up(self, fetches: Sequence[int], result: int) -> None:
+        """Drop an open result, and the answers of the fetches that are under way."""
+        with self._mutex:
+            if self._machine.failure is None:
+                self._abandon(fetches)
+                self._send(encode_frame(messages.CloseResult(result)))
+
+    def forget_fetches(self, fetches: Sequence[int]) -> None:
+        """Drop the answers of fetches behind a result's end."""
+        with self._mutex:
+            self._abandon(fetches)
+
+    def _abandon(self, fetches: Sequence[int]) -> None:
+        for fetch in fetches:
+            self._machine.abandon(fetch)  # whose answer has nothing to give up
+
+    def _begin_request(self, make: Callable[[int], Message]) -> int:
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        given_up: list[Message] = []
+        while self._dropped:
+            fetches, result = self._dropped.popleft()
+            self._abandon(fetches)
+            given_up.append(messages.CloseResult(result))
+        self._is_out = False
+        request = self._machine.new_request()
+        try:
+            data = frames(given_up) + encode_frame(make(request))
+        except BaseException:
+            self._machine.forget(request)
+            self._undecided = None
+            raise
+        try:
+            self._send(data, is_answered=True)
+        except BaseException:
+            if not self._is_out:
+                self._machine.forget(request)
+            raise
+        return request
+
+    def _wait(self, request: int) -> Any:
+        self._running = request
+        try:
+            answer = self._machine.take(request)
+            while answer is None:
+                self._receive()
+                answer = self._machine.take(request)
+        finally:
+            self._running = None
+        self._undecided = None
+        if isinstance(answer, messages.Failed):
+            raise from_failed(answer)
+        return answer
+
+    def _interrupted(self, request: int) -> None:
+        """Cancel what runs and learn what became of it, so that the session can go on."""
+        try:
+            if self._machine.failure is not None or self._is_taking:
+                self.close()
+                return
+            if not self._machine.is_open(request):
+                return  # it was not sent, or its answer was taken
+            self._send(encode_frame(messages.Cancel(request)))
+            self._stream.set_timeout(_INTERRUPTED_S)
+            while (answer := self._machine.take(request)) is None:
+                self._receive()
+            if replies := given_up(answer):
+                self._send(frames(replies))
+            self._undecided = None
+            self._stream.set_timeout(None)
+        except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
+            self.close()
+
+    def _send(self, data: bytes, *, is_answered: bool = False) -> None:
+        with self._sending:
+            try:
+                self._stream.send(data)
+                self._is_out = True
+            except OSError as error:
+                if is_answered:
+                    self._hear()
+                raise self._lost(error) from error
+            except BaseException:
+                self.close()  # a part of a frame may be out, and nothing can follow it
+                raise
+        if self._cancels:
+            self._send_cancels()
+
+    def _send_cancels(self) -> None:
+        """Send what cancel() wants to; who holds the lock now does it when it has let go.
+
+        So a signal handler may cancel in the middle of a send of its own thread.
+        """
+        while self._cancels and self._sending.acquire(False):
+            try:
+                self._stream.send(encode_frame(messages.Cancel(self._cancels.popleft())))
+            except IndexError:
+                pass  # another thread was faster
+            except OSError as error:
+                raise self._lost(error) from error
+            except BaseException:
+                self.close()
+                raise
+            finally:
+                self._sending.release()
+
+    def _receive(self) -> None:
+        """Wait for bytes and take them. Raises when nothing more is to come."""
+        if self._machine.failure is not None:
+            raise self._machine.failure
+        try:
+            if not self._received:  # else an interrupt came between this and the next lines
+                room = None if self._receive_into is None else self._machine.room
+                if room is None or self._receive_into is None:
+                    self._received.append(self._stream.receive())
+                else:
+                    self._received.append(room[: self._receive_into(room)])
+        except OSError as error:
+            raise self._lost(error) from error
+        self._is_taking = True
+        data = self._received.popleft()
+        if not data:
+            raise self._lost(None)
+        replies = self._machine.receive(data)
+        self._is_taking = False
+        if replies:
+            self._send(frames(replies))
+
+    def _hear(self) -> None:
+        """Take what the server said before it closed the connection, if it did."""
+        try:
+            self._stream.set_timeout(_LAST_WORDS_S)
+            while self._machine.failure is None and (data := self._stream.receive()):
+                self._machine.receive(data)
+        except OSError:
+            pass  # nothing
+
+    def _lost(self, error: OSError | None) -> Error:
+        reason = "the server closed it" if error is None else error.strerror or str(error)
+        lost = self._machine.failure or ConnectionLostError(
+            f"the connection to {self._where} was lost: {reason}",
+            hint="connect again, and look whether what ran has happened before repeating it",
+        )
+        self._machine.failure = lost
+        self._stream.end()
+        return lost
+
+
+class ThreadWaits:
+    """What a connection waits with in the thread that calls."""
+
+    def open_stream(self, target: RemoteTarget) -> Stream:
+        if target.is_grpc:
+            from herdpy.driver.remote.grpc_target import open_grpc_target
+
+            return open_grpc_target(target)
+        if target.has_tls:
+            from herdpy.driver.remote.tls import open_tls_stream
+
+            stream: BlockingStream = open_tls_stream(target)
+        else:
+            stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+        stream.set_spin(target.spin_us / 1e6)
+        return stream
+
+    def new_pauses(self, budget_s: float) -> Backoff:
+        return Backoff(budget_s)
+
+
+def _was_closed() -> ConnectionLostError:
+    return ConnectionLostError("the connection was closed", retry=Retry.NEVER)
+
+
+def _login(target: RemoteTarget, stream: Stream) -> ScramDriver | None:
+    if target.password is None:
+        return None
+    from herdpy.driver.remote.tls import login_binding
+
+    return ScramDriver(target.user, target.password, binding=login_binding(stream))
+
+
+class _Fetching:
+    """An open result of the server: pieces are asked for ahead.
+
+    Behind the first piece one, then two, so that the server makes one while another is on its way.
+    """
+
+    _is_open = False  # for __del__ of one that an interrupt left half made
+
+    def __init__(
+        self,
+        session: RemoteSession,
+        number: int,
+        columns: Columns,
+        decode: Callable[[Any], list[LogicalRow]],
+    ) -> None:
+        self._session = session
+        self._number = number
+        self._columns = columns
+        self._decode = decode
+        self._requests: deque[int] = deque()  # under way
+        self._ahead = 0
+        self._is_open = True
+
+    def rows(self) -> Iterator[LogicalRow]:
+        """Yield the rows; nothing is asked for before the first."""
+        while (answer := self._next(ROWS_MAX, is_arrow=False)) is not None:
+            if not isinstance(answer, messages.Rows):
+                raise ProtocolError(f"expected rows, found {type(answer).__name__}")
+            yield from _decoded(self._decode, answer.rows)
+
+    def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
+        """Return a reader of Arrow batches of at most so many rows."""
+        from herdpy.exec.vector.arrow_stream import stream_memory, stream_reader
+
+        self._session.receive_in(stream_memory)
+
+        def next_piece() -> memoryview | None:
+            answer = self._next(rows_per_batch, is_arrow=True)
+            if answer is None:
+                return None
+            if not isinstance(answer, messages.Arrow):
+                raise ProtocolError(f"expected Arrow, found {type(answer).__name__}")
+            return answer.data
+
+        return stream_reader(next_piece)
+
+    def _next(self, rows_max: int, *, is_arrow: bool) -> Any:
+        if not self._is_open:
+            return None
+
+        requests, session = self._requests, self._session
+
+        def make(request: int) -> messages.Fetch:
+            requests.append(request)  # here, so that an interrupt behind start() loses nothing
+            return messages.Fetch(request, self._number, rows_max, is_arrow)
+
+        try:
+            if not requests:
+                session.start(make)
+            answer = session.finish(requests[0])
+            if answer.is_last:
+                self._end()
+                return answer
+            requests.popleft()
+            self._ahead = min(self._ahead + 1, _AHEAD_MAX)
+            while len(requests) < self._ahead:
+                session.start(make)
+        except Error as error:
+            self._end()
+            if isinstance(error, ConnectionLostError) and error.retry is Retry.UNKNOWN:
+                error.retry = Retry.SAFE  # a fetch changes nothing
+            raise
+        return answer
+
+    def _end(self) -> None:
+        """Expect nothing more: the server has forgotten the result."""
+        self._is_open = False
+        self._session.forget_fetches(tuple(self._requests))
+        self._requests.clear()
+
+    def close(self) -> None:
+        """Give up what was not fetched; repeatable."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                self._session.give_up(tuple(self._requests), self._number)
+            except Error:
+                pass  # the connection is gone, and with it the result
+
+    def __del__(self) -> None:
+        if self._is_open:  # a cursor that nobody closed
+            self._session.drop(tuple(self._requests), self._number)
+
+
+class RemoteExport:
+    """A backup or a dump that a server makes: one piece is asked for ahead."""
+
+    def __init__(self, session: RemoteSession, first: Any) -> None:
+        self._session = session
+        self._first = _piece(first)
+        self._is_over = self._first.is_last
+        self._request: int | None = None
+        self.byte_count = self._first.byte_count
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes, once."""
+        piece = self._first
+        while True:
+            if piece.is_last:
+                self._is_over = True
+                yield piece.data
+                return
+            self._request = request = self._session.start(messages.NextPiece)
+            yield piece.data
+            self._request = None
+            piece = _piece(self._session.finish(request))
+
+    def close(self) -> None:
+        """Give up what was not read; repeatable."""
+        if not self._is_over:
+            self._is_over = True
+            try:
+                self._session.end_export(self._request)
+            except Error:
+                pass  # the connection is gone, and with it the export
+
+
+def _piece(answer: Any) -> messages.Piece:
+    if not isinstance(answer, messages.Piece):
+        raise ProtocolError(f"expected a piece, found {type(answer).__name__}")
+    return answer
+
+
+def _decoded(decode: Callable[[Any], list[LogicalRow]], raw: Any) -> list[LogicalRow]:
+    try:
+        return decode(raw)
+    except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+        raise ProtocolError(f"rows that do not fit their columns: {error}") from None
+
+
+class RemoteClaim:
+    """One connection's hold on a server: its session's stream."""
+
+    def __init__(self, target: RemoteTarget, waits: Waits | None = None) -> None:
+        """Without `waits` the thread waits that calls."""
+        self.where = target.where
+        self._target = target
+        self._waits = waits or ThreadWaits()
+        self._generation = process_generation()
+        self._session: RetryingSession | None = None
+
+    def open(self, settings: Settings, *, autocommit: bool) -> RetryingSession:
+        """Connect; only what is lost later is made anew."""
+        target, waits = self._target, self._waits
+
+        def connect(autocommit: bool) -> RemoteSession:
+            return RemoteSession(target, settings, waits, autocommit=autocommit)
+
+        def new_pauses() -> Pauses:
+            return waits.new_pauses(target.retry_timeout_s)
+
+        self._session = RetryingSession(
+            connect, new_pauses if target.retry_timeout_s else None, autocommit=autocommit
+        )
+        return self._session
+
+    def close(self) -> None:
+        """End the connection; a forked child only drops its descriptor. Repeatable."""
+        if self._session is None:
+            return
+        if process_generation() == self._generation:
+            self._session.close()
+        else:
+            self._session.close_descriptor()
+
+    def abandon(self) -> None:
+        """Close for a connection that was collected; takes no lock."""
+        session = self._session
+        if session is None:
+            return
+        if session.in_transaction and process_generation() == self._generation:
+            warnings.warn(
+                f"a herdpy connection to {self.where!r} was collected with an open transaction, "
+                "which is rolled back; close connections, or use `with`",
+                ResourceWarning,
+                stacklevel=2,
+            )
+        if process_generation() == self._generation:
+            session.abandon()
+        else:
+            session.close_descriptor()

@@ -1,0 +1,1 @@
+"""Roles, grants, passwords: who may do what, and the system tables that show it."""

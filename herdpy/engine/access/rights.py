@@ -1,0 +1,195 @@
+"""Rights: what a statement needs, and the refusal (42501) of a user who does not have it.
+
+A session without a user is the program's own: it may do everything. System tables of users and
+rights are everybody's to read, those of what others do are the superusers'.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Protocol, get_args
+
+from herdpy.engine.state.system_tables import SYSCLIENTS, SYSLEASES, SYSSTAGINGS, SYSSTATEMENTS
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
+from herdpy.model.access import (
+    CREATE,
+    DELETE,
+    INSERT,
+    SELECT,
+    SPACE,
+    UPDATE,
+    Access,
+    Rights,
+    right_names,
+)
+from herdpy.model.schema import Table
+from herdpy.model.types import SqlType
+from herdpy.sql import tree
+
+if TYPE_CHECKING:
+    from herdpy.engine.state.locks import Resource
+    from herdpy.engine.state.tablespace import Tablespace
+    from herdpy.engine.state.transactions import Transaction
+
+ACCESS_LOCK: "Resource" = (SPACE,)
+"""Held by whoever changes access; the table id that no table has."""
+_AUTHORIZED_MAX = 1_000
+_SUPERUSERS_ONLY = frozenset(
+    table.id for table in (SYSCLIENTS, SYSSTATEMENTS, SYSLEASES, SYSSTAGINGS)
+)
+
+_CHECKED_ELSEWHERE = (
+    *(tree.Begin, tree.Commit, tree.Rollback),  # what they end was checked
+    *(tree.SetOption, tree.ShowOption),  # the session's own; of tables it lists those with a right
+    tree.SetSnapshot,  # whose lease it is
+    tree.Kill,  # superusers
+    tree.DropTable,  # known only under its locks
+    *get_args(tree.AccessStatement),  # each its own: roles.py
+)
+Needs = tuple[tuple[Table | None, int], ...]
+"""(table, rights) pairs; without a table rights on the tablespace."""
+
+
+def needs_of(statement: tree.Statement) -> Needs:
+    """Return the rights that a statement takes; none for a kind that checks its own."""
+    found: dict[int, tuple[Table, int]] = {}
+
+    def add(table: Table, rights: int) -> None:
+        _, known = found.get(table.id, (table, 0))
+        found[table.id] = (table, known | rights)
+
+    match statement:
+        case tree.SelectStatement():
+            parts: tuple[object, ...] = (statement.query,)
+        case tree.Insert():
+            add(statement.table, INSERT | (UPDATE if statement.is_upsert else 0))
+            parts = (statement.rows, statement.source)
+        case tree.Update():
+            parts = (statement.where, statement.assignments)
+            add(statement.target.table, UPDATE)
+            if _reads_columns(parts, statement.target.id):
+                add(statement.target.table, SELECT)
+        case tree.Delete():
+            parts = (statement.where,)
+            add(statement.target.table, DELETE)
+            if _reads_columns(parts, statement.target.id):
+                add(statement.target.table, SELECT)
+        case tree.Explain():
+            return needs_of(statement.statement)
+        case tree.CreateTable():
+            return ((None, CREATE),)
+        case tree.TruncateTables():
+            return tuple((table, DELETE) for table in statement.tables)
+        case _ if isinstance(statement, _CHECKED_ELSEWHERE):
+            return ()
+        case _:  # a kind that is new is nobody's until somebody says what it takes
+            raise InternalError(f"no rights are known for {type(statement).__name__}")
+    for node in nodes(parts):
+        if isinstance(node, tree.TableRef):
+            add(node.table, SELECT)
+    return tuple(found.values())
+
+
+def _reads_columns(parts: tuple[object, ...], relation: int) -> bool:
+    return any(
+        isinstance(node, tree.ColumnRef) and node.relation == relation for node in nodes(parts)
+    )
+
+
+def nodes(node: object) -> Iterator[object]:
+    """Yield the nodes of a bound tree, those of subqueries too."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += node  # pyright: ignore[reportUnknownArgumentType]
+        elif is_dataclass(node) and not isinstance(node, Table | SqlType):
+            yield node
+            pending += [getattr(node, item.name) for item in fields(node)]
+
+
+def check_needs(rights: Rights, needs: Needs) -> None:
+    """Raise 42501 for the first right that is missing."""
+    if rights.is_superuser:
+        return
+    for table, wanted in needs:
+        if table is None:
+            missing = wanted & ~rights.of(SPACE)
+            where = "the tablespace"
+        elif table.is_system:
+            if table.id in _SUPERUSERS_ONLY:
+                raise denied(f'read table "{table.name}"', "It takes SUPERUSER.")
+            continue
+        else:
+            missing = wanted & ~rights.of(table.id)
+            where = f'table "{table.name}"'
+        if missing:
+            words = ", ".join(right_names(missing))
+            raise ProgrammingError(
+                f'permission denied for {where}: user "{rights.name}" lacks {words}',
+                sqlstate="42501",
+                hint="Its owner or a superuser can GRANT it.",
+            )
+
+
+class Planned(Protocol):
+    """A planned statement: hashable, and the same object as long as the plan is."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+
+class Gate:
+    """What one session's user is known to be allowed; under the session's mutex."""
+
+    __slots__ = ("_access", "_authorized", "_user")
+
+    def __init__(self, user: str | None) -> None:
+        self._user = user
+        self._access: Access | None = None
+        self._authorized: set[Planned] = set()  # with that access
+
+    def is_authorized(self, planned: Planned, access: Access) -> bool:
+        """Tell whether check() would pass, if that is known without looking closer."""
+        return self._user is None or (access is self._access and planned in self._authorized)
+
+    def check(self, planned: Planned, access: Access) -> None:
+        """Raise 42501 when the user may not run the statement, 28000 when there is no such user."""
+        if self.is_authorized(planned, access):
+            return
+        rights = rights_of(access, self._user)
+        if rights is not None:
+            check_needs(rights, planned.needs)
+        if access is not self._access or len(self._authorized) >= _AUTHORIZED_MAX:
+            self._authorized.clear()
+            self._access = access
+        self._authorized.add(planned)
+
+
+def check_superuser(rights: Rights | None, what: str) -> None:
+    """Raise 42501 for a user who is none."""
+    if rights is not None and not rights.is_superuser:
+        raise denied(what, "It takes SUPERUSER.")
+
+
+def denied(what: str, hint: str) -> Error:
+    """Return the error of a right that is missing."""
+    return ProgrammingError(f"permission denied to {what}", sqlstate="42501", hint=hint)
+
+
+def current_access(tablespace: "Tablespace", transaction: "Transaction | None") -> Access:
+    """Return access as the transaction sees it."""
+    catalog = tablespace.state.catalog
+    if transaction is not None:
+        own, access = transaction.catalog_changes, transaction.access_changes
+        catalog = catalog.with_changes(own, access, version=-1)
+    return catalog.access
+
+
+def rights_of(access: Access, user: str | None) -> Rights | None:
+    """Return the rights of a session's user, None for all rights; 28000: the user was dropped."""
+    if user is None:
+        return None
+    rights = access.rights_of(user)
+    if rights is None:
+        raise OperationalError(f'the user "{user}" was dropped', sqlstate="28000")
+    return rights

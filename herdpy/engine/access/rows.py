@@ -1,0 +1,72 @@
+"""The rows of sysusers, sysroles, sysmembers and sysgrants: who there is and may do what.
+
+Never with a verifier.
+"""
+
+from collections.abc import Iterator
+
+from herdpy.engine.state.catalog import Catalog
+from herdpy.model.access import (
+    RIGHT_NAMES,
+    SPACE,
+    TABLE_RIGHTS,
+    Grant,
+    Membership,
+    Ownership,
+    Role,
+)
+from herdpy.model.types import Row
+
+
+def user_rows(catalog: Catalog) -> Iterator[Row]:
+    """Yield the rows of sysusers: the roles that can log in."""
+    for role in _roles(catalog):
+        if role.can_login:
+            yield (
+                role.name,
+                role.is_superuser,
+                role.can_create_roles,
+                role.verifier is not None,
+                role.valid_until_us,
+            )
+
+
+def role_rows(catalog: Catalog) -> Iterator[Row]:
+    """Yield the rows of sysroles: users and other roles."""
+    for role in _roles(catalog):
+        yield role.name, role.can_login, role.is_superuser, role.can_create_roles
+
+
+def member_rows(catalog: Catalog) -> Iterator[Row]:
+    """Yield the rows of sysmembers."""
+    for fact in catalog.access.facts:
+        if isinstance(fact, Membership):
+            yield fact.role, fact.member, fact.is_admin
+
+
+def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
+    """Yield the rows of sysgrants, one for each right; an owner has all rights on its table."""
+    names = {table.id: table.name for table in catalog.tables()} | {SPACE: tablespace}
+    given: dict[tuple[int, str], tuple[int, int]] = {}  # whoever gave it
+    for fact in catalog.access.facts:
+        if isinstance(fact, Grant) and fact.table_id in names:
+            rights, grantable = given.get((fact.table_id, fact.grantee), (0, 0))
+            changed = rights | fact.rights, grantable | fact.grantable
+            given[fact.table_id, fact.grantee] = changed
+    for (table_id, grantee), (rights, grantable) in given.items():
+        kind = "tablespace" if table_id == SPACE else "table"
+        for right, word in RIGHT_NAMES.items():
+            if rights & right:
+                yield grantee, kind, names[table_id], word, bool(grantable & right), False
+    for fact in catalog.access.facts:
+        if isinstance(fact, Ownership) and fact.table_id in names:
+            rights, _ = given.get((fact.table_id, fact.owner), (0, 0))
+            for right, word in RIGHT_NAMES.items():
+                if right & TABLE_RIGHTS & ~rights:
+                    yield fact.owner, "table", names[fact.table_id], word, True, True
+
+
+def _roles(catalog: Catalog) -> Iterator[Role]:
+    for fact in catalog.access.facts:
+        if isinstance(fact, Role):
+            yield fact

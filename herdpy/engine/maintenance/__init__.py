@@ -1,0 +1,1 @@
+"""What keeps a directory: checkpoint, compaction, recovery, backup, dump, doctor."""

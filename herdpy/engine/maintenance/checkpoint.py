@@ -1,0 +1,409 @@
+"""Checkpoint: move what the memtables hold into a segment, and say so in the manifest.
+
+Steps: freeze (under the monitor, only pointers move) · make the log durable up to there · write one
+segment with L0 pages and bitmaps, sync it and its directory · one manifest record · publish (under
+the monitor, pointers again) · drop the log before. Statements go on all the while; only one
+checkpoint or compaction runs at a time. Every step can fail: then the frozen memtables stay where
+readers find them and the next checkpoint takes them along.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
+from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.commit_tokens import PlainTokens
+from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.snapshot_leases import SnapshotLease
+from herdpy.engine.state.staged import Operation, Stage
+from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.tablespace import Tablespace, Unpublished
+from herdpy.engine.state.transactions import OwnVersion, Transaction
+from herdpy.errors import InvariantViolation
+from herdpy.log.record import TransactionId
+from herdpy.model.access import (
+    Changes,
+    changes_from_plain,
+    changes_to_plain,
+    facts_to_plain,
+)
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.schema import Table, table_from_plain, table_to_plain
+from herdpy.model.types import Key, Row
+from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
+from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, PageRef, TableEdit
+from herdpy.storage.segment import segment_name
+from herdpy.storage.staged_writer import StageDelta
+
+
+class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
+    """A transaction open at the checkpoint: what it wrote before, newest change of each key."""
+
+    id: TransactionId
+    begun_us: int
+    statement: int
+    byte_count: int
+    tables: list[tuple[int, list[tuple[Any, ...]]]]
+    """(table id, changes as (statement, lsn, key, row or None))."""
+    catalog: list[tuple[str, Any]]
+    access: list[Any] = []
+
+
+class EngineState(msgspec.Struct, array_like=True, frozen=True):
+    """What the engine keeps beside rows and catalog; the manifest carries it as bytes."""
+
+    epoch: int
+    counter: int
+    reserved: dict[int, int]
+    transactions: list[OpenTransaction]
+    tokens: PlainTokens = []
+    token_horizon: int = 0
+    access: list[Any] = []
+    staged: list[Any] = []
+    leases: list[Any] = []
+
+
+class OpenAt(NamedTuple):
+    """What the monitor must be held for to note of an open transaction."""
+
+    id: TransactionId | None
+    begun_us: int
+    statement: int
+    byte_count: int
+    changes: dict[int, list[tuple[Key, OwnVersion]]]
+    catalog_changes: dict[str, Table | None]
+    access_changes: Changes
+
+
+class Frozen(NamedTuple):
+    """What one checkpoint writes: fixed under the monitor, immutable from then on."""
+
+    state: State
+    engine: bytes
+    next_table_id: int
+    leases: tuple[SnapshotLease, ...]
+    in_memory: tuple[LeaseAt, ...]
+    """Those of them that need what memtables hold."""
+
+
+def freeze(tablespace: Tablespace) -> Frozen:
+    """Begin new memtables and note the rest of the state at this Lsn. Takes the monitor."""
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.check_writable()
+        applier = tablespace.applier
+        state = applier.state
+        tables = {
+            table_id: table_state._replace(
+                memtable=Memtable(), frozen=(table_state.memtable, *table_state.frozen)
+            )
+            if len(table_state.memtable)
+            else table_state
+            for table_id, table_state in state.tables.items()
+        }
+        open_at = [
+            OpenAt(
+                transaction.id,
+                transaction.begun_us,
+                transaction.statement,
+                transaction.byte_count,
+                transaction.changes_until(state.lsn),
+                transaction.catalog_until(state.lsn),
+                transaction.access_until(state.lsn),
+            )
+            for transaction in applier.transactions.values()
+        ]
+        counters = (applier.epoch, applier.counter, applier.reserved.copy())
+        tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
+        leases = tuple(applier.leases)
+        in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
+        applier.state = state = state._replace(tables=tables)
+        next_table_id = applier.next_table_id
+    transactions = [_open_to_plain(item) for item in open_at]
+    access = facts_to_plain(state.catalog.access.facts)
+    staged = state.staged.to_plain()
+    plain_leases = [lease.to_plain() for lease in leases]
+    engine = msgspec.msgpack.encode(
+        EngineState(*counters, transactions, *tokens, access, staged, plain_leases)
+    )
+    return Frozen(state, engine, next_table_id, leases, in_memory)
+
+
+def merge_frozen(tablespace: Tablespace) -> None:
+    """Make one of the memtables that failed checkpoints left; nobody else changes these.
+
+    So no table has more than two, however often a checkpoint fails.
+    """
+    for table_id, table_state in tablespace.state.tables.items():
+        frozen = table_state.frozen
+        if len(frozen) < 2:
+            continue
+        merged = Memtable.merged(frozen)
+        with tablespace.monitor:
+            tablespace.enter()
+            state = tablespace.applier.state
+            current = state.tables.get(table_id)
+            if current is not None:  # else dropped meanwhile
+                tables = {**state.tables, table_id: current._replace(frozen=(merged,))}
+                current.memtable.overlay = None  # else it would keep the retired ones in memory
+                tablespace.applier.state = state._replace(tables=tables)
+                tablespace.retire(frozen)
+
+
+def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, directory: str) -> bool:
+    """Write one checkpoint; False when nothing changed since the last. One at a time.
+
+    OSError or an Error: the checkpoint did not happen, or not visibly; the next one repeats it.
+    """
+    if manifest.failure is not None:
+        raise manifest.failure
+    finish_listing(tablespace, manifest)
+    log_start = tablespace.log.place
+    if log_start is not None:  # what lies before it is applied, and so in the checkpoint
+        tablespace.log.sync()
+        tablespace.on_progress()
+    merge_frozen(tablespace)
+    frozen = freeze(tablespace)
+    state = frozen.state
+    listed = manifest.state
+    if tuple(state.lsn) == tuple(listed.checkpoint_lsn):
+        return False
+    tablespace.log.sync()
+    tablespace.on_progress()
+    if log_start is not None and log_start[2] > state.lsn.entry_id + 1:
+        log_start = listed.log_start  # behind a mark, which is no part of the state
+    deltas = [
+        TableDelta(
+            table_state.table,
+            table_state.pages,
+            _newest_rows(table_state.frozen),
+            is_new=table_id not in listed.tables,
+            listed=_listed_pages(listed, table_id) if table_state.is_unlisted else None,
+        )
+        for table_id, table_state in state.tables.items()
+    ]
+    stages = {n: stage for n, stage in state.staged.stages.items() if stage.pieces}
+    stage_deltas = [
+        stage_delta(n, stage, is_new=n not in listed.tables) for n, stage in stages.items()
+    ]
+    number = listed.next_segment
+    try:
+        written = write_delta(disk, directory, number, deltas, stage_deltas)
+        pinned = write_pins(disk, directory, number, written, deltas, frozen.in_memory)
+        if written.segments or pinned.segments:
+            disk.sync_directory(directory)
+    except BaseException:
+        with suppress(OSError):  # what is written is of no use, and the disk may be full
+            remove_unlisted(disk, directory, manifest)
+        raise
+    dropped = tuple(
+        TableEdit(table_id, is_dropped=True)
+        for table_id in listed.tables
+        if table_id not in state.tables and table_id not in state.staged.stages
+    )
+    lsn = (state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index)
+    edit = Checkpoint(
+        lsn=lsn,
+        position=state.position,
+        engine=frozen.engine,
+        next_table_id=frozen.next_table_id,
+        segments=(*written.segments, *pinned.segments),
+        tables=(*written.edits, *dropped),
+        log_start=log_start,
+        pins=pinned.pins,
+        unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
+    )
+    tablespace.unpublished = Unpublished(
+        lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
+        lambda: publish(tablespace, written, state, pinned),
+    )
+    manifest.append(edit)
+    finish_listing(tablespace, manifest)
+    remove_unlisted(disk, directory, manifest)
+    tablespace.log.drop_before(state.lsn)
+    return True
+
+
+def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:
+    """Publish what the manifest lists, though an interrupt came behind the listing; repeatable.
+
+    Without it the next checkpoint would write the same rows once more beside pages that hold them,
+    or replace a segment that the manifest on disk names and the one in memory does not.
+    """
+    manifest.settle()
+    left = tablespace.unpublished
+    if left is not None:
+        if left.is_listed():
+            left.publish()
+        tablespace.unpublished = None
+    with tablespace.monitor:
+        tablespace.applier.rewriting.clear()
+
+
+def publish(
+    tablespace: Tablespace, written: WrittenDelta, frozen: State, pinned: WrittenPins
+) -> None:
+    """Let readers see the new pages instead of the memtables that are in them."""
+    with tablespace.monitor:
+        tablespace.enter()
+        leases = tablespace.applier.leases
+        for number, pages in pinned.pages.items():
+            leases.settle(number, pages)
+        for table_id, pages in written.pages.items():
+            leases.in_pages(frozen.tables[table_id], pages)
+        state = tablespace.applier.state
+        tables = dict(state.tables)
+        stages = dict(state.staged.stages)
+        retired: list[Memtable] = []
+        for table_id, pages in written.pages.items():
+            current = tables.get(table_id)
+            if current is None:  # dropped meanwhile
+                continue
+            done = frozen.tables[table_id].frozen
+            # They are `pages` when an interrupt came behind this very assignment.
+            if current.pages is not pages and current.pages is not frozen.tables[table_id].pages:
+                if any(memtable in current.frozen for memtable in done):
+                    raise InvariantViolation("I4: a table adopted pages during a checkpoint")
+                retired += done
+                continue  # nothing of it was written, or it is published; it has adopted since
+            kept = tuple(memtable for memtable in current.frozen if memtable not in done)
+            retired += done
+            current.memtable.overlay = None  # else it would keep the retired ones in memory
+            tables[table_id] = TableState(current.table, current.memtable, kept, pages)
+        for number, pages in written.staged.items():
+            # Else it is committed or given up meanwhile, or this is published already.
+            if number in stages and stages[number].pages is not pages:
+                stages[number] = stages[number].in_pages(frozen.staged.stages[number], pages)
+        staged = state.staged._replace(stages=stages)
+        tablespace.applier.state = state._replace(tables=tables, staged=staged)
+        tablespace.retire(retired)
+
+
+def _listed_pages(listed: ManifestState, table_id: int) -> tuple[PageRef, ...]:
+    table = listed.tables.get(table_id)
+    return () if table is None else table.pages
+
+
+def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
+    """Return what a checkpoint writes of a stage's pieces."""
+    return StageDelta(
+        number,
+        stage.table,
+        stage.pages,
+        [(piece.data, piece.first_row_id) for piece in stage.pieces],
+        keeps_repeats=stage.operation.refuses_repeats,
+        is_first_kept=stage.operation is Operation.IGNORE,
+        is_new=is_new,
+    )
+
+
+def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
+    """Unlink segments that the manifest does not list; readers that map them keep them."""
+    listed = {segment_name(number) for number in manifest.state.segments}
+    for name in disk.list(directory):
+        if name not in listed:
+            disk.unlink(f"{directory}/{name}")
+
+
+def _newest_rows(frozen: tuple[Memtable, ...]) -> list[tuple[Key, Row | None]]:
+    newest: dict[Key, Row | None] = {}
+    for memtable in reversed(frozen):  # the oldest first, so that newer ones replace it
+        for key, version in memtable.chains.items():
+            newest[key] = version[1]
+    return sorted(newest.items(), key=lambda item: item[0])
+
+
+def _open_to_plain(item: OpenAt) -> OpenTransaction:
+    if item.id is None:
+        raise InvariantViolation("I11: an open transaction without id in a checkpoint")
+    tables: list[tuple[int, list[tuple[Any, ...]]]] = []
+    for table_id, changes in sorted(item.changes.items()):
+        rows = [
+            (version.statement, tuple(version.lsn), _plain_cells(key), _plain_row(version.row))
+            for key, version in changes
+        ]
+        tables.append((table_id, rows))
+    catalog = [
+        (name, None if table is None else table_to_plain(table))
+        for name, table in item.catalog_changes.items()
+    ]
+    access = changes_to_plain(item.access_changes)
+    return OpenTransaction(
+        item.id, item.begun_us, item.statement, item.byte_count, tables, catalog, access
+    )
+
+
+def restore_open(plain: OpenTransaction) -> Transaction:
+    """Return the transaction that a checkpoint found open."""
+    transaction = Transaction(Durability.SYNC, begun_us=plain.begun_us, is_autocommit=False)
+    transaction.id = plain.id
+    transaction.statement = plain.statement
+    transaction.byte_count = plain.byte_count
+    for table_id, rows in plain.tables:
+        writes = transaction.writes.setdefault(table_id, {})
+        for statement, lsn, key, row in rows:
+            writes[_cells(key)] = OwnVersion(
+                statement, None if row is None else _cells(row), Lsn(*lsn), None
+            )
+    for name, table in plain.catalog:
+        made = None if table is None else table_from_plain(table)
+        transaction.change_catalog(name, made, START_LSN)
+    transaction.change_access(changes_from_plain(plain.access), START_LSN)
+    return transaction
+
+
+_WIDE_MIN, _WIDE_MAX = -(2**63), 2**63 - 1
+
+
+def _plain_cells(values: tuple[Any, ...]) -> list[Any]:
+    # An integer beyond 64 bits (a wide DECIMAL) becomes [decimal text]; msgpack has no such int.
+    return [
+        [str(value)] if isinstance(value, int) and not _WIDE_MIN <= value <= _WIDE_MAX else value
+        for value in values
+    ]
+
+
+def _plain_row(row: Row | None) -> list[Any] | None:
+    return None if row is None else _plain_cells(row)
+
+
+def _cells(plain: list[Any]) -> Any:
+    return tuple(int(value[0]) if isinstance(value, list) else value for value in plain)
+
+
+def without_leases(data: bytes) -> bytes:
+    """Return the engine's part of a manifest without leases."""
+    if not data:
+        return data
+    engine = msgspec.msgpack.decode(data, type=EngineState)
+    return msgspec.msgpack.encode(msgspec.structs.replace(engine, leases=[]))
+
+
+def restore_engine(
+    applier: Applier, data: bytes, pinned: Mapping[str, dict[int, TableState]] | None = None
+) -> None:
+    """Fill the applier's counters, open transactions and leases from the manifest.
+
+    `pinned` are the tables of each lease. ValueError, LookupError: what no engine writes.
+    """
+    if not data:
+        return
+    engine = msgspec.msgpack.decode(data, type=EngineState)
+    applier.epoch = engine.epoch
+    applier.counter = engine.counter
+    applier.reserved = dict(engine.reserved)
+    applier.tokens.restore(engine.tokens, engine.token_horizon)
+    applier.leases.restore(engine.leases, pinned or {})
+    for plain in engine.transactions:
+        applier.transactions[plain.id] = restore_open(plain)
+    state = applier.state
+    catalog, changes = state.catalog, changes_from_plain(engine.access)
+    access = catalog.access.with_changes(changes)
+    tables = {table.id: table for table in catalog.tables()}
+    staged = state.staged.restored(engine.staged, tables)
+    applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

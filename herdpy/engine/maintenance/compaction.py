@@ -1,0 +1,110 @@
+"""Compaction of a tablespace: do one job of storage/compaction.py and publish it.
+
+As a checkpoint it blocks nobody: it reads immutable pages, writes and syncs one segment and its
+directory, appends one manifest record, and then replaces pointers under the monitor. Commits only
+touch memtables meanwhile. Snapshots go on reading the old pages, whose files may be unlinked.
+"""
+
+from typing import NamedTuple
+
+from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.checkpoint import finish_listing, remove_unlisted
+from herdpy.engine.state.state import TableState
+from herdpy.engine.state.tablespace import Tablespace, Unpublished
+from herdpy.storage.compaction import Job, plan_job, plan_runs, sparse_segments, write_job
+from herdpy.storage.manifest import Compaction, Manifest
+from herdpy.storage.table_pages import TablePages
+
+
+class Planned(NamedTuple):
+    """A job on the pages that it was planned for."""
+
+    table_id: int
+    pages: TablePages
+    job: Job
+
+
+class Planner:
+    """Chooses the job most worth doing. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._idle: dict[int, tuple[TablePages, frozenset[int]]] = {}
+        """By table id: pages and sparse segments for which there was nothing to do."""
+
+    def choose(self, tablespace: Tablespace, manifest: Manifest) -> Planned | None:
+        """Return the best job over all tables, None when nothing is worth it."""
+        best: Planned | None = None
+        tables = tablespace.state.tables
+        sparse = sparse_segments(manifest.state)
+        for table_id in self._idle.keys() - tables.keys():
+            del self._idle[table_id]
+        for table_id, state in tables.items():
+            if state.is_unlisted:
+                continue  # its pages are compacted when a checkpoint has listed them
+            idle = self._idle.get(table_id)
+            if idle is not None and idle[0] is state.pages and idle[1] == sparse:
+                continue
+            job = plan_job(state.pages, sparse)
+            if job is None:
+                self._idle[table_id] = (state.pages, sparse)
+            elif best is None or job.score > best.job.score:
+                best = Planned(table_id, state.pages, job)
+        return best
+
+
+def crowded_tables(tablespace: Tablespace) -> list[Planned]:
+    """Return the merges without which a checkpoint would add a run too many."""
+    found: list[Planned] = []
+    for table_id, state in tablespace.state.tables.items():
+        if (len(state.memtable) or state.frozen) and not state.is_unlisted:
+            job = plan_runs(state.pages)
+            if job is not None:
+                found.append(Planned(table_id, state.pages, job))
+    return found
+
+
+def run_job(
+    tablespace: Tablespace, manifest: Manifest, disk: Disk, directory: str, planned: Planned
+) -> int:
+    """Do a job and return the bytes written. No checkpoint and no other job may run meanwhile.
+
+    OSError or an Error: it did not happen, or not visibly; pages stay as they are. Planned after
+    finish_listing().
+    """
+    if manifest.failure is not None:
+        raise manifest.failure
+    with tablespace.monitor:
+        tablespace.enter()
+        current = tablespace.state.tables.get(planned.table_id)
+        if current is None or current.is_unlisted or current.pages is not planned.pages:
+            return 0
+        tablespace.applier.rewriting.add(planned.table_id)
+    number = manifest.state.next_segment
+    written = write_job(disk, directory, number, planned.pages, planned.job)
+    if written.segments:
+        disk.sync_directory(directory)
+
+    def publish() -> None:
+        with tablespace.monitor:
+            tablespace.enter()
+            applier = tablespace.applier
+            applier.leases.moved(planned.table_id, planned.pages, written.pages)
+            state = applier.state
+            current = state.tables.get(planned.table_id)
+            if current is not None:  # else dropped meanwhile
+                tables = dict(state.tables)
+                tables[planned.table_id] = TableState(
+                    current.table, current.memtable, current.frozen, written.pages
+                )
+                applier.state = state._replace(tables=tables)
+
+    before = manifest.state.tables.get(planned.table_id)
+    tablespace.unpublished = Unpublished(
+        # Only checkpoints and compactions change the pages of a table in the manifest.
+        lambda: manifest.state.tables.get(planned.table_id) != before,
+        publish,
+    )
+    manifest.append(Compaction(written.segments, (written.edit,)))
+    finish_listing(tablespace, manifest)
+    remove_unlisted(disk, directory, manifest)
+    return written.byte_count

@@ -1,0 +1,145 @@
+"""The layout of a database's directory: what is ours, what a new one has, what we never touch.
+
+Files: FORMAT (what this directory is), LOCK (who has it open), default/MANIFEST, default/log/,
+default/segments/, default/temp/; RESTORE while a backup is being restored into it. FORMAT is
+written last, so that an interrupted creation is begun again and a directory of someone else's is
+never written to. One process at a time, but for check_ours(): it holds LOCK.
+"""
+
+import errno
+
+from bookie.runtime.interfaces import Disk, Rng
+from herdpy.engine.state.error_messages import disk_error
+from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
+from herdpy.storage.manifest import Manifest, ManifestState
+
+FORMAT_VERSION = 1
+FORMAT = "FORMAT"
+LOCK = "LOCK"
+RESTORE = "RESTORE"
+"""Its presence without FORMAT: a restore has begun and has not come to its end."""
+DIRECTORY = "default"
+MANIFEST = f"{DIRECTORY}/MANIFEST"
+SEGMENTS = f"{DIRECTORY}/segments"
+LOG = f"{DIRECTORY}/log"
+PARTS = ("log", "segments", "temp")
+OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
+
+
+def check_ours(disk: Disk, where: str) -> None:
+    """Refuse a directory with someone else's files, before anything is written to it."""
+    names = disk.list("")
+    if FORMAT in names:
+        check_format(disk, where)
+        return
+    if RESTORE in names:
+        raise OperationalError(
+            f"{where} is half a database: restoring a backup into it was interrupted",
+            sqlstate="58P01",
+            hint="Run `herdpy restore` once more; it begins again from the backup.",
+        )
+    strangers = [name for name in names if name not in OURS]
+    if strangers:
+        raise OperationalError(
+            f"{where} is no herdpy database: it has no file {FORMAT} but holds {strangers[0]!r}",
+            sqlstate="58P01",
+            hint="Name an empty or a new directory.",
+        )
+
+
+def check_format(disk: Disk, where: str) -> None:
+    """Raise unless FORMAT says what this herdpy can read."""
+    text = disk.read(FORMAT)
+    words = text.split()
+    if len(words) != 2 or words[0] != b"herdpy" or not words[1].isdigit():
+        raise CorruptionError(
+            f"{where}/{FORMAT}: expected 'herdpy {FORMAT_VERSION}', found {text[:40]!r}",
+            hint="If this is a herdpy database, restore the file; else name another directory.",
+        )
+    if int(words[1]) > FORMAT_VERSION:
+        raise NotSupportedError(
+            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION}",
+            hint="Open it with the newer herdpy that wrote it.",
+        )
+
+
+def create_if_new(disk: Disk, rng: Rng) -> None:
+    """Make what is missing of a directory that check_ours() let pass."""
+    if disk.exists(FORMAT):
+        if not disk.exists(MANIFEST):
+            raise CorruptionError(
+                f"{DIRECTORY}/MANIFEST is missing, though {FORMAT} is there",
+                hint="Restore the directory from a copy; without its manifest nothing can be read.",
+            )
+        for part in PARTS:
+            ensure_directory(disk, f"{DIRECTORY}/{part}")
+        return
+    ensure_directory(disk, DIRECTORY)
+    for part in PARTS:
+        ensure_directory(disk, f"{DIRECTORY}/{part}")
+    disk.sync_directory(DIRECTORY)
+    if disk.exists(MANIFEST):
+        _check_nothing_in(disk)
+    else:
+        Manifest.create(disk, MANIFEST, rng.randbytes(16)).close()
+    disk.sync_directory("")
+    write_format(disk)
+
+
+def write_format(disk: Disk) -> None:
+    """Say that the directory is a database, durably: the last step of making one."""
+    file = disk.open(f"{FORMAT}.new", create=True)
+    try:
+        text = f"herdpy {FORMAT_VERSION}\n".encode()
+        file.truncate(0)
+        file.write_at(0, text)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(f"{FORMAT}.new", FORMAT)
+    disk.sync_directory("")
+
+
+def _check_nothing_in(disk: Disk) -> None:
+    """Raise unless the manifest is as an interrupted creation leaves it.
+
+    FORMAT is written before anything is logged. With data in the directory its absence is damage,
+    and what format it named is not known.
+    """
+    manifest = Manifest.open(disk, MANIFEST)
+    try:
+        if not is_empty(manifest.state):
+            raise CorruptionError(
+                f"{FORMAT} is missing, though there is data under {DIRECTORY}/",
+                hint="Restore the file from a copy of the directory; "
+                f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
+            )
+    finally:
+        manifest.close()
+
+
+def is_empty(state: ManifestState) -> bool:
+    """Tell whether nothing was ever written to the tablespace."""
+    return not (state.log_files or state.tables) and state.next_table_id == 1
+
+
+def ensure_directory(disk: Disk, path: str) -> None:
+    """Make the directory when it is missing."""
+    if not disk.exists(path):
+        disk.make_directory(path)
+
+
+def locked_error(where: str, owner: str) -> OperationalError:
+    return OperationalError(
+        f"{where} is open in another process ({owner.strip() or 'unknown'})",
+        sqlstate="55006",
+        hint="Close it there first; within one process, connect() as often as you like.",
+    )
+
+
+def cannot_open_error(where: str, error: OSError) -> Error:
+    if error.errno == errno.ENOENT:
+        return OperationalError(
+            f"{where} cannot be opened: {error.strerror} ({error.filename})", sqlstate="58P01"
+        )
+    return disk_error(error)

@@ -1,0 +1,90 @@
+"""Dump: tables, roles and rights of one snapshot as SQL that makes them again, on any herdpy.
+
+It holds no lock and writers go on; what it shows is one position. Rows come in key order, so that
+equal databases have equal dumps. Every INSERT has at most a few hundred rows; a script of them is
+no transaction of its own.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from herdpy.engine.access.text import right_texts, role_texts
+from herdpy.engine.maintenance.directory import DIRECTORY
+from herdpy.engine.state.snapshots import Snapshot
+from herdpy.model.schema import Table
+from herdpy.model.types import Kind, Physical, Row, SqlType
+from herdpy.sql.text import create_table_text, literal_text, name_text
+
+_ROWS_MAX = 200
+_INSERT_CHARACTERS = 64 * 1024
+"""A statement with more is ended; its last row may be longer."""
+
+
+class Dump:
+    """A dump on its way out. One thread at a time; close() lets the snapshot go."""
+
+    byte_count = 0
+    """How long it will be is not known."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield UTF-8 text, a statement at a time.
+
+        SnapshotTooOldError: the database needed the memory of what was yet to be read.
+        """
+        state = self._snapshot.state
+        ledger, entry, index = state.lsn
+        yield f"-- herdpy {version('herdpy-db')}, position {ledger}.{entry}.{index}\n".encode()
+        yield from _statements(role_texts(state.catalog))
+        for table in state.catalog.tables():
+            if table.id in state.tables:  # not of the system's, which are made of other things
+                yield f"\n{create_table_text(table)};\n".encode()
+                yield from self._inserts(table)
+        yield from _statements(right_texts(state.catalog, DIRECTORY))
+
+    def _inserts(self, table: Table) -> Iterator[bytes]:
+        shown = [i for i, column in enumerate(table.columns) if not column.hidden]
+        names = ", ".join(name_text(table.columns[i].name) for i in shown)
+        head = f"INSERT INTO {name_text(table.name)} ({names}) VALUES\n"
+        lines: list[str] = []
+        length = 0
+        for row in self._snapshot.source(table).range(None, None):
+            line = _row_text(row, shown, table)
+            lines.append(line)
+            length += len(line)
+            if len(lines) == _ROWS_MAX or length > _INSERT_CHARACTERS:
+                yield _insert(head, lines)
+                lines, length = [], 0
+        if lines:
+            yield _insert(head, lines)
+
+    def close(self) -> None:
+        """Let the snapshot go; repeatable."""
+        self._snapshot.close()
+
+
+def _statements(texts: Iterator[str]) -> Iterator[bytes]:
+    """Yield statements with an empty line before the first."""
+    before = "\n"
+    for text in texts:
+        yield f"{before}{text};\n".encode()
+        before = ""
+
+
+def _insert(head: str, lines: list[str]) -> bytes:
+    body = ",\n".join(lines)
+    return f"{head}{body};\n".encode()
+
+
+def _row_text(row: Row, shown: list[int], table: Table) -> str:
+    cells = [_cell_text(row[i], table.columns[i].type) for i in shown]
+    return f"  ({', '.join(cells)})"
+
+
+def _cell_text(value: Physical, sql_type: SqlType) -> str:
+    # Quoted, because -0.0 without quotes is a decimal's zero, which has no sign.
+    if sql_type.kind is Kind.DOUBLE and value is not None:
+        return f"'{value!r}'"
+    return literal_text(value, sql_type)

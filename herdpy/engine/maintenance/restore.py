@@ -1,0 +1,214 @@
+"""Restore: makes a database of a backup, in a new directory or in the place of an old database.
+
+Everything is verified before anything is written. A new directory is no database before its last
+file is durable: the file RESTORE says so in between, and a restore into it begins again. An old
+database is replaced by one rename of its manifest: until then it is whole, from then on the new
+one is; segments get numbers that the old ones do not have. A log is not in a backup: the restored
+database begins one under a new id, behind the backup's Lsn.
+"""
+
+from contextlib import suppress
+
+import msgspec
+
+from bookie.runtime.interfaces import DirectoryLock, Disk, DiskLockedError, Rng
+from bookie.runtime.os_process import describe_process
+from herdpy.engine.maintenance.directory import (
+    DIRECTORY,
+    FORMAT,
+    LOCK,
+    LOG,
+    MANIFEST,
+    OURS,
+    PARTS,
+    RESTORE,
+    SEGMENTS,
+    check_format,
+    ensure_directory,
+    locked_error,
+    write_format,
+)
+from herdpy.engine.maintenance.recovery import open_tables, state_at_checkpoint
+from herdpy.engine.state.applier import Applier
+from herdpy.errors import (
+    CorruptionError,
+    Error,
+    InvariantViolation,
+    OperationalError,
+    ProgrammingError,
+)
+from herdpy.storage.backup_file import (
+    COUNTER_MAX,
+    PIECE_BYTES,
+    BackupContent,
+    Progress,
+    crc_of,
+    read_backup,
+)
+from herdpy.storage.manifest import Manifest, ManifestState, renumbered
+from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
+from herdpy.storage.verify import check_definition, check_sums
+
+# What readers of checked bytes say when the checksums are right and somebody made it up.
+_MADE_UP = (
+    ArithmeticError,
+    AttributeError,
+    InvariantViolation,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
+def verify_backup(view: memoryview, where: str, progress: Progress | None = None) -> BackupContent:
+    """Return what a backup holds after reading all of it: blocks, tables, pages and bitmaps.
+
+    CorruptionError names file and offset.
+    """
+    content = read_backup(view, where, progress)
+    segments = {
+        number: Segment.over(item.view, f"{where}, segment {number}", number, None)
+        for number, item in content.segments.items()
+    }
+    listed = content.head.state
+    try:
+        for table_id, item in listed.tables.items():
+            check_definition(table_id, item.definition)
+        tables = open_tables(listed.tables, segments)
+        _check_counters(state_at_checkpoint(listed, tables))
+        for table in tables.values():
+            for entry in table.pages.entries():
+                check_sums(entry)
+    except _MADE_UP as error:
+        raise CorruptionError(
+            f"damaged backup {where}: the state in its head is none: {error}",
+            hint="the backup does not hold what was written: use another one",
+        ) from error
+    return content
+
+
+def _check_counters(applier: Applier) -> None:
+    """Raise ValueError for a number that no database comes to, and none could go on from."""
+    ids = [number for tx in applier.transactions for number in tx]
+    for number in (applier.epoch, applier.counter, *applier.reserved.values(), *ids):
+        if not 0 <= number < COUNTER_MAX:
+            raise ValueError(f"a counter at {number}")
+
+
+def restore(
+    content: BackupContent,
+    disk: Disk,
+    rng: Rng,
+    where: str,
+    *,
+    is_replacing: bool,
+    progress: Progress | None = None,
+) -> None:
+    """Make the directory of `disk` the database of a verified backup; durable on return.
+
+    ProgrammingError 42P04: there is a database, and is_replacing is not set. OperationalError
+    55006: it is open. After any other error the directory is what it was, or half a database that
+    says so and wants the same call again. `where` is the directory's name for messages.
+    """
+    _check_target(disk, where, is_replacing=is_replacing)
+    lock = _locked(disk, where)
+    try:
+        has_database = _check_target(disk, where, is_replacing=is_replacing)
+        if not has_database:
+            _announce(disk)
+        for path in (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS)):
+            ensure_directory(disk, path)
+        disk.sync_directory(DIRECTORY)
+        state = _write_segments(content, disk, rng, progress or (lambda *_: None))
+        Manifest.put(disk, MANIFEST, state)
+        if not has_database:
+            disk.sync_directory("")
+            write_format(disk)
+            disk.unlink(RESTORE)
+            disk.sync_directory("")
+        _remove_old(disk, state)
+    finally:
+        lock.close()
+
+
+def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
+    """Return whether there is a database; raise unless it may be written to."""
+    names = disk.list("")
+    strangers = [name for name in names if name not in OURS]
+    if strangers:
+        raise OperationalError(
+            f"{where} is no herdpy database, it holds {strangers[0]!r}: nothing is written to it",
+            sqlstate="58P01",
+            hint="name a new or an empty directory",
+        )
+    if FORMAT in names:
+        check_format(disk, where)
+    elif RESTORE in names or not disk.exists(MANIFEST):
+        return False
+    if not is_replacing:
+        raise ProgrammingError(
+            f"{where} is a database already, and restoring would replace all that is in it",
+            sqlstate="42P04",
+            hint="name another directory, or say so: replace=True, --replace",
+        )
+    return FORMAT in names
+
+
+def _locked(disk: Disk, where: str) -> DirectoryLock:
+    try:
+        return disk.lock(LOCK, describe_process())
+    except DiskLockedError as error:
+        raise locked_error(where, error.owner) from error
+
+
+def _announce(disk: Disk) -> None:
+    """Say durably that the directory is about to be half a database."""
+    disk.open(RESTORE, create=True).close()
+    disk.sync_directory("")
+
+
+def _write_segments(
+    content: BackupContent, disk: Disk, rng: Rng, progress: Progress
+) -> ManifestState:
+    """Write the segments under numbers that none had here, and return what to list."""
+    leftover = max(map(segment_number, disk.list(SEGMENTS)), default=0)
+    listed = content.head.state
+    done = 0
+    written: list[str] = []
+    try:
+        for number, segment in sorted(content.segments.items()):
+            path = f"{SEGMENTS}/{segment_name(number + leftover)}"
+            written.append(path)
+            file = disk.open(path, create=True, exclusive=True)
+            try:
+                for start in range(0, len(segment.view), PIECE_BYTES):
+                    piece = bytes(segment.view[start : start + PIECE_BYTES])
+                    file.write_at(start, piece)
+                    done += len(piece)
+                    progress(done, content.byte_count)
+                file.write_at(0, segment_header(number + leftover))
+                file.sync()
+            finally:
+                file.close()
+            if crc_of(segment.view) != segment.crc:
+                raise CorruptionError(
+                    "the backup's file changed while it was being restored",
+                    hint="restore again, from a file that nobody writes to",
+                )
+        disk.sync_directory(SEGMENTS)
+    except (OSError, Error):
+        for path in written:
+            with suppress(OSError):  # unlisted: the next open removes it
+                disk.unlink(path)
+        raise
+    # In a log of its own: frames of the original's log are none of it.
+    return msgspec.structs.replace(renumbered(listed, leftover), log_id=rng.randbytes(16))
+
+
+def _remove_old(disk: Disk, state: ManifestState) -> None:
+    """Remove the files of the database that was replaced."""
+    listed = {segment_name(number) for number in state.segments}
+    for directory, kept in ((SEGMENTS, listed), (LOG, set[str]())):
+        for name in disk.list(directory):
+            if name not in kept:
+                disk.unlink(f"{directory}/{name}")

@@ -1,0 +1,371 @@
+"""apply(): the one place where tables, catalog and transactions change, record by record.
+
+The same code runs on a leader after its append, and at recovery over the log; later on followers.
+It runs under the tablespace's monitor, in Lsn order, and can be repeated for a record that an
+interrupt left half applied: nothing it does is visible before `publish`.
+
+In-transaction records change only the transaction's write set. COMMIT and autocommit records move
+changes into memtables, stamped with the next position, and then a new State is published.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.page_adoption import Adoption, adopt
+from herdpy.engine.state.snapshot_leases import Leases
+from herdpy.engine.state.staged import StagingRecord
+from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.transactions import Transaction
+from herdpy.errors import InvariantViolation
+from herdpy.log.record import (
+    Begin,
+    BeginLease,
+    BeginStage,
+    BeginStaging,
+    ChangeAccess,
+    Commit,
+    CommitStaging,
+    CreateTable,
+    DropStages,
+    DropTable,
+    EndLeases,
+    EndStaging,
+    Expire,
+    FinishStage,
+    Record,
+    Refuse,
+    Reserve,
+    Rollback,
+    Rows,
+    StageRows,
+    TransactionId,
+    rows_of,
+)
+from herdpy.model.access import Changes, Ownership, changes_from_plain
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
+Horizon = Callable[[], list[int] | None]
+_STAGING = (
+    BeginStaging,
+    BeginStage,
+    StageRows,
+    FinishStage,
+    DropStages,
+    CommitStaging,
+    EndStaging,
+)
+
+
+class Applier:
+    """The mutable side of a tablespace: State, open transactions, counters. Monitor only.
+
+    `state` may be read by any thread: it is replaced by one assignment.
+    """
+
+    __slots__ = (
+        "_horizon",
+        "counter",
+        "epoch",
+        "leases",
+        "next_row_id",
+        "next_table_id",
+        "planned",
+        "reserved",
+        "rewriting",
+        "state",
+        "tokens",
+        "transactions",
+    )
+
+    def __init__(self, state: State, horizon: Horizon, leases: Leases | None = None) -> None:
+        self.state = state
+        self.leases = Leases() if leases is None else leases
+        self.transactions: dict[TransactionId, Transaction] = {}
+        self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
+        self.next_row_id: dict[int, int] = {}
+        self.next_table_id = 1
+        self.epoch = 0
+        self.counter = 0
+        self.tokens = CommitTokens()
+        self.planned: Adoption | None = None
+        """What the leader has worked out for the commit of staged rows that comes next."""
+        self.rewriting: set[int] = set()
+        """Tables whose pages a compaction is writing anew."""
+        self._horizon = horizon
+
+    # --- records of open transactions: effective when appended -----------------------------------
+
+    def fill(self, record: Record, lsn: Lsn, transaction: Transaction | None) -> None:
+        """Take in what a record changes before its transaction commits; repeatable.
+
+        `transaction` is the leader's object; None at recovery, where Begin makes one.
+        """
+        if isinstance(record, Rows):
+            self._fill_rows(record, lsn)
+            if record.token is not None and transaction is not None:
+                self.tokens.fill(record, transaction.outcome)
+        elif isinstance(record, Begin):
+            if record.tx not in self.transactions:
+                if transaction is None:
+                    transaction = Transaction(
+                        Durability.SYNC, begun_us=record.at_us, is_autocommit=False
+                    )
+                transaction.id = record.tx
+                self.epoch = max(self.epoch, record.tx[0])
+                self.transactions[record.tx] = transaction
+        elif isinstance(record, Reserve):
+            self.reserved[record.table_id] = max(record.upto, self.reserved.get(record.table_id, 0))
+        elif isinstance(record, CreateTable):
+            table = table_from_plain(record.table)
+            self.next_table_id = max(self.next_table_id, table.id + 1)
+            if record.tx is not None:
+                owner = self._open(record.tx)
+                owner.change_catalog(table.name, table, lsn)
+                owner.change_access(_owner_of(record), lsn)
+                owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, ChangeAccess) and record.tx is not None:
+            owner = self._open(record.tx)
+            owner.change_access(changes_from_plain(record.changes), lsn)
+            owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, DropTable) and record.tx is not None:
+            owner = self._open(record.tx)
+            name = self._name_of(record.table_id, owner)
+            if name is not None:  # else filled in before, of a table this transaction made
+                owner.change_catalog(name, None, lsn)
+            owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, Commit | Refuse | CommitStaging) and transaction is not None:
+            self.tokens.fill(record, transaction.outcome)
+        elif isinstance(record, BeginLease | EndLeases):
+            self.leases.fill(record)
+        elif isinstance(record, BeginStage):
+            self.next_table_id = max(self.next_table_id, record.stage + 1)
+        elif isinstance(record, StageRows) and record.first_row_id:
+            stage = self.state.staged.stages.get(record.stage)
+            if stage is not None:
+                table_id, upto = stage.table.id, record.first_row_id + record.row_count
+                self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
+
+    def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
+        owner = self._open(record.tx) if record.tx is not None else None
+        table = self.find_table(record.table_id, owner)
+        if table.is_heap and record.inserts:
+            last = record.inserts[-1][-1]
+            self.next_row_id[table.id] = max(self.next_row_id.get(table.id, 1), int(last or 0) + 1)
+        if owner is not None and owner.is_autocommit:
+            if owner.whole is not None and owner.whole is not record:
+                raise InvariantViolation("I4: a statement whose rows came by two records")
+            owner.whole = record  # made by the leader, with all rows of the statement in it
+        elif owner is not None:
+            owner.write(table.id, _changes(record, table), record.statement, lsn)
+            owner.statement = max(owner.statement, record.statement + 1)
+
+    # --- records that end something: effective when the log says so ------------------------------
+
+    def apply(self, record: Record, lsn: Lsn, record_bytes: int) -> None:
+        """Make a record's effect visible and move State.lsn to it; repeatable."""
+        state = self.state
+        if lsn <= state.lsn:
+            return
+        if isinstance(record, Rows):
+            position = state.position
+            if record.tx is None:
+                position += 1
+                self._put_whole(state, record, position, record_bytes)
+                if record.token is not None:
+                    self.tokens.apply(record)
+            self.state = _new(State, (position, lsn, state.catalog, state.tables, state.staged))
+            return
+        if isinstance(record, Commit):
+            state = self._apply_commit(record, record_bytes)
+        elif isinstance(record, CreateTable) and record.tx is None:
+            table = table_from_plain(record.table)
+            state = self._with_catalog({table.name: table}, _owner_of(record), state.position + 1)
+        elif isinstance(record, DropTable) and record.tx is None:
+            name = self.find_table(record.table_id, None).name
+            state = self._with_catalog({name: None}, {}, state.position + 1)
+        elif isinstance(record, ChangeAccess) and record.tx is None:
+            access = changes_from_plain(record.changes)
+            state = self._with_catalog({}, access, state.position + 1)
+        elif isinstance(record, _STAGING):
+            state = self._apply_staging(record, lsn)
+        if isinstance(record, Commit | Refuse | Expire):
+            self.tokens.apply(record)
+        elif isinstance(record, BeginLease | EndLeases):
+            self.leases.apply(record, state._replace(lsn=lsn))
+        elif isinstance(record, CommitStaging):
+            self.tokens.apply(record, is_effective=state.position > self.state.position)
+        self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
+
+    def finish(self, record: Record) -> None:
+        """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""
+        if isinstance(record, (Commit, Rollback)):
+            transaction = self.transactions.get(record.tx)
+            if transaction is not None and transaction.catalog_changes:
+                self._forget_dropped(record.tx)
+            self.transactions.pop(record.tx, None)
+        elif isinstance(record, DropTable) and record.tx is None:
+            self._forget_dropped(None)
+
+    def _apply_commit(self, record: Commit, record_bytes: int) -> State:
+        transaction = self._open(record.tx)
+        position = self.state.position + 1
+        state = self.state._replace(position=position)
+        if transaction.catalog_changes or transaction.access_changes:
+            state = self._with_catalog(
+                transaction.catalog_changes, transaction.access_changes, position
+            )
+        if transaction.whole is not None:
+            self._put_whole(state, transaction.whole, position, record_bytes)
+        count = sum(len(writes) for writes in transaction.writes.values())
+        row_bytes = transaction.byte_count // max(count, 1)
+        for table_id, writes in transaction.writes.items():
+            table_state = state.tables.get(table_id)
+            if table_state is not None:  # else created or dropped in this very transaction
+                rows = map(itemgetter(1), writes.values())  # OwnVersion.row
+                changes = zip(writes, rows, strict=True)
+                self._put(table_state.memtable, changes, position, row_bytes)
+        return state
+
+    def _apply_staging(self, record: StagingRecord, lsn: Lsn) -> State:
+        state = self.state
+        if isinstance(record, CommitStaging) and state.staged.can_commit(record):
+            job = state.staged.jobs[record.job]
+            stages = [state.staged.stages[number] for number in record.stages]
+            position = state.position + 1
+            is_quiet = job.table.id not in self.rewriting and not self.leases.has_versions
+            adopted = adopt(
+                state.tables[job.table.id],
+                stages,
+                job.operation,
+                position,
+                self._horizon,
+                self.planned,
+                can_adopt_pages=is_quiet,
+            )
+            tables = {**state.tables, job.table.id: adopted}
+            state = state._replace(position=position, tables=tables)
+        table_id = record.table_id if isinstance(record, BeginStaging) else 0
+        table = state.tables[table_id].table if table_id in state.tables else None
+        return state._replace(staged=state.staged.apply(record, table, lsn))
+
+    def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
+        """Put the rows of an autocommit statement, which came by one record."""
+        table_state = state.tables.get(record.table_id)
+        if table_state is None:
+            raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
+        row_bytes = record_bytes // max(len(record.inserts) + len(record.changes), 1)
+        memtable, table = table_state.memtable, table_state.table
+        if not record.changes and len(record.inserts) > 1:
+            inserts, _ = rows_of(record, table)
+            keys = list(map(table.key_of, inserts))
+            if memtable.put_new(keys, inserts, position, row_bytes):
+                return
+        self._put(memtable, _changes(record, table), position, row_bytes)
+
+    def _put(
+        self,
+        memtable: Memtable,
+        changes: Iterable[tuple[Key, Row | None]],
+        position: int,
+        row_bytes: int,
+    ) -> None:
+        memtable.put_all(changes, position, row_bytes, self._horizon)
+
+    def _with_catalog(
+        self, changes: dict[str, Table | None], access_changes: Changes, position: int
+    ) -> State:
+        state = self.state
+        catalog = state.catalog.with_changes(
+            changes, access_changes, version=state.catalog.version + 1
+        )
+        if not changes:
+            return State(position, state.lsn, catalog, state.tables, state.staged)
+        tables = {
+            table.id: state.tables.get(table.id)
+            or TableState(table, Memtable(), (), TablePages(table, (), ()))
+            for table in catalog.tables()
+        }
+        staged = state.staged
+        if staged.jobs:
+            staged = staged.without_tables(state.tables.keys() - tables.keys())
+        return State(position, state.lsn, catalog, tables, staged)
+
+    def _open(self, tx: TransactionId) -> Transaction:
+        transaction = self.transactions.get(tx)
+        if transaction is None:
+            raise InvariantViolation(f"I4: a record of transaction {tx}, which is not open")
+        return transaction
+
+    def find_table(self, table_id: int, transaction: Transaction | None) -> Table:
+        """Return a table by id as the transaction sees it."""
+        table_state = self.state.tables.get(table_id)
+        if table_state is not None:
+            return table_state.table
+        for table in transaction.catalog_changes.values() if transaction is not None else ():
+            if table is not None and table.id == table_id:
+                return table
+        raise InvariantViolation(f"I4: a record names table {table_id}, which is not there")
+
+    def _name_of(self, table_id: int, transaction: Transaction) -> str | None:
+        made = (table for table in transaction.catalog_changes.values() if table is not None)
+        known = [item.table for item in self.state.tables.values()]
+        return next((t.name for t in (*known, *made) if t.id == table_id), None)
+
+    def _forget_dropped(self, ending: TransactionId | None) -> None:
+        """Let go of the row ids of tables that are no more; ids of tables do not come again.
+
+        Done where the log says so, and not by a checkpoint: equal logs make equal counters.
+        """
+        known = set(self.state.tables)
+        for tx, transaction in self.transactions.items():
+            if tx == ending:
+                continue
+            changed = transaction.catalog_changes.values()
+            known.update(table.id for table in changed if table is not None)
+        for row_ids in (self.reserved, self.next_row_id):
+            for table_id in row_ids.keys() - known:
+                del row_ids[table_id]
+
+    def new_transaction_id(self) -> TransactionId:
+        self.counter += 1
+        return (self.epoch, self.counter)
+
+
+def _owner_of(record: CreateTable) -> Changes:
+    if record.owner is None:
+        return {}
+    fact = Ownership(table_from_plain(record.table).id, record.owner)
+    return {fact.key: fact}
+
+
+def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
+    """Return (key, new row or None) in the order of the statement; a re-keyed row gives two."""
+    inserts, changes = rows_of(record, table)
+    key_of = table.key_of
+    if len(inserts) == 1 and not changes:
+        return ((key_of(inserts[0]), inserts[0]),)
+    pairs = zip(map(key_of, inserts), inserts, strict=True)
+    return chain(pairs, _change_effects(changes, key_of)) if changes else pairs
+
+
+def _change_effects(
+    changes: Sequence[tuple[Row | None, Row | None]], key_of: Callable[[Row], Key]
+) -> Iterable[tuple[Key, Row | None]]:
+    # Old keys go before new ones come, so that UPDATE k = k + 1 over neighbours keeps them all.
+    for old, new in changes:
+        if old is not None:
+            old_key = key_of(old)
+            if new is None or key_of(new) != old_key:
+                yield old_key, None
+    for _, new in changes:
+        if new is not None:
+            yield key_of(new), new

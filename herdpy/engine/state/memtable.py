@@ -1,0 +1,337 @@
+"""Memtable: the versions of one table's rows since the last checkpoint, in memory.
+
+A chain is `(position, row, older)`, newest first; row None is a deletion. The last `older` is None
+when nothing was dropped behind it (go on in the pages) or TRIMMED when versions were.
+
+Threads: put() under the tablespace's monitor; everything else by any thread without a lock. A
+chain is an immutable tuple and changes by one dict store, so a reader sees the old or the new one.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final
+
+from herdpy.model.types import Key, Row
+
+Version = tuple[int, Row | None, Any]
+"""(position of the commit, row or None, older Version | None | TRIMMED)."""
+
+TRIMMED: Final = (-1, None, None)
+"""Stands for versions given up; no registered snapshot may come this far."""
+
+Span = tuple[list[Key], int, int]
+"""(sorted keys, start, stop): a part of a list that is not changed any more."""
+
+_TAIL_KEYS_MAX = 2048
+_TAIL_SHIFT = 5  # or this part of all keys, whichever is more
+_INSORT_KEYS_MAX = 8
+_VERSION_OVERHEAD_BYTES = 220
+_CELL_OVERHEAD_BYTES = 8
+_OBJECT_OVERHEAD_BYTES = 36
+
+
+def _version_bytes(row_bytes: int, cell_count: int) -> int:
+    """Return about what a version takes in memory, from the length of its encoded row.
+
+    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that everybody
+    shares; the others have an object of their own.
+    """
+    objects = min(max(row_bytes - cell_count, 0) // 2, cell_count)
+    return (
+        _VERSION_OVERHEAD_BYTES
+        + _CELL_OVERHEAD_BYTES * cell_count
+        + _OBJECT_OVERHEAD_BYTES * objects
+        + row_bytes
+    )
+
+
+class SnapshotGoneError(Exception):
+    """The memtable was given up: only snapshots that were given up themselves still have it."""
+
+
+class _GivenUp(dict[Key, Version]):
+    """The chains of a memtable that was given up: nothing can be read any more."""
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        return TRIMMED
+
+    def copy(self) -> dict[Key, Version]:
+        raise SnapshotGoneError
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Memtable:
+    """Versions by key; sorted lazily, because most tables are written more than range-scanned."""
+
+    __slots__ = (
+        "__weakref__",
+        "_added",
+        "_cell_count",
+        "_ordered",
+        "_superseded_count",
+        "byte_count",
+        "chains",
+        "overlay",
+        "superseded_bytes",
+        "touched",
+    )
+
+    def __init__(self) -> None:
+        self.chains: dict[Key, Version] = {}
+        self.byte_count = 0
+        self.superseded_bytes = 0  # of versions that only older snapshots need
+        self.overlay: Any = None  # of engine/state/overlay.py, one assignment
+        self.touched: list[Key] = []  # the key of every change, once its chain has it
+        self._superseded_count = 0
+        self._cell_count = 0  # of a row; 0 until the first one comes
+        self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
+        # Two sorted lists and how many of _added they hold; replaced as one.
+        self._ordered: tuple[list[Key], list[Key], int] = ([], [], 0)
+
+    def put(
+        self, key: Key, row: Row | None, position: int, row_bytes: int, horizon: list[int] | None
+    ) -> None:
+        """Make `row` the newest version; repeating the call has no further effect.
+
+        horizon: ascending positions at which snapshots may read, the last one being the newest
+        position when it was taken; None keeps every version.
+        """
+        chains = self.chains
+        older = chains.get(key)
+        if older is None:
+            self._added.append(key)
+            self.byte_count += self._size_of(row, row_bytes)
+            chains[key] = (position, row, None)
+            self.touched.append(key)
+            return
+        if older[0] == position:
+            if older[1] is not row:  # two changes of one key in one commit: the later one wins
+                chains[key] = (position, row, older[2])
+            self.touched.append(key)  # perhaps for the second time, after an interrupt
+            return
+        dropped = 0
+        if horizon is not None:
+            older, dropped = trim(older, horizon)
+        growth = (1 - dropped) * self._size_of(row, row_bytes)
+        self.byte_count += growth
+        self.superseded_bytes += growth
+        self._superseded_count += 1 - dropped
+        chains[key] = (position, row, older)
+        self.touched.append(key)
+
+    def put_all(
+        self,
+        changes: Iterable[tuple[Key, Row | None]],
+        position: int,
+        row_bytes: int,
+        horizon: Callable[[], list[int] | None],
+    ) -> None:
+        """Put every change; horizon() is asked when the first key is there already."""
+        chains, add, touch = self.chains, self._added.append, self.touched.append
+        if not self._cell_count:
+            changes = list(changes)
+            self._cell_count = max((len(row) for _, row in changes if row is not None), default=0)
+        size = _version_bytes(row_bytes, self._cell_count)
+        positions: list[int] | None = None
+        is_asked = False
+        for key, row in changes:
+            if key in chains:
+                if not is_asked:
+                    positions, is_asked = horizon(), True
+                self.put(key, row, position, row_bytes, positions)
+            else:  # as put() does
+                add(key)
+                self.byte_count += size
+                chains[key] = (position, row, None)
+                touch(key)
+
+    def put_new(
+        self, keys: Sequence[Key], rows: Sequence[Row], position: int, row_bytes: int
+    ) -> bool:
+        """Put many rows at once, if none of the keys is there; False: nothing happened.
+
+        The keys are distinct. After an interrupt put_all() of the same rows ends the work.
+        """
+        chains = self.chains
+        if not chains.keys().isdisjoint(keys):
+            return False
+        if not self._cell_count and rows:
+            self._cell_count = len(rows[0])
+        self._added += keys
+        self.byte_count += len(keys) * _version_bytes(row_bytes, self._cell_count)
+        chains.update(zip(keys, zip(repeat(position), rows, repeat(None)), strict=False))
+        self.touched += keys
+        return True
+
+    def _size_of(self, row: Row | None, row_bytes: int) -> int:
+        return _version_bytes(row_bytes, 0 if row is None else len(row))
+
+    def trim_all(self, keys: Iterable[Key], horizon: list[int]) -> None:
+        """Drop what no snapshot of horizon can see from the chains of these keys; monitor held."""
+        chains = self.chains
+        dropped = 0
+        for key in keys:
+            version, count = trim(chains[key], horizon)
+            if count:
+                chains[key] = version
+                dropped += count
+        if dropped:
+            # What a superseded version takes, on the average.
+            share = self.superseded_bytes * dropped // max(self._superseded_count, dropped)
+            self.byte_count -= share
+            self.superseded_bytes -= share
+            self._superseded_count -= dropped
+
+    def superseded_keys(self) -> list[Key]:
+        """Return the keys with more than one version."""
+        return [
+            key
+            for key, version in self.chains.copy().items()
+            if version[2] is not None and version[2] is not TRIMMED
+        ]
+
+    @property
+    def is_given_up(self) -> bool:
+        return isinstance(self.chains, _GivenUp)
+
+    def touched_since(self, count: int) -> list[Key]:
+        """Return the keys of all changes but the first `count`, in order.
+
+        Whoever reads a State after a commit was published finds the keys of that commit here;
+        a key found here has its change in its chain.
+        """
+        keys = self.touched[count:]
+        if self.is_given_up:  # looked at last, because it is set first
+            raise SnapshotGoneError
+        return keys
+
+    def give_up(self) -> None:
+        """Let go of everything; who reads it from now on gets TRIMMED or SnapshotGoneError."""
+        self.chains = _GivenUp()
+        self._added = []
+        self._ordered = ([], [], 0)
+        self.touched = []
+        self.overlay = None
+        self.byte_count = self.superseded_bytes = 0
+
+    def spans(
+        self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool
+    ) -> list[Span]:
+        """Return where the keys between bounds stand, those without a visible version too.
+
+        Bounds may be prefixes: an inclusive one takes in all that begin with it.
+        """
+        found: list[Span] = []
+        for keys in self._sorted():
+            start, stop = 0, len(keys)
+            if low is not None:
+                start = _after_prefix(keys, low) if low_open else bisect_left(keys, low)
+            if high is not None:
+                stop = bisect_left(keys, high) if high_open else _after_prefix(keys, high)
+            if start < stop:
+                found.append((keys, start, stop))
+        if self.is_given_up:  # looked at last, because it is set first
+            raise SnapshotGoneError
+        return found
+
+    def _sorted(self) -> tuple[list[Key], list[Key]]:
+        """Return all keys as two sorted lists, which nobody changes any more; a key may repeat."""
+        main, tail, count = self._ordered
+        total = len(self._added)
+        if total == count:
+            return main, tail
+        new = self._added[count:total]
+        if len(tail) + len(new) > max(_TAIL_KEYS_MAX, len(main) >> _TAIL_SHIFT):
+            main, tail = [*main, *tail, *new], []
+            main.sort()  # of two or three sorted runs, so about as fast as a merge
+        elif len(new) <= _INSORT_KEYS_MAX:
+            tail = tail.copy()
+            for key in new:
+                insort(tail, key)
+        else:
+            tail = sorted([*tail, *new])
+        self._ordered = (main, tail, total)
+        return main, tail
+
+    def __len__(self) -> int:
+        return len(self.chains)
+
+    @classmethod
+    def merged(cls, memtables: "Sequence[Memtable]") -> "Memtable":
+        """Return one that reads like all of these, the newest first; they are put to no more."""
+        made = Memtable()
+        chains = made.chains
+        for memtable in memtables:
+            for key, older in memtable.chains.copy().items():
+                newer = chains.get(key)
+                chains[key] = older if newer is None else _on_top(newer, older)
+        made._added = list(chains)
+        made.touched = list(chains)
+        made.byte_count = sum(memtable.byte_count for memtable in memtables)
+        count = sum(map(_version_count, chains.values()))
+        made._superseded_count = count - len(chains)
+        made.superseded_bytes = made.byte_count * made._superseded_count // max(count, 1)
+        return made
+
+
+def _version_count(version: Version) -> int:
+    count = 0
+    node: Any = version
+    while node is not None and node is not TRIMMED:
+        count += 1
+        node = node[2]
+    return count
+
+
+def _on_top(newer: Version, older: Version) -> Version:
+    nodes: list[Version] = []
+    node: Any = newer
+    while node is not None:
+        if node is TRIMMED:
+            return newer
+        nodes.append(node)
+        node = node[2]
+    below = older
+    for item in reversed(nodes):
+        below = (item[0], item[1], below)
+    return below
+
+
+def trim(version: Version, horizon: list[int]) -> tuple[Version, int]:
+    """Return the chain without what no snapshot of horizon can see, and how many were dropped.
+
+    What is newer than the last position of horizon is kept whole.
+    """
+    kept: list[Version] = []
+    dropped = 0
+    index = len(horizon) - 1
+    newest = horizon[index]
+    node: Any = version
+    while node is not None and node is not TRIMMED and index >= 0:
+        if node[0] > newest:
+            kept.append(node)
+        elif node[0] <= horizon[index]:
+            kept.append(node)
+            index = bisect_left(horizon, node[0]) - 1
+        else:
+            dropped += 1
+        node = node[2]
+    tail: Any = node
+    if node is not None and node is not TRIMMED:
+        tail = TRIMMED
+        while node is not None and node is not TRIMMED:
+            dropped += 1
+            node = node[2]
+    if not dropped:
+        return version, 0
+    for item in reversed(kept):
+        tail = (item[0], item[1], tail)
+    return tail, dropped
+
+
+def _after_prefix(keys: list[Key], prefix: Key) -> int:
+    width = len(prefix)
+    return bisect_right(keys, prefix, key=lambda key: key[:width])

@@ -1,0 +1,240 @@
+"""The vector path's view of a table: pages as they lie, masked rows, and the overlay as batches.
+
+Rows that a memtable or the write set decides about are hidden in their page, and their visible
+versions follow as further batches. A table's Overlay is kept with its newest memtable and catches
+up with what was written since it was last asked: rows are only ever added at its end and converted
+to Arrow in whole chunks, once; what an added row replaces is masked. So a query after a small
+commit costs about what was committed, not what the memtable holds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bookie.runtime.drivers import new_mutex
+from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError
+from herdpy.exec.interfaces import ColumnRange
+from herdpy.limits import page_rows_max
+from herdpy.model.types import Key, Row
+from herdpy.storage.arrow import bits_array, marked_batch, masked_live, rows_batch, scan_table
+from herdpy.storage.table_pages import PageEntry, TablePages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.state.snapshots import TableSnapshot
+
+_CHUNK_ROWS = page_rows_max
+_GONE = -1
+_REBUILD_ROWS_MIN = 4 * _CHUNK_ROWS
+
+Hidden = dict[PageEntry, int]
+"""Rows of pages, as bits, that something above them replaces or deletes."""
+
+
+def arrow_table(
+    source: "TableSnapshot", ordinals: Sequence[int], prune: Sequence[ColumnRange]
+) -> "pa.Table":
+    """Return the table for DuckDB; see exec.interfaces.RowSource.arrow."""
+    ordinals = ordinals or source.table.key[:1]  # a batch without columns would have no rows
+    pages = source.pages
+    entries = [
+        entry
+        for entry in (pages.entries() if pages is not None else ())
+        if entry.dead_count < entry.row_count
+        and all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in prune)
+    ]
+    live: Mapping[PageEntry, pa.Array] = {}
+    batches: list[pa.RecordBatch] = []
+    own = source.own_rows()
+    if own or any(len(memtable.chains) or memtable.is_given_up for memtable in source.memtables):
+        overlay = find_overlay(source)
+        live, batches = overlay.view(source, ordinals, own)
+    return scan_table(source.table, entries, batches, ordinals, live=live)
+
+
+def find_overlay(source: "TableSnapshot") -> "Overlay":
+    """Return the kept overlay of these memtables, else one that grows out of it or a new one."""
+    memtables = source.memtables
+    if len(memtables) == 0:
+        return Overlay(())  # a table that only the transaction knows
+    kept: Overlay | None = memtables[0].overlay
+    if kept is None:
+        older: Overlay | None = memtables[1].overlay if len(memtables) > 1 else None
+        if older is not None and older.grow(memtables):
+            kept = older
+        else:
+            kept = Overlay(memtables)
+        memtables[0].overlay = kept
+    return kept
+
+
+class Overlay:
+    """What lies over a table's pages, as of the newest position that was asked for.
+
+    Any thread; all but the mutex is under the mutex. An interrupt leaves is_whole False, and then
+    the next one to come begins anew.
+    """
+
+    def __init__(self, memtables: tuple[Memtable, ...]) -> None:
+        self._mutex = new_mutex()
+        self._memtables = memtables  # newest first
+        self._clear()
+
+    def _clear(self) -> None:
+        self._is_whole = False
+        self._position = 0
+        self._pages: TablePages | None = None
+        self._counts = [0] * len(self._memtables)  # of touched keys taken in
+        self._pending: set[Key] = set()  # touched by commits behind the position
+        self._rows: list[Row] = []
+        self._places: dict[Key, int] = {}  # of a key's row in rows, or _GONE
+        self._dead: list[int] = []  # bits of each chunk of rows
+        self._dead_count = 0
+        self._arrays: list[dict[int, Any]] = []  # of each full chunk, by ordinal
+        self._array_bytes = 0
+        self._hidden: Hidden = {}
+        self._live: dict[PageEntry, Any] = {}
+
+    def grow(self, memtables: tuple[Memtable, ...]) -> bool:
+        """Put a newer memtable on top, if this is the overlay of the others."""
+        with self._mutex:
+            if self._memtables != memtables[1:]:
+                return False
+            self._is_whole, is_whole = False, self._is_whole
+            self._memtables = memtables
+            self._counts = [0, *self._counts]
+            self._is_whole = is_whole
+            return True
+
+    def view(
+        self, source: "TableSnapshot", ordinals: Sequence[int], own: Mapping[Key, Row | None]
+    ) -> "tuple[dict[PageEntry, pa.Array], list[pa.RecordBatch]]":
+        """Return (live rows of the pages not wholly as they lie, batches with a __live column).
+
+        A snapshot older than what is kept, or over other memtables, gets a view made for it alone.
+        """
+        with self._mutex:
+            is_ours = self._memtables == source.memtables
+            if is_ours and not (self._is_whole and source.position < self._position):
+                return self._view(source, ordinals, own)
+        alone = Overlay(source.memtables)
+        return alone._view(source, ordinals, own)
+
+    def _view(
+        self, source: "TableSnapshot", ordinals: Sequence[int], own: Mapping[Key, Row | None]
+    ) -> "tuple[dict[PageEntry, pa.Array], list[pa.RecordBatch]]":
+        if not self._is_whole or (self._dead_count * 2 > len(self._rows) > _REBUILD_ROWS_MIN):
+            self._clear()
+        self._is_whole = False
+        self._catch_up(source)
+        self._is_whole = True
+        dead, hidden = self._dead, {}
+        if own:
+            dead = dead.copy()
+            for key in own:
+                self._hide_for_own(key, dead, hidden, source.pages)
+        live = {entry: self._live_of(entry, bits) for entry, bits in self._hidden.items()}
+        for entry, bits in hidden.items():
+            live[entry] = masked_live(entry, bits | self._hidden.get(entry, 0))
+        batches = list(self._batches(source, ordinals, dead))
+        rows = [row for row in own.values() if row is not None]
+        if rows:
+            batches.append(rows_batch(source.table, ordinals, rows))
+        return live, batches
+
+    def _catch_up(self, source: "TableSnapshot") -> None:
+        pages, position = source.pages, source.position
+        if pages is not self._pages:
+            self._hidden, self._live = {}, {}
+            for key in self._places:
+                self._hide(key, pages)
+            self._pages = pages
+        touched = self._pending
+        self._pending = set()
+        for level, memtable in enumerate(self._memtables):
+            keys = memtable.touched_since(self._counts[level])
+            self._counts[level] += len(keys)
+            touched.update(keys)
+        self._position = position
+        for key in touched:
+            self._decide(key, position, pages)
+
+    def _decide(self, key: Key, position: int, pages: TablePages | None) -> None:
+        """Find the version of a key that the position sees, and make it the overlay's."""
+        version: Any = None
+        for memtable in self._memtables:
+            version = memtable.chains.get(key)
+            if version is not None and version[0] > position:
+                self._pending.add(key)  # what the next one sees has to be looked up again
+                while version is not None and version[0] > position:
+                    version = version[2]
+            if version is not None:
+                break
+        if version is None:
+            return
+        if version is TRIMMED:
+            raise SnapshotGoneError
+        row = version[1]
+        place = self._places.get(key)
+        if place is None:
+            self._hide(key, pages)
+        elif place != _GONE:
+            if self._rows[place] is row:
+                return
+            self._dead[place // _CHUNK_ROWS] |= 1 << place % _CHUNK_ROWS
+            self._dead_count += 1
+        if row is None:
+            self._places[key] = _GONE
+            return
+        place = len(self._rows)
+        if place % _CHUNK_ROWS == 0:
+            self._dead.append(0)
+            self._arrays.append({})
+        self._rows.append(row)
+        self._places[key] = place
+
+    def _hide(self, key: Key, pages: TablePages | None) -> None:
+        found = pages.locate(key) if pages is not None else None
+        if found is not None:
+            entry, index = found
+            self._hidden[entry] = self._hidden.get(entry, 0) | 1 << index
+            self._live.pop(entry, None)
+
+    def _hide_for_own(
+        self, key: Key, dead: list[int], hidden: Hidden, pages: TablePages | None
+    ) -> None:
+        place = self._places.get(key)
+        if place is None:
+            found = pages.locate(key) if pages is not None else None
+            if found is not None:
+                hidden[found[0]] = hidden.get(found[0], 0) | 1 << found[1]
+        elif place != _GONE:
+            dead[place // _CHUNK_ROWS] |= 1 << place % _CHUNK_ROWS
+
+    def _live_of(self, entry: PageEntry, bits: int) -> "pa.Array":
+        array = self._live.get(entry)
+        if array is None:
+            array = self._live[entry] = masked_live(entry, bits)
+        return array
+
+    def _batches(
+        self, source: "TableSnapshot", ordinals: Sequence[int], dead: Sequence[int]
+    ) -> "Iterator[pa.RecordBatch]":
+        bytes_max = source.snapshot.cache_bytes_max
+        for chunk, bits in enumerate(dead):
+            start = chunk * _CHUNK_ROWS
+            rows = self._rows[start : start + _CHUNK_ROWS]
+            count = len(rows)
+            if bits.bit_count() == count:
+                continue
+            kept = self._arrays[chunk] if count == _CHUNK_ROWS else {}
+            missing = [ordinal for ordinal in ordinals if ordinal not in kept]
+            made = kept
+            if missing:
+                batch = rows_batch(source.table, missing, rows)
+                arrays = dict(zip(missing, batch.columns, strict=True))
+                made = {**kept, **arrays}
+                if count == _CHUNK_ROWS and self._array_bytes + batch.nbytes <= bytes_max:
+                    self._array_bytes += batch.nbytes
+                    self._arrays[chunk] = made
+            yield marked_batch(made, ordinals, bits_array(((1 << count) - 1) ^ bits, count))

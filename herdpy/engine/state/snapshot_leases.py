@@ -1,0 +1,287 @@
+"""Leases: snapshots that the log keeps, over restarts, until a record ends them.
+
+A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
+LEASES has taken it away, which only the leader writes: when the owner lets go, or when nobody has
+used the lease for its seconds by the leader's monotonic clock. That clock begins anew wherever the
+tablespace is opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
+of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
+never evicted. Source: CLUSTER.md §6, ADR 0024.
+
+Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.snapshots import SnapshotRegistry
+from herdpy.engine.state.state import State, TableState
+from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.limits import leases_max, leases_of_user_max
+from herdpy.log.record import BeginLease, EndLeases
+from herdpy.model.lsn import Lsn
+from herdpy.model.types import Row
+from herdpy.storage.table_pages import TablePages
+
+BEHIND_ALL = 2**62
+"""The position of a state that is all pages: behind every version of a memtable, it needs none."""
+
+PlainLease = tuple[str, str | None, float, tuple[int, int, int], int]
+"""Id, owner, seconds, Lsn, and the wall clock at its beginning."""
+
+
+class SnapshotLease:
+    """One lease. `state` is replaced by an equal one of pages only, by one assignment."""
+
+    __slots__ = (
+        "_open",
+        "at_us",
+        "id",
+        "is_ended",
+        "is_gone",
+        "lsn",
+        "owner",
+        "seconds",
+        "state",
+        "token",
+        "used_s",
+    )
+
+    def __init__(self, record: BeginLease, state: State, used_s: float) -> None:
+        # Constant after __init__.
+        self.id = record.id
+        self.owner = record.owner
+        self.seconds = record.seconds
+        self.at_us = record.at_us
+        self.lsn = state.lsn
+        # Monitor.
+        self.state = state
+        self.token: int | None = None
+        """In the registry while memtables hold its versions; None: it is pages only."""
+        self.is_ended = False
+        """Its end is in the log: nobody begins to read it."""
+        self.is_gone = False
+        """Its end is applied, and its versions may go; set before they do."""
+        # Any thread, one store each.
+        self.used_s = used_s
+        self._open: dict[int, None] = {}
+
+    @property
+    def position(self) -> str:
+        """The Lsn as text."""
+        return str(self.lsn)
+
+    @property
+    def is_pages(self) -> bool:
+        """Nothing in memory is needed for it any more."""
+        return self.state.position == BEHIND_ALL
+
+    def enter(self, token: int) -> None:
+        """Note that a snapshot of it is open, under the registry's token."""
+        self._open[token] = None
+
+    def leave(self, token: int, now_s: float) -> None:
+        """Note that it is closed; repeatable."""
+        if self._open.pop(token, token) is None:
+            self.used_s = max(self.used_s, now_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether nobody has used it for its seconds."""
+        return not self._open and now_s - self.used_s >= self.seconds
+
+    def to_plain(self) -> PlainLease:
+        lsn = (self.lsn.ledger_id, self.lsn.entry_id, self.lsn.index)
+        return self.id, self.owner, self.seconds, lsn, self.at_us
+
+
+class Leases:
+    """See the module."""
+
+    __slots__ = ("_by_id", "_coming", "_now_s", "_registry")
+
+    def __init__(
+        self, registry: SnapshotRegistry | None = None, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._registry = SnapshotRegistry() if registry is None else registry
+        self._now_s = now_s
+        self._by_id: dict[str, SnapshotLease] = {}  # replaced, never changed
+        self._coming: dict[str, str | None] = {}  # owners of those in the log, not applied
+
+    def __iter__(self) -> Iterator[SnapshotLease]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, number: str) -> SnapshotLease | None:
+        return self._by_id.get(number)
+
+    def use(self, number: str) -> SnapshotLease:
+        """Return a lease that is there, and note the use; SnapshotTooOldError."""
+        lease = self._by_id.get(number)
+        if lease is None or lease.is_ended:
+            raise gone_error(number)
+        lease.used_s = self._now_s()
+        return lease
+
+    def closed(self, lease: SnapshotLease, token: int) -> None:
+        """Note that a snapshot of the lease was closed; repeatable."""
+        lease.leave(token, self._now_s())
+
+    # --- the leader: monitor ---------------------------------------------------------------------
+
+    def check_room(self, owner: str | None) -> None:
+        """Raise 53400 when there are as many as may be, in all or of one user."""
+        owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
+        own = 0 if owner is None else owners.count(owner)
+        if len(owners) >= leases_max or own >= leases_of_user_max:
+            whose = f", {own} of them user {owner!r}'s" if own else ""
+            raise OperationalError(
+                f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
+                sqlstate="53400",
+                retry=Retry.SAFE,
+                hint="release those that nobody needs; SELECT * FROM sysleases shows them",
+            )
+
+    def due(self, ids: Collection[str] | None) -> list[str]:
+        """Return those to end.
+
+        `ids`: those that their owners let go; None: those that nobody has used for so long.
+        """
+        now_s = self._now_s()
+        return [
+            lease.id
+            for lease in self._by_id.values()
+            if not lease.is_ended and (lease.is_due(now_s) if ids is None else lease.id in ids)
+        ]
+
+    # --- records: monitor ------------------------------------------------------------------------
+
+    def fill(self, record: BeginLease | EndLeases) -> None:
+        """Note what is in the log and not applied; repeatable."""
+        if isinstance(record, EndLeases):
+            for number in record.ids:
+                if (lease := self._by_id.get(number)) is not None:
+                    lease.is_ended = True
+        elif record.id not in self._by_id:
+            self._coming[record.id] = record.owner
+
+    def apply(self, record: BeginLease | EndLeases, state: State) -> None:
+        """Begin a lease of `state`, or end some; repeatable."""
+        if isinstance(record, EndLeases):
+            self._end(record.ids)
+            return
+        lease = self._by_id.get(record.id)
+        if lease is None:
+            seen = State(state.position, state.lsn, state.catalog, state.tables)
+            lease = SnapshotLease(record, seen, self._now_s())
+            lease.token = self._registry.new_token()
+            self._by_id = {**self._by_id, lease.id: lease}
+        if lease.token is not None:  # also when an interrupt came before it
+            self._registry.hold(lease.token, lease.state.position)
+        self._coming.pop(record.id, None)
+
+    def _end(self, ids: Sequence[str]) -> None:
+        for number in ids:
+            lease = self._by_id.get(number)
+            if lease is not None:
+                lease.is_ended = lease.is_gone = True
+                self._let_go(lease)
+                self._by_id = {key: each for key, each in self._by_id.items() if key != number}
+
+    def _let_go(self, lease: SnapshotLease) -> None:
+        if lease.token is not None:
+            self._registry.leave(lease.token)
+            lease.token = None
+
+    # --- pages: monitor --------------------------------------------------------------------------
+
+    @property
+    def has_versions(self) -> bool:
+        """Some lease needs what memtables hold."""
+        return any(not lease.is_pages for lease in self._by_id.values())
+
+    @property
+    def needs_memory(self) -> bool:
+        """Some lease needs what memtables hold, or will, as soon as the log is applied. Monitor."""
+        return bool(self._coming) or self.has_versions
+
+    def in_pages(self, before: TableState, pages: TablePages) -> None:
+        """Let leases see the pages that have those of `before` and its frozen memtables in them."""
+        done = before.frozen
+        for lease, item in self._of_table(before.table.id):
+            if item.pages is before.pages and all(memtable in item.frozen for memtable in done):
+                kept = tuple(memtable for memtable in item.frozen if memtable not in done)
+                self._replace(lease, TableState(item.table, item.memtable, kept, pages))
+
+    def moved(self, table_id: int, before: TablePages, pages: TablePages) -> None:
+        """Let leases see the pages into which a compaction wrote the rows of `before`."""
+        for lease, item in self._of_table(table_id):
+            if item.pages is before:
+                self._replace(lease, item._replace(pages=pages))
+
+    def _of_table(self, table_id: int) -> Iterator[tuple[SnapshotLease, TableState]]:
+        for lease in self._by_id.values():
+            item = lease.state.tables.get(table_id)
+            if item is not None and not lease.is_pages:
+                yield lease, item
+
+    def _replace(self, lease: SnapshotLease, item: TableState) -> None:
+        tables = {**lease.state.tables, item.table.id: item}
+        lease.state = lease.state._replace(tables=tables)
+
+    def settle(self, number: str, pages: dict[int, TablePages]) -> None:
+        """Let a lease see pages only: these, which are durable; its versions may go. Repeatable."""
+        lease = self._by_id.get(number)
+        if lease is None:
+            return
+        state = lease.state
+        tables = {
+            table_id: TableState(item.table, Memtable(), (), pages[table_id])
+            for table_id, item in state.tables.items()
+        }
+        lease.state = state._replace(position=BEHIND_ALL, tables=tables)
+        self._let_go(lease)  # behind it: who reads the state of before has entered by now
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def to_plain(self) -> list[PlainLease]:
+        """Return all, for a checkpoint or a digest."""
+        return [lease.to_plain() for lease in self._by_id.values()]
+
+    def restore(self, plain: Sequence[Any], pinned: Mapping[str, dict[int, TableState]]) -> None:
+        """Invert to_plain(); `pinned` are the tables of each. ValueError for what is no lease."""
+        for number, owner, seconds, lsn, at_us in plain:
+            if number not in pinned:
+                raise ValueError(f"lease {number} without its pages")
+            tables = pinned[number]
+            catalog = Catalog(-1, (item.table for item in tables.values()))
+            state = State(BEHIND_ALL, Lsn(*lsn), catalog, tables)
+            lease = SnapshotLease(BeginLease(number, owner, seconds, at_us), state, self._now_s())
+            self._by_id = {**self._by_id, number: lease}
+
+
+def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
+    """Yield the rows of sysleases."""
+    for lease in leases:
+        left_s = max(0.0, lease.seconds - (now_s - lease.used_s))
+        yield (
+            lease.id,
+            lease.owner,
+            lease.position,
+            lease.at_us,
+            lease.seconds,
+            left_s,
+            lease.is_pages,
+        )
+
+
+def gone_error(number: str) -> SnapshotTooOldError:
+    """Return what a statement says whose lease is none, or none any more."""
+    return SnapshotTooOldError(
+        f"snapshot lease {number!r}: it has ended, or never was: it was released, or nobody used "
+        "it for its seconds",
+        retry=Retry.NEVER,
+        hint="take a new lease, for more seconds or renewed in time, and begin again",
+    )

@@ -1,0 +1,464 @@
+"""Snapshots: a registered, consistent view of all tables, and its rows for the two executors.
+
+A reader registers with position 0 (which stops pruning), reads the tablespace's State (one
+immutable object), and then narrows its registration to the State's position. No lock is taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge, nsmallest
+from itertools import count
+from typing import TYPE_CHECKING
+
+from herdpy.config import MIB
+from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError, Span, Version
+from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.system_tables import SystemRows
+from herdpy.engine.state.transactions import OwnVersion
+from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
+from herdpy.exec.interfaces import ColumnRange
+from herdpy.model.access import Changes
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.state.snapshot_leases import Leases, SnapshotLease
+    from herdpy.engine.state.transactions import Transaction
+
+
+KeyRange = tuple[Key | None, Key | None]
+"""Keys from the first on, those from the second on not among them; None: open."""
+_OVERLAY_KEYS_COPIED = 256
+_NO_LSN = Lsn(0, 0, 0)
+
+
+class PlanIsStaleError(ProgrammingError):
+    """A statement planned for a table met a snapshot without it: it is planned and run again."""
+
+
+class SnapshotRegistry:
+    """The positions at which someone may still read. Dict stores only, so no lock is needed."""
+
+    __slots__ = ("_held", "_next", "_positions", "cache_bytes_max", "system")
+
+    def __init__(self) -> None:
+        self._positions: dict[int, int] = {}
+        self._held: dict[int, int] = {}  # those of them that are never evicted
+        self._next = count(1)
+        self.cache_bytes_max = 64 * MIB  # of a table's overlay in Arrow; set once, after open
+        self.system: dict[int, SystemRows] = {}  # by id of the table; filled once, after open
+
+    def new_token(self) -> int:
+        """Return what enter() takes; apart from it, so that an interrupt leaks no entry."""
+        return next(self._next)
+
+    def enter(self, token: int) -> None:
+        """Stop all pruning until narrow() or leave()."""
+        self._positions[token] = 0
+
+    def narrow(self, token: int, position: int) -> None:
+        """Allow pruning of what `position` cannot see."""
+        if token in self._positions:
+            self._positions[token] = position
+
+    def hold(self, token: int, position: int) -> None:
+        """Register a position that is never evicted, nor those who read at it. Monitor held."""
+        self._held[token] = position
+        self._positions[token] = position
+
+    def leave(self, token: int) -> None:
+        """Forget the token; repeatable."""
+        self._positions.pop(token, None)
+        self._held.pop(token, None)
+
+    def is_registered(self, token: int) -> bool:
+        return token in self._positions
+
+    def horizon(self, newest: int) -> list[int] | None:
+        """Return the ascending positions to keep, `newest` last; None while a reader enters."""
+        positions = set(self._positions.copy().values())
+        if 0 in positions:
+            return None
+        positions.add(newest)
+        return sorted(position for position in positions if position <= newest)
+
+    def evict_oldest(self, newest: int, count: int = 1) -> int:
+        """Give up to `count` of the oldest snapshots before position `newest`; return how many.
+
+        Their next read of a version that is given up fails with 72000. None while a reader enters:
+        what is older than all positions left can be told by TRIMMED, what is between them cannot.
+        """
+        positions = self._positions.copy()
+        if 0 in positions.values():
+            return 0
+        held = set(self._held.copy().values())
+        items = [
+            (position, token)
+            for token, position in positions.items()
+            if position < newest and position not in held
+        ]
+        oldest = nsmallest(count, items)
+        for _, token in oldest:
+            self._positions.pop(token, None)
+        return len(oldest)
+
+    def has_before(self, token: int) -> bool:
+        """Return whether anybody is registered by an older token."""
+        return any(other < token for other in self._positions.copy())
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+
+class Snapshot:
+    """A view at one position, plus the changes its transaction made before one statement."""
+
+    __slots__ = (
+        "_access_changes",
+        "_catalog_changes",
+        "_lease",
+        "_parent",
+        "_present",
+        "_ranges",
+        "_registry",
+        "_system",
+        "_token",
+        "_writes",
+        "state",
+        "statement",
+    )
+
+    def __init__(
+        self,
+        registry: SnapshotRegistry,
+        read_state: Callable[[], State],
+        transaction: "Transaction | None",
+        *,
+        parent: "Snapshot | None" = None,
+        leased: "tuple[Leases, SnapshotLease] | None" = None,
+    ) -> None:
+        """With `leased` the tables are the lease's; read_state() gives what is the present's."""
+        self._parent = parent
+        self._registry = registry
+        self._token = registry.new_token()
+        self._lease = leased
+        self._ranges: dict[int, KeyRange] = {}
+        if parent is None:
+            registry.enter(self._token)
+        self.state = self._present = read_state()
+        if leased is not None:
+            leased[1].enter(self._token)
+            self.state = leased[1].state
+            if leased[1].is_gone:  # looked at last: from enter() on no version goes
+                from herdpy.engine.state.snapshot_leases import gone_error
+
+                self.close()
+                raise gone_error(leased[1].id)
+        registry.narrow(self._token, self.state.position)
+        self._writes = transaction.writes if transaction is not None else None
+        self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
+        self._access_changes: Changes = transaction.access_changes if transaction else {}
+        self.statement = transaction.statement if transaction is not None else 0
+        self._system: dict[int, dict[Key, OwnVersion]] | None = None
+
+    def source(self, table: Table) -> "TableSnapshot":
+        """Return the table's rows. PlanIsStaleError: this snapshot does not have the table."""
+        if table.is_system:
+            return self._system_source(table)
+        table_state = self.state.tables.get(table.id)
+        if table_state is None and table not in self._catalog_changes.values():
+            raise PlanIsStaleError(
+                f'table "{table.name}" was dropped, or made anew, before the statement read it',
+                sqlstate="42P01",
+                hint="Run the statement again.",
+            )
+        own = self._writes.get(table.id) if self._writes is not None else None
+        position, part = self.state.position, self._ranges.get(table.id)
+        if part is None:
+            return TableSnapshot(table, table_state, position, own, self.statement, self)
+        from herdpy.engine.state.ranges import RangeSnapshot
+
+        return RangeSnapshot(table, table_state, position, own, self.statement, self, part)
+
+    def restrict(self, table: Table, low: Key | None, high: Key | None) -> None:
+        """Show of this table only the rows with low <= key < high (None = open)."""
+        self._ranges[table.id] = (low, high)
+
+    def _system_source(self, table: Table) -> "TableSnapshot":
+        """Return the rows of a system table as if the statement itself had written them before."""
+        made = self._system = self._system or {}
+        if table.id not in made:
+            rows = self._registry.system[table.id](self._catalog())
+            made[table.id] = {table.key_of(row): OwnVersion(-1, row, _NO_LSN, None) for row in rows}
+        return TableSnapshot(table, None, self.state.position, made[table.id], 0, self)
+
+    def _catalog(self) -> Catalog:
+        """Return tables and rights as the transaction sees them."""
+        return self._present.catalog.with_changes(
+            self._catalog_changes, self._access_changes, version=-1
+        )
+
+    def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
+        """Return the same view and the dict of own writes of one table that it alone has.
+
+        It shares the registration, which this snapshot keeps: its position may be given up by now.
+        """
+        layer = Snapshot(self._registry, lambda: self.state, None, parent=self)
+        layer._token = self._token
+        own = (self._writes or {}).get(table.id, {}).copy()
+        layer._writes = {**(self._writes or {}), table.id: own}
+        layer._catalog_changes = self._catalog_changes
+        layer._access_changes = self._access_changes
+        layer.statement = self.statement
+        return layer, own
+
+    @property
+    def cache_bytes_max(self) -> int:
+        """How many bytes of one table's overlay may be kept in Arrow's form."""
+        return self._registry.cache_bytes_max
+
+    def check(self) -> None:
+        """Raise 72000 when the snapshot was evicted."""
+        if not self._registry.is_registered(self._token):
+            raise snapshot_too_old()
+
+    def close(self) -> None:
+        """Let go of the versions; repeatable."""
+        if self._parent is None:
+            self._registry.leave(self._token)
+            if self._lease is not None:
+                leases, lease = self._lease
+                leases.closed(lease, self._token)
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except AttributeError:  # interrupted before it had entered
+            pass
+
+
+def snapshot_too_old() -> SnapshotTooOldError:
+    return SnapshotTooOldError(
+        "snapshot too old: the row versions this statement reads were given up for memory",
+        hint="Run the statement again; read faster or give the database more memory_bytes_max.",
+    )
+
+
+class TableSnapshot:
+    """One table at one snapshot; implements exec.interfaces.RowSource."""
+
+    __slots__ = ("_memtables", "_own", "_pages", "_position", "_snapshot", "_statement", "table")
+
+    def __init__(
+        self,
+        table: Table,
+        state: TableState | None,
+        position: int,
+        own: dict[Key, OwnVersion] | None,
+        statement: int,
+        snapshot: Snapshot | None,
+    ) -> None:
+        self.table = table
+        self._memtables: tuple[Memtable, ...] = (
+            (state.memtable, *state.frozen) if state is not None else ()
+        )
+        self._pages = state.pages if state is not None else None
+        self._position = position
+        self._own = own
+        self._statement = statement
+        self._snapshot = snapshot  # keeps the registration alive as long as a row is read
+
+    @property
+    def snapshot(self) -> Snapshot:
+        if self._snapshot is None:
+            raise InvariantViolation("I9: a table without its snapshot")
+        return self._snapshot
+
+    @property
+    def row_count_guess(self) -> int:
+        pages = self._pages.live_count if self._pages is not None else 0
+        return pages + sum(len(m) for m in self._memtables) + len(self._own or ())
+
+    def get(self, key: Key) -> Row | None:
+        own = self._own
+        if own:
+            node = own.get(key)
+            while node is not None:
+                if node.statement < self._statement:
+                    return node.row
+                node = node.older
+        position = self._position
+        for memtable in self._memtables:
+            version = memtable.chains.get(key)
+            if version is not None:
+                if version[0] > position or version is TRIMMED:
+                    version = self._older(version)
+                    if version is None:
+                        continue
+                return version[1]
+        return self._pages.get(key) if self._pages is not None else None
+
+    def overlay_row(self, key: Key) -> tuple[bool, Row | None]:
+        """Return (True, row) when the write set or a memtable decides about the key."""
+        own = self._own
+        if own:
+            node = own.get(key)
+            while node is not None:
+                if node.statement < self._statement:
+                    return True, node.row
+                node = node.older
+        position = self._position
+        for memtable in self._memtables:
+            version = memtable.chains.get(key)
+            if version is not None:
+                if version[0] > position or version is TRIMMED:
+                    version = self._older(version)
+                    if version is None:
+                        continue
+                return True, version[1]
+        return False, None
+
+    def _older(self, version: Version) -> Version | None:
+        """Return what this position sees of a chain that begins behind it; 72000 if given up."""
+        found: Version | None = version
+        while found is not None and found[0] > self._position:
+            found = found[2]
+        if found is TRIMMED:
+            raise snapshot_too_old()
+        if self._snapshot is not None:
+            self._snapshot.check()  # afterwards: a snapshot is given up before its versions
+        return found
+
+    def _overlay_keys(
+        self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
+    ) -> Iterator[Key]:
+        """Yield the keys that do not only stand in pages, in order, some more than once.
+
+        Nothing is copied for a long range: a cursor that is not read costs a few hundred bytes.
+        """
+        spans: list[Span] = []
+        try:
+            for memtable in self._memtables:
+                if memtable.chains:
+                    spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
+        except SnapshotGoneError:
+            raise snapshot_too_old() from None
+        if self._own:
+            own = [k for k in self._own.copy() if _within(k, low, high, low_open, high_open)]
+            own.sort()
+            spans.append((own, 0, len(own)))
+        if len(spans) > 1 and sum(stop - start for _, start, stop in spans) <= _OVERLAY_KEYS_COPIED:
+            copied = [key for keys, start, stop in spans for key in keys[start:stop]]
+            copied.sort(reverse=reverse)
+            return iter(copied)
+        places = (
+            (keys, range(stop - 1, start - 1, -1) if reverse else range(start, stop))
+            for keys, start, stop in spans
+        )
+        parts = [map(keys.__getitem__, places) for keys, places in places]
+        return parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
+
+    def range(
+        self,
+        low: Key | None,
+        high: Key | None,
+        *,
+        low_inclusive: bool = True,
+        high_inclusive: bool = True,
+        is_reverse: bool = False,
+    ) -> Iterator[Row]:
+        keys = self._overlay_keys(
+            low, high, low_open=not low_inclusive, high_open=not high_inclusive, reverse=is_reverse
+        )
+        base = (
+            self._pages.range(
+                low,
+                high,
+                low_inclusive=low_inclusive,
+                high_inclusive=high_inclusive,
+                is_reverse=is_reverse,
+            )
+            if self._pages is not None
+            else iter(())
+        )
+        return self._merge(base, keys, is_reverse=is_reverse)
+
+    def _merge(
+        self, base: Iterator[tuple[Key, Row]], keys: Iterator[Key], *, is_reverse: bool
+    ) -> Iterator[Row]:
+        previous: Key | None = None
+        item: tuple[Key, Row] | None = None
+        for key in keys:
+            if key == previous:
+                continue
+            if previous is None:
+                item = next(base, None)
+            previous = key
+            while item is not None and (item[0] > key if is_reverse else item[0] < key):
+                yield item[1]
+                item = next(base, None)
+            is_decided, row = self.overlay_row(key)
+            if item is not None and item[0] == key:
+                if not is_decided:
+                    row = item[1]
+                item = next(base, None)
+            if row is not None:
+                yield row
+        if item is not None:
+            yield item[1]
+        for _, row in base:
+            yield row
+
+    @property
+    def pages(self) -> TablePages | None:
+        return self._pages
+
+    @property
+    def memtables(self) -> tuple[Memtable, ...]:
+        """The newest first."""
+        return self._memtables
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def own_rows(self) -> dict[Key, Row | None]:
+        """Return what the transaction's earlier statements made of the rows that they wrote."""
+        found: dict[Key, Row | None] = {}
+        for key, newest in (self._own.copy() if self._own else {}).items():
+            node: OwnVersion | None = newest
+            while node is not None and node.statement >= self._statement:
+                node = node.older
+            if node is not None:
+                found[key] = node.row
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        return self.range(None, None)
+
+    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
+        from herdpy.engine.state.overlay import arrow_table
+
+        try:
+            found = arrow_table(self, ordinals, prune)
+        except SnapshotGoneError:
+            raise snapshot_too_old() from None
+        if self._snapshot is not None:
+            self._snapshot.check()
+        return found
+
+
+def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:
+    if low is not None:
+        part = key[: len(low)]
+        if part < low or (low_open and part == low):
+            return False
+    if high is not None:
+        part = key[: len(high)]
+        if part > high or (high_open and part == high):
+            return False
+    return True

@@ -1,0 +1,577 @@
+"""Tablespace: the owner of one log and the state it makes; the only writer of either.
+
+One monitor guards everything that is not published by a single assignment. A change goes this way:
+the statement has done all its work and checks; under the monitor its Entry becomes `_incoming`,
+the log takes it, it joins the queue, its in-transaction effects are filled in; outside the monitor
+the log is made durable; whoever enters the monitor next applies what is durable, in order, and
+completes the Tickets. An interrupt at any point leaves an Entry that the next one to enter the
+monitor carries to its end, or drops if the log has not taken a statement of a transaction, so a
+statement happens wholly or not at all.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.commit_tokens import Outcome, is_signed
+from herdpy.engine.state.error_messages import stopped_error
+from herdpy.engine.state.locks import LockTable
+from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.snapshot_leases import Leases
+from herdpy.engine.state.snapshots import Snapshot, SnapshotRegistry
+from herdpy.engine.state.state import State
+from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.errors import Error, InternalError, InvariantViolation
+from herdpy.limits import row_bytes_max
+from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
+from herdpy.log.record import (
+    Begin,
+    BeginLease,
+    ChangeAccess,
+    Commit,
+    CommitStaging,
+    CommitToken,
+    CreateTable,
+    DropTable,
+    EndLeases,
+    EndStaging,
+    Expire,
+    Record,
+    Refuse,
+    Rollback,
+    Rows,
+    encode,
+)
+from herdpy.log.syncer import Syncer
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Row
+
+Definition = CreateTable | DropTable | ChangeAccess
+
+ROW_OVERHEAD_BYTES = 300
+"""Of memory that a changed row takes in its transaction, beside three times its record."""
+_ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
+_HORIZON_COMMITS_MAX = 64
+_TRIM_KEYS_MAX = 1000
+
+
+class Entry:
+    """Records on their way through the log, and who waits for them."""
+
+    __slots__ = (
+        "append",
+        "durability",
+        "ends",
+        "is_filled",
+        "is_void",
+        "records",
+        "ticket",
+        "transaction",
+    )
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        encoded: Sequence[bytes],
+        transaction: Transaction,
+        *,
+        ends: bool,
+    ) -> None:
+        self.records = records
+        self.append = Append(tuple(encoded))
+        self.transaction = transaction
+        self.durability = transaction.durability
+        self.ends = ends
+        self.is_filled = False
+        self.is_void = False
+        """It commits staged rows that were given up while it was on its way through the log."""
+        self.ticket: Ticket[None] | None = transaction.outcome if ends else None
+
+
+class Unpublished(NamedTuple):
+    """A manifest edit on its way: whether the manifest has it, and how readers get to see it."""
+
+    is_listed: Callable[[], bool]
+    publish: Callable[[], None]
+
+
+class Tablespace:
+    """See the module. Methods say whether they expect the monitor held."""
+
+    def __init__(self, name: str, log: CommitLog, clock: Clock, state: State) -> None:
+        # Constant after __init__.
+        self.name = name
+        self.log = log
+        self.clock = clock
+        self.monitor = new_mutex()
+        self.registry = SnapshotRegistry()
+        self.syncer: Syncer | None = None  # set once by start()
+        # Whoever checkpoints or compacts, one at a time.
+        self.unpublished: Unpublished | None = None
+        # Monitor.
+        self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
+        self.locks = LockTable()
+        self.failure: Error | None = None
+        self._incoming: Entry | None = None
+        self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
+        self._queue: deque[Entry] = deque()
+        self._cached_horizon: tuple[int, list[int]] | None = None
+        self._retired: list[tuple[weakref.ref[Memtable], int]] = []
+        """Memtables that went into pages, with the first snapshot token that cannot have them."""
+
+    def start(self, syncer: Syncer) -> None:
+        self.syncer = syncer
+
+    # --- reading: no monitor -----------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.applier.state
+
+    def snapshot(self, transaction: Transaction | None) -> Snapshot:
+        lease = None if transaction is None else transaction.lease
+        if lease is None:
+            return Snapshot(self.registry, self._read_state, transaction)
+        leased = (self.applier.leases, lease)
+        return Snapshot(self.registry, self._read_state, transaction, leased=leased)
+
+    def _read_state(self) -> State:
+        return self.applier.state
+
+    def _horizon(self) -> list[int] | None:
+        position = self.applier.state.position
+        cached = self._cached_horizon
+        if (
+            cached is not None
+            and len(self.registry) > _HORIZON_COMMITS_MAX
+            and position - cached[0] < _HORIZON_COMMITS_MAX
+        ):
+            return cached[1]  # stale is safe: what is newer than its last position is kept
+        horizon = self.registry.horizon(position)
+        self._cached_horizon = (position, horizon) if horizon is not None else None
+        return horizon
+
+    # --- versions: take the monitor themselves -------------------------------------------------
+
+    def retire(self, memtables: Sequence[Memtable]) -> None:
+        """Note memtables that the State does not have any more. Monitor held, State replaced."""
+        token = self.registry.new_token()
+        self._retired = [item for item in self._retired if item[0]() is not None]
+        self._retired += [(weakref.ref(memtable), token) for memtable in memtables]
+
+    def version_bytes(self) -> int:
+        """Return about how much memory goes to versions that no new snapshot needs; any thread."""
+        current = sum(
+            memtable.superseded_bytes
+            for item in self.state.tables.values()
+            for memtable in (item.memtable, *item.frozen)
+        )
+        held = [reference() for reference, _ in self._retired]
+        return current + sum(memtable.byte_count for memtable in held if memtable is not None)
+
+    def limit_versions(self, bytes_max: int) -> None:
+        """Give up versions, and the oldest snapshots that need them, until they fit."""
+        count = 1
+        while self.version_bytes() > bytes_max:
+            if not self._trim_versions():
+                return
+            self._give_up_retired()
+            if self.version_bytes() <= bytes_max:
+                return
+            if not self.registry.evict_oldest(self.state.position, count):
+                return
+            count *= 2
+
+    def _trim_versions(self) -> bool:
+        """Drop the versions that no snapshot needs; holds the monitor for a moment at a time.
+
+        False: a reader was entering, so nobody knows what it needs; try again later.
+        """
+        for table in self.state.tables.values():
+            for memtable in (table.memtable, *table.frozen):
+                keys = memtable.superseded_keys() if memtable.superseded_bytes else []
+                for start in range(0, len(keys), _TRIM_KEYS_MAX):
+                    with self.monitor:
+                        self.enter()
+                        horizon = self.registry.horizon(self.applier.state.position)
+                        if horizon is None:
+                            return False
+                        memtable.trim_all(keys[start : start + _TRIM_KEYS_MAX], horizon)
+        return True
+
+    def _give_up_retired(self) -> None:
+        for reference, token in self._retired:
+            memtable = reference()
+            if memtable is not None and not self.registry.has_before(token):
+                memtable.give_up()
+
+    # --- writing: monitor held by the caller ---------------------------------------------------
+
+    def enter(self) -> None:
+        """Finish what an interrupt left; the first call of whoever has taken the monitor."""
+        entry = self._incoming
+        if entry is not None:
+            self._take(entry)
+        self.drain()
+
+    def begin_records(self, transaction: Transaction) -> list[Record]:
+        """Return the BEGIN that the transaction's first entry must carry, or nothing."""
+        if transaction.id is not None and transaction.id in self.applier.transactions:
+            return []
+        transaction.id = self.applier.new_transaction_id()
+        return [Begin(tx=transaction.id, at_us=transaction.begun_us)]
+
+    def check_writable(self) -> None:
+        """Raise why the tablespace stopped."""
+        failure = self.log.failure or self.failure
+        if failure is not None:
+            raise stopped_error(failure)
+
+    def check_running(self) -> None:
+        """Raise why the tablespace stopped, as far as it knows by itself; any thread."""
+        if self.failure is not None:
+            raise stopped_error(self.failure)
+
+    def submit(self, entry: Entry, *, is_urgent: bool = False) -> None:
+        """Put an entry into the log and fill in its effects.
+
+        LogSpaceError or the log's failure: nothing happened.
+        """
+        self.check_writable()
+        self._incoming = entry
+        try:
+            self.log.append(entry.append, is_urgent=is_urgent)
+        except Exception as error:
+            if isinstance(error, LogSpaceError):
+                error.byte_count = sum(map(len, entry.append.records))
+            self._incoming = None
+            raise
+        self._fill(entry)
+        self.drain()
+
+    def submit_definitions(self, transaction: Transaction, *definitions: Definition) -> None:
+        """Log one statement's definitions; their transaction is filled in. Monitor held."""
+        records: list[Record] = list(definitions)
+        is_alone = transaction.is_autocommit and transaction.token is None and len(definitions) == 1
+        if not is_alone:
+            records = self.begin_records(transaction)
+            records += [msgspec.structs.replace(item, tx=transaction.id) for item in definitions]
+            if transaction.is_autocommit:
+                records.append(self.commit_record(transaction))
+        encoded = [encode(item) for item in records]
+        self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+
+    def log_row(
+        self, transaction: Transaction, table: Table, row: Row, memory_bytes_max: int
+    ) -> bool:
+        """Log one new row, whose key is locked; False: nothing happened, it is too much for that.
+
+        The table's rows are in the log as they are. Errors of submit() and commit_token().
+        """
+        before: Sequence[Record] = ()
+        token: tuple[CommitToken | None, int] = (None, 0)
+        tx = None
+        if not transaction.is_autocommit:
+            before = self.begin_records(transaction)
+            tx = transaction.id
+        elif transaction.token is not None:
+            token = self.commit_token(transaction)
+        statement = transaction.statement
+        record = Rows(tx, statement, 0, True, table.id, table.version, [row], [], *token)
+        data = encode(record)
+        size = len(data) * 3 + ROW_OVERHEAD_BYTES
+        if len(data) > row_bytes_max or transaction.byte_count + size > memory_bytes_max:
+            return False
+        records, encoded = (record,), (data,)
+        if before:
+            records, encoded = (*before, record), (*map(encode, before), data)
+        self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        transaction.byte_count += size
+        return True
+
+    def _take(self, entry: Entry) -> None:
+        """Carry on with what an interrupt left, wherever it came; repeatable.
+
+        A statement of a transaction that the log has not taken is dropped instead: its program saw
+        the interrupt, and may run it again in the same transaction.
+        """
+        is_statement = not entry.ends and not isinstance(entry.records[-1], Rollback)
+        if is_statement and not self.log.has_taken(entry.append):
+            self._incoming = None
+            return
+        try:
+            self.log.append(entry.append, is_urgent=True)
+        except Exception:  # noqa: BLE001 - the log did not take it, so it never happened
+            self._incoming = None
+            return
+        self._fill(entry)
+
+    def _fill(self, entry: Entry) -> None:
+        """Queue what the log has taken and fill in-transaction effects; repeatable."""
+        if entry.ends:
+            entry.transaction.state = TransactionState.COMMITTING
+        if not self._queue or self._queue[-1] is not entry:
+            self._queue.append(entry)
+        if not entry.is_filled:
+            lsn = _lsn(entry)
+            fill = self.applier.fill
+            for record in entry.records:
+                fill(record, lsn, entry.transaction)
+            entry.is_filled = True
+        self._incoming = None
+
+    def drain(self) -> None:
+        """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
+        queue = self._queue
+        if not queue:
+            return
+        while queue:
+            entry = queue[0]
+            lsn = entry.append.lsn or _lsn(entry)
+            if entry.ends and entry.durability is Durability.SYNC and lsn > self.log.durable_lsn:
+                failure = self.failure or self.log.failure
+                if failure is None:
+                    return
+                self._fail(failure)
+                return
+            self._apply(entry, lsn)
+            if entry.ends:
+                self.end(entry.transaction)
+            if entry.ticket is not None:
+                entry.ticket.complete(None)  # before it leaves the queue, so that it is surely told
+            queue.popleft()
+
+    def _apply(self, entry: Entry, lsn: Lsn) -> None:
+        applier = self.applier
+        if lsn > applier.state.lsn:
+            # Only the entry's last record can end anything; the others ride on its Lsn.
+            record = entry.records[-1]
+            if isinstance(record, CommitStaging):
+                entry.is_void = not applier.state.staged.can_commit(record)
+            try:
+                size = sum(map(len, entry.append.records))
+                applier.apply(record, lsn, size)
+            except Exception as error:
+                self._fail(_as_error(error))
+                raise
+        for record in entry.records:
+            if record.__class__ is not Rows:
+                applier.finish(record)
+
+    def end(self, transaction: Transaction) -> None:
+        """Mark a transaction as over and release its locks; repeatable."""
+        transaction.state = TransactionState.ENDED
+        self.locks.release_all(transaction)
+
+    def _fail(self, error: Error) -> None:
+        """Stop: every entry not applied fails with the error, now and for ever."""
+        if self.failure is None:
+            self.failure = error
+        while self._queue:
+            entry = self._queue[0]
+            self.end(entry.transaction)
+            if entry.ticket is not None:
+                entry.ticket.fail(error)
+            self._queue.popleft()
+
+    def stop(self, cause: BaseException) -> None:
+        """Take the tablespace to FAILED after an error that nobody was to see; repeatable."""
+        with self.monitor:
+            self._fail(_as_error(cause))
+
+    def on_progress(self) -> None:
+        """Run by the syncer when more of the log is durable, or when it failed."""
+        with self.monitor:
+            self.enter()
+
+    # --- transactions: take the monitor themselves ---------------------------------------------
+
+    def begin(self, durability: Durability, *, is_autocommit: bool) -> Transaction:
+        return Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=is_autocommit)
+
+    def commit_record(self, transaction: Transaction) -> Commit:
+        """Return the COMMIT of a transaction that has an id, with its token. Monitor held.
+
+        Raises when the token is decided already, or has expired.
+        """
+        if transaction.id is None:
+            raise InvariantViolation("I4: a commit of a transaction without id")
+        token, acknowledged = self.commit_token(transaction)
+        return Commit(tx=transaction.id, token=token, acknowledged=acknowledged)
+
+    def commit_token(self, transaction: Transaction) -> tuple[CommitToken | None, int]:
+        """Return the token that the transaction's commit carries, and what is acknowledged.
+
+        Monitor held. Raises when the token is decided already, or has expired.
+        """
+        used = transaction.token
+        if used is None:
+            return None, 0
+        self.applier.tokens.check_commit(used)
+        return used.token, used.acknowledged
+
+    def commit(self, transaction: Transaction) -> Ticket[None]:
+        """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.
+
+        A transaction that logged nothing ends at once. LogSpaceError: prepare and call again.
+        Raises when the transaction's token is decided already; the transaction stays open.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ACTIVE:
+                if transaction.id is None or transaction.id not in self.applier.transactions:
+                    transaction.outcome.complete(None)
+                    self.end(transaction)
+                else:
+                    record = self.commit_record(transaction)
+                    self.submit(Entry([record], [encode(record)], transaction, ends=True))
+            return transaction.outcome
+
+    def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
+        """Undo everything, through the log if the transaction is in it; repeatable, never waits.
+
+        On a log that failed, or has no room left even for this, the rollback needs no record:
+        recovery rolls back every transaction without COMMIT.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ENDED:
+                self.locks.release_all(transaction)  # an interrupt may have come before it
+            if transaction.state is not TransactionState.ACTIVE:
+                return
+            if reason is not None:
+                transaction.abort_error = reason
+            if transaction.id is not None and transaction.id in self.applier.transactions:
+                self.log_rollback(transaction)
+            self.end(transaction)
+
+    def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
+        """Return what became of a token; or the Ticket to wait for before asking again.
+
+        A token that nobody has used is refused, and counts as refused when that is durable; but
+        of a session that has no name of this database's making nothing is known, nor kept.
+        LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            found = self.applier.tokens.find(token)
+            if found is not None:
+                return found
+            secret = self.applier.state.catalog.access.login_secret
+            if secret is not None and not is_signed(token[0], secret):
+                return Outcome.UNKNOWN
+            now_us = self.clock.wall_us()
+            self.applier.tokens.check_refusal(token, now_us)
+            record = Refuse(token=token)
+            asker = Transaction(Durability.SYNC, begun_us=now_us, is_autocommit=True)
+            self.submit(Entry([record], [encode(record)], asker, ends=True))
+            return asker.outcome
+
+    def log_alone(self, record: Expire | EndStaging) -> None:
+        """Log what the database decides by itself, and nobody waits for.
+
+        LogSpaceError, or the log's failure: nothing happened.
+        """
+        nobody = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
+        with self.monitor:
+            self.enter()
+            self.submit(Entry([record], [encode(record)], nobody, ends=True))
+
+    def begin_lease(self, record: BeginLease) -> Ticket[None]:
+        """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
+
+        53400: there are as many as may be. LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            self.applier.leases.check_room(record.owner)
+            return self._submit_alone(record)
+
+    def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
+        """End these leases, or for None those that nobody used for so long; None: there are none.
+
+        LogSpaceError, or the log's failure: nothing happened.
+        """
+        with self.monitor:
+            self.enter()
+            due = self.applier.leases.due(ids)
+            return self._submit_alone(EndLeases(due)) if due else None
+
+    def _submit_alone(self, record: Record) -> Ticket[None]:
+        asker = Transaction(Durability.SYNC, begun_us=self.clock.wall_us(), is_autocommit=True)
+        self.submit(Entry([record], [encode(record)], asker, ends=True))
+        return asker.outcome
+
+    def leave_queues(self, transaction: Transaction) -> None:
+        """Stop waiting for locks, after a statement that failed; repeatable.
+
+        Also ends what an interrupt left: an ended transaction gives its locks back.
+        """
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ENDED:
+                self.locks.release_all(transaction)
+            else:
+                self.locks.abandon(transaction)
+
+    def log_rollback(self, transaction: Transaction) -> None:
+        """Append ROLLBACK, which nobody waits for. Monitor held.
+
+        Without room for it the transaction stays among the open ones, ended and without locks:
+        checkpoints go on listing it, so that its records find it at recovery, and
+        retry_rollbacks() logs its end later.
+        """
+        tx = transaction.id
+        if tx is None:
+            raise InvariantViolation("I4: a rollback of a transaction without id")
+        record = Rollback(tx=tx)
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        try:
+            self.submit(entry, is_urgent=True)
+        except (Error, LogSpaceError):
+            self._unlogged[transaction] = None
+
+    def retry_rollbacks(self) -> None:
+        """Log the rollbacks that found no room; takes the monitor, and gives up without a word."""
+        if not self._unlogged:
+            return
+        try:
+            self.log.prepare(_ROLLBACK_BYTES * len(self._unlogged))
+        except (Error, OSError):
+            return
+        with self.monitor:
+            self.enter()
+            for transaction in list(self._unlogged):
+                del self._unlogged[transaction]
+                self.log_rollback(transaction)
+
+    def open_transactions(self) -> list[Transaction]:
+        with self.monitor:
+            return list(self.applier.transactions.values())
+
+    def run(self, step: Callable[[], object]) -> object:
+        """Run a plain function under the monitor, after finishing what was left."""
+        with self.monitor:
+            self.enter()
+            return step()
+
+
+def _as_error(cause: BaseException) -> Error:
+    return cause if isinstance(cause, Error) else InternalError(f"the engine broke: {cause!r}")
+
+
+def _lsn(entry: Entry) -> Lsn:
+    if entry.append.lsn is None:
+        raise InternalError("an entry in the queue has no position in the log")
+    return entry.append.lsn

@@ -1,0 +1,159 @@
+"""Transaction: identity, write set, locks and state of one unit of work.
+
+Threads: fields change under the tablespace's monitor; `writes` may be read without it by the
+transaction's own session, because each key's chain changes by one dict store.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.commit_tokens import UsedToken
+from herdpy.engine.state.locks import Resource, Waiter
+from herdpy.log.record import Rows, TransactionId
+from herdpy.model.access import Changes, Fact, FactKey
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+
+if TYPE_CHECKING:
+    from herdpy.engine.state.snapshot_leases import SnapshotLease
+
+# OwnVersion(…) without the Python function around it; once per row written.
+_new_version: Callable[..., "OwnVersion"] = tuple.__new__
+
+
+class OwnVersion(NamedTuple):
+    """A change of the transaction itself; chains newest first."""
+
+    statement: int
+    row: Row | None
+    lsn: Lsn
+    older: "OwnVersion | None"
+
+
+class TransactionState(Enum):
+    """ACTIVE → COMMITTING → ENDED, or ACTIVE → ENDED (rolled back)."""
+
+    ACTIVE = "active"
+    COMMITTING = "committing"
+    ENDED = "ended"
+
+
+class Transaction:
+    """One transaction. `id` is None until its first record is logged."""
+
+    __slots__ = (
+        "__weakref__",
+        "abort_error",
+        "access_changes",
+        "access_log",
+        "begun_us",
+        "byte_count",
+        "catalog_changes",
+        "catalog_log",
+        "durability",
+        "id",
+        "is_autocommit",
+        "lease",
+        "locks",
+        "outcome",
+        "state",
+        "statement",
+        "token",
+        "waits_for",
+        "whole",
+        "writes",
+    )
+
+    def __init__(self, durability: Durability, *, begun_us: int, is_autocommit: bool) -> None:
+        # Constant after __init__.
+        self.durability = durability
+        self.begun_us = begun_us
+        self.is_autocommit = is_autocommit
+        # Set by its session, before its first statement.
+        self.lease: SnapshotLease | None = None
+        """What it reads instead of the present; it writes nothing then."""
+        # Monitor of the tablespace.
+        self.id: TransactionId | None = None
+        self.state = TransactionState.ACTIVE
+        self.statement = 1
+        self.writes: dict[int, dict[Key, OwnVersion]] = {}
+        self.catalog_changes: dict[str, Table | None] = {}
+        self.catalog_log: list[tuple[Lsn, str, Table | None]] = []  # how they came, in order
+        self.access_changes: dict[FactKey, Fact | None] = {}
+        self.access_log: list[tuple[Lsn, Changes]] = []
+        self.byte_count = 0
+        self.whole: Rows | None = None
+        """An autocommit statement's rows instead of `writes`: nobody reads what it wrote."""
+        self.locks: list[Resource] = []
+        self.waits_for: Waiter | None = None
+        self.outcome: Ticket[None] = Ticket()
+        self.abort_error: Exception | None = None
+        self.token: UsedToken | None = None
+
+    def write(
+        self,
+        table_id: int,
+        changes: Iterable[tuple[Key, Row | None]],
+        statement: int,
+        lsn: Lsn,
+    ) -> None:
+        """Stamp changes into the write set; applying the same record again changes nothing.
+
+        A row that a statement puts under a key stays, though the statement takes away the row that
+        was there before: the parts of a long statement are applied one by one at recovery, and the
+        removal may be in a later one.
+        """
+        table = self.writes.get(table_id)
+        if table is None:
+            table = self.writes.setdefault(table_id, {})
+        for key, row in changes:
+            older = table.get(key)
+            if older is None:
+                table[key] = _new_version(OwnVersion, (statement, row, lsn, None))
+                continue
+            if older.statement == statement:
+                if older.row is row or (row is None and older.row is not None):
+                    continue
+                if older.lsn == lsn:
+                    older = older.older
+            table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
+
+    def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:
+        """Note a table made or (None) dropped; again for the same record changes nothing."""
+        self.catalog_log.append((lsn, name, table))
+        self.catalog_changes[name] = table
+
+    def change_access(self, changes: Changes, lsn: Lsn) -> None:
+        """Note changes of roles and rights; again for the same record changes nothing."""
+        self.access_log.append((lsn, changes))
+        self.access_changes.update(changes)
+
+    def access_until(self, lsn: Lsn) -> dict[FactKey, Fact | None]:
+        """Return the changes of access at or before lsn, for a checkpoint."""
+        found: dict[FactKey, Fact | None] = {}
+        for at, changes in self.access_log:
+            if at <= lsn:
+                found.update(changes)
+        return found
+
+    def catalog_until(self, lsn: Lsn) -> dict[str, Table | None]:
+        """Return the catalog changes at or before lsn, for a checkpoint."""
+        return {name: table for at, name, table in self.catalog_log if at <= lsn}
+
+    def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
+        """Return each key's newest change at or before lsn, for a checkpoint."""
+        result: dict[int, list[tuple[Key, OwnVersion]]] = {}
+        for table_id, table in self.writes.items():
+            changes: list[tuple[Key, OwnVersion]] = []
+            for key, version in table.items():
+                node: Any = version
+                while node is not None and node.lsn > lsn:
+                    node = node.older
+                if node is not None:
+                    changes.append((key, node))
+            result[table_id] = changes
+        return result

@@ -1,0 +1,1 @@
+"""One statement, from a planned text to its result."""

@@ -1,0 +1,566 @@
+"""Execution: one prepared statement on one transaction: reads, and writes with their waits.
+
+Made by a session for one statement; the same thread uses it to its end.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.access.roles import Actor, change_access
+from herdpy.engine.state.log_space import prepare_log, with_log_space
+from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
+from herdpy.engine.statements.ingest import Ingest, make_write
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.writes.batch import BatchLayers
+from herdpy.engine.writes.inserts import FreshInsert, InsertOfAbsent, absent_rows
+from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
+from herdpy.errors import InternalError, LockTimeoutError, SerializationError
+from herdpy.exec.result import Result
+from herdpy.limits import statement_restarts_max
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.model.keys import canonical_key
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Physical, Row
+from herdpy.sql.plan import (
+    DeletePlan,
+    Find,
+    FullAccess,
+    InsertPlan,
+    RowFind,
+    RowSelect,
+    UpdatePlan,
+    VectorSelect,
+)
+from herdpy.sql.tree import (
+    AccessStatement,
+    ColumnRef,
+    CreateTable,
+    DropTable,
+    Query,
+    TruncateTables,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.statements.interfaces import DatabaseServices
+    from herdpy.exec.vector.duck import VectorResult
+
+T = TypeVar("T")
+Batch = list[tuple[Prepared, list[Physical]]]
+"""One statement with several sets of parameters: a plan and values for each."""
+Part = tuple[Table, Key | None, Key | None]
+"""Rows of a table with keys from the first up to, not with, the second (None: open)."""
+
+
+_LOG_BYTES_AHEAD = 1024 * 1024
+_ARROW_ROWS_MIN = 1_000
+
+
+class Execution:
+    """See the module."""
+
+    __slots__ = (
+        "_clock",
+        "_database",
+        "_interrupt",
+        "_lock_timeout_s",
+        "_tablespace",
+        "_transaction",
+    )
+
+    def __init__(
+        self,
+        database: "DatabaseServices",
+        transaction: Transaction | None,
+        interrupt: StatementInterrupt,
+        lock_timeout_s: float,
+    ) -> None:
+        self._database = database
+        self._tablespace = database.tablespace
+        self._clock = database.clock
+        self._transaction = transaction
+        self._interrupt = interrupt
+        self._lock_timeout_s = lock_timeout_s
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def select_part(self, prepared: Prepared, values: Sequence[Physical], part: Part) -> Result:
+        """Run a query of one table on the rows of a part of it."""
+        plan = prepared.plan
+        if isinstance(plan, RowSelect):
+            return self.select_rows(prepared, plan, values, part)
+        if isinstance(plan, VectorSelect):
+            return self.select_vector(prepared, plan.query, values, part)
+        raise InternalError(f"no part of {plan.__class__.__name__}")
+
+    def _snapshot(self, part: Part | None) -> Snapshot:
+        snapshot = self._tablespace.snapshot(self._transaction)
+        if part is not None:
+            snapshot.restrict(*part)
+        return snapshot
+
+    def select_rows(
+        self,
+        prepared: Prepared,
+        plan: RowSelect,
+        values: Sequence[Physical],
+        part: Part | None = None,
+    ) -> Result:
+        snapshot = self._snapshot(part)
+        source = snapshot.source(plan.ref.table) if plan.ref is not None else None
+        if plan.is_scan and source is not None and self._is_big(source):
+            snapshot.close()
+            return self.select_vector(prepared, plan.query, values, part)
+        rows = prepared.select(plan)(source, values, self._interrupt)
+        if prepared.convert is not None:
+            rows = map(prepared.convert, rows)
+        make_reader = None
+        if source is not None and _takes_all(plan) and self._is_arrow(source, part):
+            make_reader = partial(self._whole_reader, prepared, plan, values, snapshot, source)
+        return Result(
+            prepared.columns,
+            _closing(rows, snapshot),
+            close=snapshot.close,
+            make_reader=make_reader,
+        )
+
+    def _is_arrow(self, source: TableSnapshot, part: Part | None) -> bool:
+        """Tell whether all rows of a source are better given as Arrow."""
+        if part is None:
+            return self._is_big(source)
+        return source.row_count_guess >= _ARROW_ROWS_MIN  # who reads parts wants Arrow
+
+    def _whole_reader(
+        self,
+        prepared: Prepared,
+        plan: RowSelect,
+        values: Sequence[Physical],
+        snapshot: Snapshot,
+        source: TableSnapshot,
+        rows_per_batch: int,
+    ) -> "pa.RecordBatchReader":
+        """Return all rows of a table as Arrow: columns as they lie, anything else by DuckDB."""
+        from herdpy.exec.vector.arrow_scan import scan_reader
+
+        ordinals = [item.ordinal for item in plan.outputs if isinstance(item, ColumnRef)]
+        is_plain = len(ordinals) == len(plan.outputs) and plan.access == FullAccess()
+        if is_plain:
+            columns = plan.query.columns
+            return scan_reader(source, ordinals, columns, self._interrupt, rows_per_batch)
+        found = self._vector(prepared, plan.query, values, snapshot)
+        return found.reader(rows_per_batch)
+
+    def select_vector(
+        self,
+        prepared: Prepared,
+        query: Query,
+        values: Sequence[Physical],
+        part: Part | None = None,
+    ) -> Result:
+        snapshot = self._snapshot(part)
+        try:
+            found = self._vector(prepared, query, values, snapshot)
+        except BaseException:
+            snapshot.close()
+            raise
+
+        def close() -> None:
+            found.close()
+            snapshot.close()
+
+        return Result(
+            query.columns,
+            found.rows(),
+            close=close,
+            make_reader=found.reader,
+        )
+
+    def _vector(
+        self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
+    ) -> "VectorResult":
+        self._database.watch(self._interrupt)
+        return self._database.vector.query(
+            prepared.vector_text(query),
+            snapshot,
+            values,
+            [slot.type for slot in prepared.slots],
+            self._interrupt,
+            columns=query.columns,
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(
+        self,
+        transaction: Transaction,
+        prepared: Prepared,
+        values: list[list[Physical]],
+        prepare_again: Callable[[], Prepared],
+    ) -> int:
+        """Run a write until it is logged, through waits and restarts; return the rows affected."""
+        first = self._make_write(prepared, values, transaction)
+        return self._run(first, lambda: self._make_write(prepare_again(), values, transaction))
+
+    def write_at_once(
+        self, transaction: Transaction, prepared: Prepared, values: list[Physical]
+    ) -> int | None:
+        """Run a write until it is logged, if that takes no wait; None: it has had no effect."""
+        try:
+            outcome = self._make_write(prepared, [values], transaction).attempt()
+        except LogSpaceError:
+            return None
+        return outcome if isinstance(outcome, int) else None
+
+    def write_batch(self, transaction: Transaction, prepare_all: Callable[[], Batch]) -> int:
+        """Run one write for several sets of parameters, one after the other, as one statement."""
+
+        def make() -> Write:
+            while True:
+                steps = [
+                    self._make_write(prepared, [values], transaction)
+                    for prepared, values in prepare_all()
+                ]
+                if len({step.table.id for step in steps}) == 1:  # else it was made anew meanwhile
+                    return self._make_batch(steps, transaction)
+
+        return self._run(make(), make)
+
+    def _run(self, write: Write, make: Callable[[], Write]) -> int:
+        restarts = 0
+        while True:
+            outcome = with_log_space(self._tablespace, write.attempt)
+            if isinstance(outcome, Ticket):
+                self.wait_for_lock(outcome)
+            elif outcome is RESTART:
+                restarts += 1
+                if restarts > statement_restarts_max:
+                    raise SerializationError(
+                        f"the rows changed under the statement {restarts} times",
+                        hint="Run the transaction again.",
+                    )
+                write = make()
+            elif isinstance(outcome, int):
+                return outcome
+            self._interrupt.check()
+
+    def define(
+        self,
+        transaction: Transaction,
+        statement: CreateTable | DropTable | TruncateTables | AccessStatement,
+        actor: Actor,
+    ) -> None:
+        """Run DDL until it is logged, through its waits."""
+
+        def step() -> Ticket[None] | None:
+            if isinstance(statement, CreateTable):
+                return create_table(self._tablespace, transaction, statement, actor.user)
+            if isinstance(statement, DropTable):
+                return drop_table(self._tablespace, transaction, statement, actor.user)
+            if isinstance(statement, TruncateTables):
+                return truncate_tables(self._tablespace, transaction, statement, actor.user)
+            return change_access(self._tablespace, transaction, statement, actor)
+
+        while (wait := with_log_space(self._tablespace, step)) is not None:
+            self.wait_for_lock(wait)
+            self._interrupt.check()
+
+    def wait_for_lock(self, ticket: Ticket[None]) -> None:
+        interrupt = self._interrupt
+        timeout_s = self._lock_timeout_s
+        deadline = self._clock.monotonic() + timeout_s if timeout_s else None
+        if interrupt.deadline is not None:
+            deadline = interrupt.deadline if deadline is None else min(deadline, interrupt.deadline)
+        if self._database.driver.wait(ticket, deadline, interrupt.stop):
+            ticket.result()
+            return
+        interrupt.check()
+        raise LockTimeoutError(
+            f"a lock was not granted within lock_timeout ({timeout_s:g} s)",
+            hint="Another transaction holds the row or table; try again when it has ended.",
+        )
+
+    def _make_write(
+        self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
+    ) -> Write:
+        plan = prepared.plan
+        if isinstance(plan, InsertPlan):
+            table = plan.statement.table
+            if plan.source is None:
+                return self._insert_of(plan, self._new_rows(prepared, plan, values), transaction)
+
+            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+                return self._compute_insert(prepared, plan, values[0], source)
+
+            is_insert = not plan.statement.is_upsert
+        elif isinstance(plan, UpdatePlan):
+            table = plan.ref.table
+
+            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+                return self._compute_update(prepared, plan, values[0], source)
+
+            is_insert = False
+        elif isinstance(plan, DeletePlan):
+            table = plan.ref.table
+
+            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+                found = self._find(prepared, plan.find, values[0], source)
+                changes: list[Change] = [(row, None) for row, _ in found]
+                return changes, len(changes)
+
+            is_insert = False
+        else:
+            raise InternalError(f"no way to write with {plan.__class__.__name__}")
+        self._interrupt.check()
+        return self._write_of(transaction, table, compute, is_insert=is_insert)
+
+    def _write_of(
+        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
+    ) -> Write:
+        return Write(
+            self._tablespace,
+            transaction,
+            table,
+            compute,
+            is_insert=is_insert,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
+        )
+
+    def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
+        """Return a write whose later steps see what the earlier ones do, of one net effect."""
+        table = steps[0].table
+
+        def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+            layers = BatchLayers(source)
+            count = 0
+            for step in steps:
+                self._interrupt.check()
+                changes, affected = step.compute(layers.source)
+                layers.add(changes, is_insert=step.is_insert)
+                count += affected
+            return layers.net_changes(), count
+
+        return self._write_of(transaction, table, compute, is_insert=False)
+
+    def _compute_insert(
+        self,
+        prepared: Prepared,
+        plan: InsertPlan,
+        values: list[Physical],
+        source: TableSnapshot,
+    ) -> tuple[list[Change], int]:
+        if plan.source is None:
+            raise InternalError("VALUES is computed before the write is made")
+        fill = prepared.row_filler(plan)
+        now_us = self._now_us()
+        rows = [
+            fill(found, now_us) for found in self._query_rows(prepared, plan.source, values, source)
+        ]
+        check = prepared.check(plan)
+        for row in rows:
+            check(row)
+        return _insert_changes(plan, rows, source)
+
+    def insert_many(
+        self,
+        transaction: Transaction,
+        prepared: Prepared,
+        convert: Callable[[Any, int], Row],
+        items: Sequence[Any],
+        prepare: Callable[[Any], Prepared],
+    ) -> int:
+        """Run INSERT … VALUES (?, …) for many rows of parameters as one write.
+
+        convert makes a whole row of as many values as there are placeholders. prepare compiles the
+        statement for one item; for an item of another kind or length it raises what is wrong.
+        """
+
+        def make() -> Write:
+            plan = prepared.plan
+            if not isinstance(plan, InsertPlan):
+                raise InternalError(f"no way to insert with {plan.__class__.__name__}")
+            now_us, check, width = self._now_us(), prepared.check(plan), len(prepared.slots)
+            rows: list[Row] = []
+            for item in items:
+                kind = item.__class__
+                if not (kind is tuple or kind is list) or len(item) != width:
+                    prepare(item)
+                if not len(rows) & 1023:
+                    self._interrupt.check()
+                row = convert(item, now_us)
+                check(row)
+                rows.append(row)
+            return self._insert_of(plan, rows, transaction)
+
+        def make_again() -> Write:
+            nonlocal prepared
+            prepared = prepare(items[0])
+            return make()
+
+        return self._run(make(), make_again)
+
+    def ingest(
+        self, transaction: Transaction, ingest: Ingest, check_table: Callable[[], object]
+    ) -> int:
+        """Write an ingest's rows; check_table raises when its table is not what it was."""
+
+        def make() -> Write:
+            check_table()
+            return make_write(self._tablespace, transaction, ingest)
+
+        if ingest.log_bytes > _LOG_BYTES_AHEAD:
+            # Else the first attempt would do all its work to learn that there is no room.
+            prepare_log(self._tablespace, ingest.log_bytes)
+        return self._run(make(), make)
+
+    def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
+        """Return the write of rows that are whole and checked."""
+        self._interrupt.check()
+        table, is_upsert = plan.statement.table, plan.statement.is_upsert
+        memory_bytes_max = self._database.config.transaction_bytes_max
+        if plan.statement.skips_conflicts and not table.is_heap:
+            return InsertOfAbsent(
+                self._tablespace, transaction, table, rows, memory_bytes_max=memory_bytes_max
+            )
+        if is_upsert or table.is_heap:
+
+            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
+                return _insert_changes(plan, rows, source)
+
+            return self._write_of(transaction, table, compute, is_insert=not is_upsert)
+        return FreshInsert(
+            self._tablespace,
+            transaction,
+            table,
+            rows,
+            memory_bytes_max=memory_bytes_max,
+        )
+
+    def _is_big(self, source: TableSnapshot) -> bool:
+        """Tell whether a scan of it is for the vector path."""
+        return source.row_count_guess >= self._database.config.vector_rows_min
+
+    def _new_rows(
+        self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
+    ) -> list[Row]:
+        """Return the rows of VALUES, checked."""
+        now_us = self._now_us()
+        make_rows, check = prepared.insert_rows(plan), prepared.check(plan)
+        rows: list[Row] = []
+        for item in values:
+            for row in make_rows(item, now_us):
+                check(row)
+                rows.append(row)
+        return rows
+
+    def _query_rows(
+        self,
+        prepared: Prepared,
+        plan: RowSelect | VectorSelect,
+        values: Sequence[Physical],
+        source: TableSnapshot,
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the physical rows of a query on the statement's own snapshot."""
+        snapshot = source.snapshot
+        interrupt = self._interrupt
+        if isinstance(plan, RowSelect):
+            found = snapshot.source(plan.ref.table) if plan.ref is not None else None
+            if found is None or not (plan.is_scan and self._is_big(found)):
+                yield from prepared.select(plan)(found, values, interrupt)
+                return
+        yield from self._vector_rows(prepared, plan.query, values, snapshot)
+
+    def _vector_rows(
+        self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
+    ) -> Iterator[tuple[Any, ...]]:
+        found = self._vector(prepared, query, values, snapshot)
+        try:
+            yield from found.physical_rows()
+        finally:
+            found.close()
+
+    def _find(
+        self, prepared: Prepared, find: Find, values: Sequence[Physical], source: TableSnapshot
+    ) -> Iterator[tuple[Row, tuple[Any, ...]]]:
+        """Yield (row, new values when the query computed them)."""
+        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(source):
+            find = find.by_vector
+        if isinstance(find, RowFind):
+            for row in prepared.find(find)(source, values, self._interrupt):
+                yield row, ()
+            return
+        table = source.table
+        width = len(table.key)
+        kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
+        seen: set[Any] = set()
+        for found in self._vector_rows(prepared, find.query, values, source.snapshot):
+            key = canonical_key(found[:width], kinds)
+            row = source.get(key)
+            if row is not None and key not in seen:
+                seen.add(key)
+                yield row, found[width:]
+
+    def _compute_update(
+        self,
+        prepared: Prepared,
+        plan: UpdatePlan,
+        values: Sequence[Physical],
+        source: TableSnapshot,
+    ) -> tuple[list[Change], int]:
+        find = plan.find
+        check = prepared.check(plan)
+        changes: list[Change] = []
+        if not isinstance(find, RowFind) and find.value_count:
+            ordinals = [ordinal for ordinal, _ in plan.assignments]
+            for row, new_values in self._find(prepared, find, values, source):
+                cells = list(row)
+                for ordinal, value in zip(ordinals, new_values, strict=True):
+                    cells[ordinal] = value
+                changes.append((row, tuple(cells)))
+        else:
+            assign = prepared.assign(plan)
+            for row, _ in self._find(prepared, find, values, source):
+                changes.append((row, assign(row, values)))
+        for _, new in changes:
+            if new is not None:
+                check(new)
+        return changes, len(changes)
+
+    def _now_us(self) -> int:
+        transaction = self._transaction
+        return transaction.begun_us if transaction is not None else self._clock.wall_us()
+
+
+def _insert_changes(
+    plan: InsertPlan, rows: list[Row], source: TableSnapshot
+) -> tuple[list[Change], int]:
+    if plan.statement.skips_conflicts:
+        rows = absent_rows(rows, source)
+    if not plan.statement.is_upsert:
+        return [(None, row) for row in rows], len(rows)
+    key_of = source.table.key_of
+    newest = {key_of(row): row for row in rows}  # the last row of a key wins
+    return [(source.get(key), row) for key, row in newest.items()], len(rows)
+
+
+def _takes_all(plan: RowSelect) -> bool:
+    """Tell whether a query gives every row of its table."""
+    return (
+        isinstance(plan.access, FullAccess)
+        and plan.residual is None
+        and plan.limit is None
+        and plan.offset is None
+    )
+
+
+def _closing(rows: Iterator[Any], snapshot: Snapshot) -> Iterator[Any]:
+    """Yield rows and let the snapshot go with the last one."""
+    try:
+        yield from rows
+    finally:
+        snapshot.close()

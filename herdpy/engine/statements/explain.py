@@ -1,0 +1,463 @@
+"""EXPLAIN [ANALYZE]: the plan as an indented tree, one row of text per line.
+
+A line is a step; what stands deeper below it feeds it. Constants that are parameters are printed as
+they were written (?1, :name). Page counts are those of the snapshot that the tree is made of: for
+the row path the pages that the key's range touches, for the vector path those that the zone maps
+leave. ANALYZE has run the statement and adds what was measured.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.errors import ProgrammingError
+from herdpy.exec.result import Result
+from herdpy.exec.vector.duck import column_ranges
+from herdpy.model.keys import canonical_key
+from herdpy.model.types import TEXT, Key, Physical
+from herdpy.sql import tree
+from herdpy.sql.duckdb_text import DuckTable, print_query
+from herdpy.sql.plan import (
+    NOW,
+    Access,
+    DeletePlan,
+    Find,
+    InsertPlan,
+    Plan,
+    PointAccess,
+    RangeAccess,
+    RowFind,
+    RowSelect,
+    Slot,
+    UpdatePlan,
+    VectorFind,
+    VectorSelect,
+)
+from herdpy.sql.text import ExpressionPrinter, name_text
+from herdpy.storage.table_pages import PageEntry
+
+if TYPE_CHECKING:
+    from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
+
+_INDENT = "  "
+_VECTOR_PATH = "Vector path (DuckDB over the pages)"
+_ROW_PATH = "Row path"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What ANALYZE found out. log_wait_s is None when nothing had to wait for the log."""
+
+    row_count: int
+    time_s: float
+    log_wait_s: float | None
+
+
+def explain(
+    inner: Prepared,
+    values: Sequence[Physical],
+    snapshot: "Snapshot",
+    measured: Measured | None,
+    vector_rows_min: int,
+) -> Result:
+    """Return the lines of the plan of EXPLAIN's statement, one row each."""
+    printer = _PlanPrinter(inner.plan, inner.slots, values, snapshot, vector_rows_min)
+    lines = printer.lines()
+    if measured is not None:
+        lines += _measured_lines(measured, printer)
+    return Result((("plan", TEXT),), iter([(line,) for line in lines]), row_count=len(lines))
+
+
+def _measured_lines(measured: Measured, printer: "_PlanPrinter") -> list[str]:
+    lines = [f"Rows: {measured.row_count:,}", f"Time: {_milliseconds(measured.time_s)}"]
+    if printer.pages_total:
+        lines.append(f"Pages read: {printer.pages_read:,} of {printer.pages_total:,}")
+    if measured.log_wait_s is not None:
+        lines.append(f"Log wait: {_milliseconds(measured.log_wait_s)}")
+    return lines
+
+
+def _milliseconds(time_s: float) -> str:
+    return f"{time_s * 1000:,.3f} ms" if time_s < 0.01 else f"{time_s * 1000:,.1f} ms"
+
+
+def check_explainable(plan: Plan) -> None:
+    """Raise 42601 for a statement that has no plan to show."""
+    if not isinstance(plan, RowSelect | VectorSelect | InsertPlan | UpdatePlan | DeletePlan):
+        raise ProgrammingError(
+            "EXPLAIN takes SELECT, INSERT, UPSERT, UPDATE or DELETE", sqlstate="42601"
+        )
+
+
+class _PlanPrinter:
+    """Prints one plan; counts the pages on the way."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        slots: Sequence[Slot],
+        values: Sequence[Physical],
+        snapshot: "Snapshot",
+        vector_rows_min: int,
+    ) -> None:
+        self._plan = plan
+        self._vector_rows_min = vector_rows_min
+        self._values = values
+        self._snapshot = snapshot
+        aliases = dict(_aliases(plan))
+        self._has_aliases = len(aliases) > 1
+        self._printer = ExpressionPrinter(
+            aliases if self._has_aliases else {}, [_slot_text(slot) for slot in slots]
+        )
+        self._duck_tables: dict[int, DuckTable] = {}
+        self._cte_names = {cte.id: cte.name for cte in _ctes(plan)}
+        self._lines: list[str] = []
+        self.pages_total = 0
+        self.pages_read = 0
+
+    def lines(self) -> list[str]:
+        self._statement(self._plan)
+        printed = 0
+        subqueries = self._printer.subqueries  # grows while they are printed
+        while printed < len(subqueries):
+            printed += 1
+            self._add(0, f"Subquery {printed}")
+            self._query(1, subqueries[printed - 1])
+        return self._lines
+
+    def _add(self, depth: int, text: str) -> None:
+        self._lines.append(f"{_INDENT * depth}{text}")
+
+    # --- statements ---
+
+    def _statement(self, plan: Plan) -> None:
+        if isinstance(plan, RowSelect | VectorSelect):
+            self._select(0, plan)
+        elif isinstance(plan, InsertPlan):
+            self._insert(plan)
+        elif isinstance(plan, UpdatePlan):
+            self._add(0, f"Update {name_text(plan.ref.table.name)}")
+            columns = plan.ref.table.columns
+            changes = [
+                f"{name_text(columns[ordinal].name)} = {self._printer.text(value)}"
+                for ordinal, value in plan.assignments
+            ]
+            self._add(1, f"Set: {', '.join(changes)}")
+            self._find(plan.find)
+        elif isinstance(plan, DeletePlan):
+            self._add(0, f"Delete rows of {name_text(plan.ref.table.name)}")
+            self._find(plan.find)
+
+    def _insert(self, plan: InsertPlan) -> None:
+        statement = plan.statement
+        word = "Upsert" if statement.is_upsert else "Insert"
+        tail = ", on conflict nothing" if statement.skips_conflicts else ""
+        self._add(0, f"{word} into {name_text(statement.table.name)}{tail}")
+        if plan.source is not None:
+            self._select(1, plan.source)
+            return
+        count = len(statement.rows or ())
+        self._add(1, _ROW_PATH)
+        self._add(2, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
+
+    def _is_big(self, ref: tree.TableRef | None) -> bool:
+        if ref is None:
+            return False
+        return self._snapshot.source(ref.table).row_count_guess >= self._vector_rows_min
+
+    def _find(self, find: Find) -> None:
+        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(find.ref):
+            find = find.by_vector
+        if isinstance(find, RowFind):
+            self._add(1, _ROW_PATH)
+            self._access(2, find.ref, find.access, find.residual, is_reverse=False)
+        else:
+            self._vector(1, find.query)
+
+    def _select(self, depth: int, plan: RowSelect | VectorSelect) -> None:
+        if isinstance(plan, VectorSelect) or (plan.is_scan and self._is_big(plan.ref)):
+            self._vector(depth, plan.query)
+            return
+        self._add(depth, _ROW_PATH)
+        depth = self._limit(depth + 1, plan.limit, plan.offset)
+        self._output(depth, plan.query.body)
+        if plan.ref is None:
+            self._filter(depth + 1, plan.residual)
+            return
+        self._access(depth + 1, plan.ref, plan.access, plan.residual, is_reverse=plan.is_reverse)
+
+    # --- row path ---
+
+    def _access(
+        self,
+        depth: int,
+        ref: tree.TableRef,
+        access: Access,
+        residual: tree.Expression | None,
+        *,
+        is_reverse: bool,
+    ) -> None:
+        depth = self._filter(depth, residual)
+        table = _table_text(ref)
+        source = self._snapshot.source(ref.table)
+        names = [name_text(name) for name in ref.table.key_names]
+        if isinstance(access, PointAccess):
+            pairs = zip(names, access.key, strict=True)
+            tests = [f"{name} = {self._printer.text(part)}" for name, part in pairs]
+            text = f"Point lookup on {table} by key ({', '.join(tests)})"
+            bounds = self._bounds(ref, access.key, None, None)
+        elif isinstance(access, RangeAccess):
+            text = f"Key range on {table}: {' AND '.join(self._range_tests(access, names))}"
+            bounds = self._bounds(ref, access.prefix, access.low, access.high)
+        else:
+            text = f"Full scan of {table}{', in key order' if access.is_ordered else ''}"
+            bounds = ((), ())
+        if is_reverse:
+            text += ", backward"
+        self._add(depth, f"{text}; {self._touched(source, bounds)}")
+
+    def _range_tests(self, access: RangeAccess, names: Sequence[str]) -> list[str]:
+        text = self._printer.text
+        tests = [f"{name} = {text(part)}" for name, part in zip(names, access.prefix, strict=False)]
+        if access.low is not None or access.high is not None:
+            name = names[len(access.prefix)]
+            if access.low is not None:
+                tests.append(f"{name} {'>=' if access.low_inclusive else '>'} {text(access.low)}")
+            if access.high is not None:
+                sign = "<=" if access.high_inclusive else "<"
+                tests.append(f"{name} {sign} {text(access.high)}")
+        return tests
+
+    def _bounds(
+        self,
+        ref: tree.TableRef,
+        prefix: Sequence[tree.Expression],
+        low: tree.Expression | None,
+        high: tree.Expression | None,
+    ) -> tuple[Key, Key] | None:
+        """Return the key prefixes that an access lies between; None when it can find nothing."""
+        kinds = [ref.table.columns[ordinal].type.kind for ordinal in ref.table.key]
+        found: list[Key] = []
+        for bound in (low, high):
+            parts = [*prefix, *([bound] if bound is not None else [])]
+            constants = [self._constant(part) for part in parts]
+            if None in constants:
+                return None
+            found.append(canonical_key(tuple(constants), kinds[: len(constants)]))
+        return found[0], found[1]
+
+    def _constant(self, expression: tree.Expression) -> Any:
+        if isinstance(expression, tree.Literal):
+            return expression.value
+        return self._values[expression.index] if isinstance(expression, tree.Parameter) else None
+
+    def _touched(self, source: "TableSnapshot", bounds: tuple[Key, Key] | None) -> str:
+        def is_touched(entry: PageEntry) -> bool:
+            if bounds is None:
+                return False
+            low, high = bounds
+            return entry.high[: len(low)] >= low and entry.low[: len(high)] <= high
+
+        entries = list(source.pages.entries()) if source.pages is not None else []
+        return self._pages_text(source, len(entries), sum(map(is_touched, entries)))
+
+    def _pages_text(self, source: "TableSnapshot", total: int, read: int) -> str:
+        self.pages_total += total
+        self.pages_read += read
+        in_memory = source.row_count_guess - (source.pages.live_count if source.pages else 0)
+        parts: list[str] = []
+        if total:
+            parts.append(f"{read:,} of {total:,} {'page' if total == 1 else 'pages'}")
+        if in_memory or not total:
+            parts.append(f"{in_memory:,} {'change' if in_memory == 1 else 'changes'} in memory")
+        return ", ".join(parts)
+
+    # --- steps that both paths have ---
+
+    def _limit(
+        self, depth: int, limit: tree.Expression | None, offset: tree.Expression | None
+    ) -> int:
+        if limit is None and offset is None:
+            return depth
+        parts = [f"Limit {self._printer.text(limit)}"] if limit is not None else []
+        if offset is not None:
+            parts.append(f"{'offset' if parts else 'Offset'} {self._printer.text(offset)}")
+        self._add(depth, ", ".join(parts))
+        return depth + 1
+
+    def _filter(self, depth: int, condition: tree.Expression | None) -> int:
+        if condition is None:
+            return depth
+        self._add(depth, f"Filter: {self._printer.text(condition)}")
+        return depth + 1
+
+    def _output(self, depth: int, body: tree.Select | tree.SetOperation | tree.Values) -> None:
+        if not isinstance(body, tree.Select):
+            return
+        texts: list[str] = []
+        for output in body.outputs:
+            text, expression = self._printer.text(output.expression), output.expression
+            own = expression.name if isinstance(expression, tree.ColumnRef) else text.split("(")[0]
+            is_named = output.name not in (own, "?column?") and expression in self._named(body)
+            texts.append(f"{text} AS {name_text(output.name)}" if is_named else text)
+        self._add(depth, f"Output: {', '.join(texts)}")
+
+    def _named(self, body: tree.Select) -> dict[tree.Expression, str]:
+        """Return the computed outputs that other steps can call by their name."""
+        return {
+            output.expression: output.name
+            for output in body.outputs
+            if not isinstance(output.expression, tree.ColumnRef | tree.Literal | tree.Parameter)
+        }
+
+    def _sort_text(self, query: tree.Query) -> str:
+        names = self._named(query.body) if isinstance(query.body, tree.Select) else {}
+        return self._printer.sort_text(query.order_by, names)
+
+    # --- vector path ---
+
+    def _vector(self, depth: int, query: tree.Query) -> None:
+        self._duck_tables.update({table.ref.id: table for table in print_query(query).tables})
+        self._add(depth, _VECTOR_PATH)
+        self._query(depth + 1, query)
+
+    def _query(self, depth: int, query: tree.Query) -> None:
+        depth = self._limit(depth, query.limit, query.offset)
+        body = query.body
+        if query.order_by:
+            self._add(depth, f"Sort by {self._sort_text(query)}")
+            depth += 1
+        if isinstance(body, tree.Select):
+            self._select_body(depth, body)
+        elif isinstance(body, tree.SetOperation):
+            self._add(depth, f"{body.operator.capitalize()}{' all' if body.is_all else ''}")
+            self._query(depth + 1, body.left)
+            self._query(depth + 1, body.right)
+        else:
+            count = len(body.rows)
+            self._add(depth, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
+        for cte in query.ctes:
+            self._add(depth, f"With {name_text(cte.name)}")
+            self._query(depth + 1, cte.query)
+
+    def _select_body(self, depth: int, select: tree.Select) -> None:
+        if select.distinct_on:
+            self._add(depth, f"Distinct on {self._printer.list_text(select.distinct_on)}")
+            depth += 1
+        elif select.is_distinct:
+            self._add(depth, "Distinct")
+            depth += 1
+        self._output(depth, select)
+        depth += 1
+        if select.having is not None:
+            self._add(depth, f"Having: {self._printer.text(select.having)}")
+            depth += 1
+        if select.group_by:
+            names = self._named(select)
+            keys = (
+                name_text(names[key]) if key in names else self._printer.text(key)
+                for key in select.group_by
+            )
+            self._add(depth, f"Group by {', '.join(keys)}")
+            depth += 1
+        elif any(_has_aggregate(output.expression) for output in select.outputs):
+            self._add(depth, "Aggregate all rows")
+            depth += 1
+        depth = self._filter(depth, select.where)
+        if select.source is not None:
+            self._relation(depth, select.source)
+
+    def _relation(self, depth: int, relation: tree.Relation) -> None:
+        if isinstance(relation, tree.TableRef):
+            self._scan(depth, relation)
+        elif isinstance(relation, tree.Derived):
+            self._add(depth, f"Derived table {name_text(relation.alias)}")
+            self._query(depth + 1, relation.query)
+        elif isinstance(relation, tree.CteRef):
+            name = name_text(self._cte_names.get(relation.cte, relation.alias))
+            alias = name_text(relation.alias)
+            self._add(depth, f"Rows of {name}{'' if alias == name else f' {alias}'}")
+        else:
+            condition = relation.condition
+            kind = relation.kind.value.capitalize()
+            on = "" if condition is None else f" on {self._printer.text(condition)}"
+            self._add(depth, f"{kind} join{on}")
+            self._relation(depth + 1, relation.left)
+            self._relation(depth + 1, relation.right)
+
+    def _scan(self, depth: int, ref: tree.TableRef) -> None:
+        source = self._snapshot.source(ref.table)
+        duck = self._duck_tables.get(ref.id)
+        tests = duck.prune if duck is not None else ()
+        ranges = column_ranges(duck, self._values) if duck is not None else []
+        entries = list(source.pages.entries()) if source.pages is not None else []
+        kept = sum(
+            all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in ranges)
+            for entry in entries
+        )
+        columns = ref.table.columns
+        visible = len(ref.table.visible_columns)
+        used = len(duck.ordinals) if duck is not None else visible
+        text = f"Scan of {_table_text(ref)}: {used} of {visible} columns, "
+        text += self._pages_text(source, len(entries), kept)
+        self._add(depth, text)
+        if kept < len(entries):
+            pruned_by = {item.ordinal for item in ranges}
+            conjuncts = [
+                f"{name_text(columns[ordinal].name)} {operator} {self._printer.text(constant)}"
+                for ordinal, operator, constant in tests
+                if ordinal in pruned_by
+            ]
+            left_out = len(entries) - kept
+            self._add(depth + 1, f"Zone maps leave out {left_out:,}: {' AND '.join(conjuncts)}")
+
+
+def _slot_text(slot: Slot) -> str:
+    if slot.source == NOW:
+        return NOW
+    return f"?{slot.source + 1}" if isinstance(slot.source, int) else f":{slot.source}"
+
+
+def _table_text(ref: tree.TableRef) -> str:
+    name, alias = name_text(ref.table.name), name_text(ref.alias)
+    return name if alias == name else f"{name} {alias}"
+
+
+def _has_aggregate(expression: tree.Expression) -> bool:
+    own = _nodes(expression, is_deep=False)
+    return any(isinstance(node, tree.Aggregate) for node in own)
+
+
+def _nodes(item: Any, *, is_deep: bool = True) -> Iterator[Any]:
+    """Yield every node of a tree; is_deep includes those of subqueries."""
+    stack = [item]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tree.Query) and not is_deep:
+            continue
+        if isinstance(node, tuple):
+            stack += node  # pyright: ignore[reportUnknownArgumentType]
+        elif (fields := getattr(type(node), "__dataclass_fields__", None)) and isinstance(
+            node, _TREES
+        ):
+            yield node
+            stack += [getattr(node, name) for name in fields]
+
+
+_TREES = (
+    tree.Expression, tree.Query, tree.Select, tree.Values, tree.SetOperation, tree.Cte, tree.Output,
+    tree.SortKey, tree.Join, tree.Derived, tree.CteRef, tree.TableRef, RowSelect, VectorSelect,
+    InsertPlan, UpdatePlan, DeletePlan, RowFind, VectorFind,
+)  # fmt: skip
+
+
+def _aliases(plan: Plan) -> Iterator[tuple[int, str]]:
+    """Yield (id, alias) of every relation of the plan."""
+    for node in _nodes(plan):
+        if isinstance(node, tree.TableRef | tree.Derived | tree.CteRef):
+            yield node.id, node.alias
+
+
+def _ctes(plan: Plan) -> Iterator[tree.Cte]:
+    return (node for node in _nodes(plan) if isinstance(node, tree.Cte))

@@ -1,0 +1,257 @@
+"""Generated shortcuts for statements that come again and again: parameters, point reads, INSERTs.
+
+Each is a function made once per plan for the exact classes of parameters the plan was compiled
+for. It answers None for whatever it was not made for, and the caller takes the general way, which
+gives the same result or the error that explains; so a shortcut decides nothing about types.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from herdpy.engine.state.memtable import TRIMMED
+from herdpy.exec.coerce import default_sources, output_converter, to_physical
+from herdpy.model.keys import float_order
+from herdpy.model.types import (
+    BIGINT_MAX,
+    BIGINT_MIN,
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Kind,
+    Physical,
+    SqlType,
+)
+from herdpy.sql.plan import InsertPlan, PointAccess, RowSelect, Slot
+from herdpy.sql.tree import ColumnRef, Parameter
+
+if TYPE_CHECKING:
+    from herdpy.engine.state.state import State
+    from herdpy.engine.state.transactions import OwnVersion
+    from herdpy.model.types import Key, Row
+
+NaturalTypes = Sequence[tuple[int | str, SqlType]]
+Bind = Callable[[Any], list[Physical] | None]
+ReadRow = Callable[
+    [Any, "State", "dict[int, dict[Key, OwnVersion]] | None", int], list[tuple[Any, ...]] | None
+]
+"""(parameters, state, own writes, statement) → rows; see compile_point_read."""
+
+MakeRow = Callable[[Any, int], "Row | None"]
+"""(parameters, now_us) → a row, whole and checked; see compile_row."""
+
+# Of a generated function: compiling the source of 20,000 takes seconds.
+_parameters_max = 1_000
+# By the natural type of a parameter: which Python values surely have it.
+_CLASS_TESTS = {
+    Kind.BIGINT: f"{{0}}.__class__ is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
+    Kind.DOUBLE: "{0}.__class__ is float",
+    Kind.BOOLEAN: "{0}.__class__ is bool",
+    Kind.UNKNOWN: "({0} is None or {0}.__class__ is str)",
+    Kind.BYTEA: "{0}.__class__ is bytes",
+    Kind.DATE: "{0}.__class__ is date",
+    Kind.TIMESTAMP: "{0}.__class__ is datetime and {0}.tzinfo is None",
+    Kind.TIMESTAMPTZ: "{0}.__class__ is datetime and {0}.tzinfo is not None",
+}
+# By (natural kind, kind of the slot): when a value is its own physical form. "" is always.
+_SAME_TESTS = {
+    (Kind.BIGINT, Kind.BIGINT): "",
+    (Kind.BIGINT, Kind.INTEGER): f"{INTEGER_MIN} <= {{0}} <= {INTEGER_MAX}",
+    (Kind.DOUBLE, Kind.DOUBLE): "",
+    (Kind.BOOLEAN, Kind.BOOLEAN): "",
+    (Kind.BYTEA, Kind.BYTEA): "",
+    (Kind.UNKNOWN, Kind.TEXT): "{0} is None or {0}.isascii() and '\\0' not in {0}",
+}
+
+
+class _Source:
+    """Lines of one function over `p`, and its globals."""
+
+    def __init__(self) -> None:
+        import datetime
+
+        self.space: dict[str, Any] = {"date": datetime.date, "datetime": datetime.datetime}
+        self.lines: list[str] = []
+
+    def name(self, value: object) -> str:
+        name = f"k{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def function(self, arguments: str) -> Callable[..., Any]:
+        text = "\n    ".join([f"def shortcut({arguments}):", *self.lines])
+        exec(text, self.space)  # noqa: S102 - our own text
+        return self.space["shortcut"]
+
+    def take(self, types: NaturalTypes, slots: Sequence[Slot]) -> list[str] | None:
+        """Write the test of the parameters; return source of each slot's value, None: cannot."""
+        if len(types) > _parameters_max:
+            return None
+        tests: list[str] = []
+        for position, (source, natural) in enumerate(types):
+            test = _CLASS_TESTS.get(natural.kind)
+            if source != position or test is None:
+                return None
+            tests.append(test.format(f"v{position}"))
+        if not types:
+            self.lines.append("if p: return None")
+            return None if slots else []
+        self.lines.append(
+            f"if p.__class__ is not tuple and p.__class__ is not list or len(p) != {len(types)}:"
+            " return None"
+        )
+        names = "".join(f"v{position}, " for position in range(len(types)))
+        self.lines += [f"{names}= p", f"if not ({' and '.join(tests)}): return None"]
+        values: list[str] = []
+        for slot in slots:
+            if not isinstance(slot.source, int):
+                return None
+            values.append(self._physical(f"v{slot.source}", types[slot.source][1], slot))
+        return values
+
+    def _physical(self, value: str, natural: SqlType, slot: Slot) -> str:
+        test = _SAME_TESTS.get((natural.kind, slot.type.kind))
+        if test == "":
+            return value
+        what = f"parameter {int(slot.source) + 1}"
+        sql_type = slot.type
+
+        def convert(given: object) -> Physical:
+            return to_physical(given, sql_type, what=what)
+
+        slow = f"{self.name(convert)}({value})"
+        if test is None or sql_type.length is not None:
+            return slow
+        return f"{value} if {test.format(value)} else {slow}"
+
+
+def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:
+    """Return f(parameters) → the slots' values; None where only the general way knows.
+
+    f answers None for parameters whose natural types are not exactly `types`.
+    """
+    source = _Source()
+    values = source.take(types, slots)
+    if values is None:
+        return None
+    source.lines.append(f"return [{', '.join(values)}]")
+    return source.function("p")
+
+
+def compile_row(
+    plan: InsertPlan,
+    types: NaturalTypes,
+    slots: Sequence[Slot],
+    new_check: "Callable[[], Callable[[Row], None]]",
+) -> MakeRow | None:
+    """Return f(parameters, now_us) → the one row of VALUES, checked, for a table with a key.
+
+    new_check() gives what compile_check_row() does.
+
+    f answers None for parameters whose natural types are not exactly `types`, and raises what the
+    general way does for values that do not fit. None instead of f: values that are computed,
+    several rows, or a statement that minds keys that are there.
+    """
+    statement = plan.statement
+    table, rows = statement.table, statement.rows
+    if plan.source is not None or rows is None or len(rows) != 1 or table.is_heap:
+        return None
+    if statement.is_upsert or statement.skips_conflicts or table.wide_ordinals:
+        return None
+    source = _Source()
+    values = source.take(types, slots)
+    if values is None:
+        return None
+    parts = default_sources(table, source.space)
+    for ordinal, expression in zip(statement.ordinals, rows[0], strict=True):
+        if not isinstance(expression, Parameter):
+            return None
+        parts[ordinal] = values[expression.index]
+    source.lines += [
+        f"r = ({', '.join(parts)},)",
+        f"{source.name(new_check())}(r)",
+        "return r",
+    ]
+    return source.function("p, now_us")
+
+
+_LOOKUP = """\
+version = None
+if own is not None:
+    writes = own.get({table_id})
+    if writes is not None:
+        version = writes.get(key)
+        while version is not None and version[0] >= statement: version = version[3]
+if version is None:
+    table = state.tables.get({table_id})
+    if table is None: return None
+    position = state.position
+    version = table.memtable.chains.get(key)
+    while version is not None and version[0] > position: version = version[2]
+    if version is None:
+        for memtable in table.frozen:
+            version = memtable.chains.get(key)
+            while version is not None and version[0] > position: version = version[2]
+            if version is not None: break
+        else:
+            place = table.pages.locate(key)
+            if place is None: return []
+            {from_page}
+    if version is TRIMMED: return None
+r = version[1]
+return [] if r is None else [{found}]"""
+
+
+def compile_point_read(
+    plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot]
+) -> ReadRow | None:
+    """Return f(parameters, state, own writes, statement) → the rows, logical, at most one.
+
+    It reads one immutable State without registering: where the version it needs was pruned
+    meanwhile it answers None, and the caller asks again with the newest State. None instead of f:
+    the plan is no plain point read.
+    """
+    access = plan.access
+    outputs = [item.ordinal for item in plan.outputs if isinstance(item, ColumnRef)]
+    is_plain = plan.residual is None and plan.limit is None and plan.offset is None
+    if not is_plain or not isinstance(access, PointAccess) or len(outputs) < len(plan.outputs):
+        return None
+    if plan.ref is None:
+        return None
+    table = plan.ref.table
+    source = _Source()
+    values = source.take(types, slots)
+    if values is None:
+        return None
+    names: list[str] = []
+    for ordinal, part in zip(table.key, access.key, strict=True):
+        if not isinstance(part, Parameter):
+            return None
+        name = f"c{len(names)}"
+        source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return []"]
+        kind = table.columns[ordinal].type.kind
+        names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
+    source.space.update(TRIMMED=TRIMMED, float_order=float_order)
+    source.lines.append(f"key = ({', '.join(names)},)")
+    types_out = [table.columns[ordinal].type for ordinal in outputs]
+    converters = [output_converter(sql_type) for sql_type in types_out]
+    is_whole = outputs == list(range(len(table.columns)))
+    get = "row(place[1])" if is_whole else f"cells(place[1], {source.name(tuple(outputs))})"
+    from_row = from_cells = "r"
+    if any(converters) or not is_whole:
+        from_row = _logical(source, outputs, converters)
+    if any(converters):
+        from_cells = _logical(source, range(len(outputs)), converters)
+    from_page = f"r = place[0].page.{get}; return [{from_cells}]"
+    text = _LOOKUP.format(table_id=table.id, found=from_row, from_page=from_page)
+    source.lines += text.splitlines()
+    return source.function("p, state, own, statement")
+
+
+def _logical(source: _Source, places: Iterable[int], converters: Sequence[Any]) -> str:
+    """Return source of the tuple of logical values of `r`; a converter of None changes nothing."""
+    parts = [
+        f"r[{place}]"
+        if convert is None
+        else f"None if r[{place}] is None else {source.name(convert)}(r[{place}])"
+        for place, convert in zip(places, converters, strict=True)
+    ]
+    return f"({', '.join(parts)},)"

@@ -1,0 +1,268 @@
+"""Ingest: Arrow batches into one table, as one statement: all of them, or none.
+
+add() converts and checks, and has no effect beside; finish() writes. A few rows are kept in memory
+until then. More are staged (staging.py), so that they need none, but not in a transaction: there
+they are kept as well, and an ingest is bounded (53200). Made by Session.begin_ingest(). One thread
+at a time.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.page_adoption import FEW_ROWS
+from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.state.staged import Operation
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.writes.inserts import FreshInsert
+from herdpy.engine.writes.row_writes import Change, Write, duplicate_key
+from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.statements.staging import Staging
+    from herdpy.exec.vector.arrow_columns import RowMaker
+
+_ROW_BYTES = 300
+_DATA_COPIES = 3
+"""What a row takes in memory: so much, and its data so many times, about."""
+_TABLE_LOCK_ROWS = 20_000
+"""From here on the lock of the table, where nobody has one, costs less than those of the rows."""
+
+
+class IngestMode(Enum):
+    """What becomes of rows that are there already."""
+
+    APPEND = "append"
+    """A key that is there is an error (23505)."""
+    UPSERT = "upsert"
+    """A row replaces the one with its key; the last of a key counts."""
+    REPLACE = "replace"
+    """The table has these rows afterwards, and no others."""
+
+
+def ingest_mode(mode: str) -> IngestMode:
+    """Return the mode of a name; ProgrammingError."""
+    try:
+        return IngestMode(mode)
+    except ValueError:
+        raise ProgrammingError(
+            f"ingest: mode: expected 'append', 'upsert' or 'replace', found {mode!r}",
+            sqlstate="22023",
+        ) from None
+
+
+class Ingest:
+    """See the module."""
+
+    def __init__(
+        self,
+        table: Table,
+        mode: IngestMode,
+        *,
+        now_us: int,
+        memory_bytes_max: int,
+        write: "Callable[[Ingest], int]",
+        staging: "Staging | None" = None,
+    ) -> None:
+        """write(ingest) runs the statement and returns the number of rows.
+
+        staging: of the session, outside of a transaction.
+        """
+        self.table = table
+        self.mode = mode
+        self.rows: list[Row] = []
+        self.memory_bytes_max = memory_bytes_max
+        self._now_us = now_us
+        self._data_bytes = 0
+        self._maker: RowMaker | None = None
+        self._write = write
+        self._staging = staging
+        self._staged: _Staged | None = None
+        self._is_over = False
+
+    @property
+    def log_bytes(self) -> int:
+        """About how much the log has to take."""
+        rows, data_bytes = len(self.rows), self._data_bytes
+        return data_bytes + rows * (len(self.table.columns) + 4)
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        """Take rows; the columns by name. What does not fit is an error as INSERT's."""
+        from herdpy.exec.vector.arrow_columns import RowMaker
+
+        self._check_going_on()
+        if self._staging is not None and len(self.rows) + batch.num_rows > FEW_ROWS:
+            self._begin_staging(self._staging)
+        if self._staged is not None:
+            self._staged.add(batch)
+            return
+        self._data_bytes += batch.nbytes
+        row_count = len(self.rows) + batch.num_rows
+        byte_count = _ROW_BYTES * row_count + _DATA_COPIES * self._data_bytes
+        if byte_count > self.memory_bytes_max:
+            raise MemoryLimitError(
+                f"ingest: the rows would take about {byte_count:,} bytes of memory, more "
+                f"than one ingest may ({self.memory_bytes_max:,})",
+                hint="Outside of a transaction an ingest needs no memory for its rows.",
+            )
+        maker = self._maker
+        if maker is None or not maker.schema.equals(batch.schema):
+            maker = self._maker = RowMaker(self.table, batch.schema, self._now_us)
+        self.rows += maker.rows(batch, len(self.rows) + 1)
+
+    def finish(self) -> int:
+        """Write what was added; return how many rows were. Errors: nothing was written."""
+        self._check_going_on()
+        self._is_over = True
+        try:
+            return self._write(self) if self._staged is None else self._staged.finish()
+        finally:
+            self._let_go()
+
+    def abort(self) -> None:
+        """Give up; repeatable."""
+        self._is_over = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.rows = []
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            staged.drop()
+
+    def _begin_staging(self, staging: "Staging") -> None:
+        """Stage the rows that there are, and those to come."""
+        self._staging = None
+        self._staged = staged = _Staged(
+            staging, self._now_us
+        )  # first: an interrupt must not leave it behind
+        staged.begin(self.table, Operation(self.mode.value))
+        if self.rows:
+            self._staged.add_rows(self.rows)
+            self.rows = []
+
+    def _check_going_on(self) -> None:
+        if self._is_over:
+            raise InterfaceError("the ingest is over", hint="begin another one")
+
+
+class _Staged:
+    """The rows of an ingest, staged."""
+
+    def __init__(self, staging: "Staging", now_us: int) -> None:
+        self._staging = staging
+        self._now_us = now_us
+        self._job = staging.new_job()
+        self._stage = 0
+        self._count = 0
+        self._is_settled = True  # nothing is in the log, or nothing is left to end
+
+    def begin(self, table: Table, operation: Operation) -> None:
+        self._is_settled = False
+        self._stage = self._staging.begin_statement(self._job, table, operation)
+
+    def add(self, batch: "pa.RecordBatch") -> None:
+        self._count = self._staging.add(self._stage, self._count, batch, self._now_us)
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Stage rows that are converted and checked."""
+        self._count = self._staging.add_rows(self._stage, rows)
+
+    def finish(self) -> int:
+        self._staging.commit_statement(self._job, self._stage)
+        self._is_settled = True
+        return self._count
+
+    def drop(self) -> None:
+        """Give up what is not committed; repeatable."""
+        if not self._is_settled:
+            self._staging.drop_statement(self._job)
+            self._is_settled = True
+
+
+def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:
+    """Return the write of an ingest's rows."""
+    table, rows, mode = ingest.table, ingest.rows, ingest.mode
+    if mode is IngestMode.APPEND and not table.is_heap:
+        return _FreshRows(
+            tablespace, transaction, table, rows, memory_bytes_max=ingest.memory_bytes_max
+        )
+
+    def append(_source: TableSnapshot) -> tuple[list[Change], int]:
+        return [(None, row) for row in rows], len(rows)
+
+    def upsert(source: TableSnapshot) -> tuple[list[Change], int]:
+        key_of = table.key_of
+        newest = {key_of(row): row for row in rows}
+        return [(source.get(key), row) for key, row in newest.items()], len(rows)
+
+    def replace(source: TableSnapshot) -> tuple[list[Change], int]:
+        if table.is_heap:
+            return [*((old, None) for old in source.rows()), *append(source)[0]], len(rows)
+        new = _by_key(table, rows)
+        changes: list[Change] = [(old, new.pop(table.key_of(old), None)) for old in source.rows()]
+        changes += [(None, row) for row in new.values()]
+        return changes, len(rows)
+
+    kinds: dict[IngestMode, Any] = {
+        IngestMode.APPEND: (Write, append),
+        IngestMode.UPSERT: (Write, upsert),
+        IngestMode.REPLACE: (_WholeTable, replace),
+    }
+    kind, compute = kinds[mode]
+    write: Write = kind(
+        tablespace,
+        transaction,
+        table,
+        compute,
+        is_insert=mode is IngestMode.APPEND,
+        memory_bytes_max=ingest.memory_bytes_max,
+    )
+    return write
+
+
+def _by_key(table: Table, rows: list[Row]) -> dict[Key, Row]:
+    found: dict[Key, Row] = {}
+    key_of = table.key_of
+    for row in rows:
+        key = key_of(row)
+        if key in found:
+            raise duplicate_key(table, key)
+        found[key] = row
+    return found
+
+
+class _FreshRows(FreshInsert):
+    """An append: one lock instead of many, when the table is nobody else's."""
+
+    __slots__ = ()
+
+    def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
+        if len(keys) >= _TABLE_LOCK_ROWS:
+            locks, table = self._tablespace.locks, (self.table.id,)
+            if locks.acquire_if_free(self._transaction, table, Mode.EXCLUSIVE):
+                return None
+        return super()._lock(keys)
+
+
+class _WholeTable(Write):
+    """A replace: waits until nobody else writes to the table, and lets nobody in."""
+
+    __slots__ = ()
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(self._transaction, (self.table.id,), Mode.EXCLUSIVE)
+            if wait is not None:
+                return wait
+        return super().attempt()

@@ -1,0 +1,638 @@
+"""Staging: rows from many sessions, staged as they come and committed as one transaction.
+
+A session's part in it: begin a job, stage rows for it (each attempt of a task on its own), commit
+or give up. What is staged is the log's state (staged.py); no session owns it, so that any other one
+goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by their
+names, add() by the number of rows before, commit() by the job. Under the session's own guard.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.page_adoption import (
+    FEW_ROWS,
+    Adoption,
+    is_by_rows,
+    keyed_rows,
+    newest_row,
+    plan_adoption,
+)
+from herdpy.engine.state.staged import Job, Operation, Stage, Staged
+from herdpy.engine.state.state import TableState
+from herdpy.engine.state.tablespace import Entry
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.execution import Execution
+from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION, duplicate_key
+from herdpy.engine.writes.staged_input import row_records, stage_records
+from herdpy.errors import (
+    Error,
+    InvariantViolation,
+    MemoryLimitError,
+    OperationalError,
+    ProgrammingError,
+    Retry,
+)
+from herdpy.limits import (
+    stages_max,
+    stages_of_user_max,
+    staging_name_bytes_max,
+    stagings_max,
+    stagings_of_user_max,
+)
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.log.record import (
+    BeginStage,
+    BeginStaging,
+    CommitStaging,
+    DropStages,
+    EndStaging,
+    FinishStage,
+    Record,
+    Reserve,
+    StageRows,
+    encode,
+)
+from herdpy.model.access import DELETE, INSERT, UPDATE
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from herdpy.engine.statements.interfaces import DatabaseServices
+
+T = TypeVar("T")
+
+_RIGHTS = {
+    Operation.APPEND: INSERT,
+    Operation.UPSERT: INSERT | UPDATE,
+    Operation.REPLACE: INSERT | DELETE,
+    Operation.IGNORE: INSERT,
+    Operation.UPDATE: UPDATE,
+    Operation.DELETE: DELETE,
+}
+_COMMIT_ATTEMPTS_MAX = 10
+_MEMORY_COPIES = 8
+"""How many times their bytes in the log rows take as rows of a memtable, about."""
+
+
+class SessionPart(NamedTuple):
+    """What Staging needs of the session it belongs to."""
+
+    guard: Callable[[Callable[[], object], str], object]
+    find_table: Callable[[str, int], Table]
+    """The table of a name on which the session's user has rights, as bits of model/access.py."""
+    execution: Callable[[Transaction | None], Execution]
+    begin: Callable[[], Transaction]
+    """Begin an autocommit statement's transaction; 25001 inside of another one."""
+    finish: Callable[[Transaction], None]
+    user: str | None
+    is_superuser: Callable[[], bool]
+
+
+class Staging:
+    """See the module."""
+
+    def __init__(self, database: "DatabaseServices", session: SessionPart) -> None:
+        self._database = database
+        self._tablespace = database.tablespace
+        self._session = session
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def begin(
+        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+    ) -> Table:
+        """Begin a job, durably; nothing happens for one that is open and the same.
+
+        42710: it is another one, or has committed.
+        """
+        return self._run(lambda: self._begin(table, operation, job, key_columns), job)
+
+    def commit(self, job: str, stages: Sequence[int]) -> str:
+        """Make the rows of these stages, in this order, the change of one commit.
+
+        Returns its position; again for a job that has committed. 42704: there is no such job (any
+        more); nothing happened.
+        """
+        numbers = list(stages)
+        return self._run(lambda: str(self._commit(job, numbers)), job)
+
+    def abort(self, job: str) -> None:
+        """Give a job up with all that it staged; nothing to do for one that is not there."""
+        self._run(lambda: self._abort(job), job)
+
+    def position(self, job: str) -> str | None:
+        """Return the position of a job's commit, durable; None: it has not committed."""
+
+        def find() -> str | None:
+            found = self._position(job)
+            return None if found is None else str(found)
+
+        return self._run(find, job)
+
+    # --- stages ----------------------------------------------------------------------------------
+
+    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]:
+        """Begin what an attempt of a task stages; its rows of before, if any, are void."""
+        return self._run(lambda: self._begin_stage(job, task, attempt), job)
+
+    def add(
+        self, stage: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
+    ) -> int:
+        """Stage rows; return how many the stage has then. `first_row` is how many it had before.
+
+        Rows that are there already are not taken twice. 40001: rows before these were lost in a
+        crash of the server; begin the attempt again. now_us: of the statement, if they are one's.
+        """
+        return self._run(lambda: self._add(stage, first_row, batch, now_us), "rows")
+
+    def finish_stage(self, stage: int, row_count: int | None = None) -> int:
+        """Make a stage whole and durable; return how many rows it has. Repeatable.
+
+        row_count: how many were added. 40001, SAFE: there are not so many, because a crash of the
+        server came before they were durable; begin the attempt again.
+        """
+        return self._run(lambda: self._finish_stage(stage, row_count), "rows")
+
+    def drop_stage(self, stage: int) -> None:
+        """Give a stage up; nothing to do for one that is not there."""
+        self._run(lambda: self._drop_stage(stage), "rows")
+
+    # --- one statement's own ---------------------------------------------------------------------
+
+    def new_job(self) -> str:
+        """Return a name that no job has."""
+        return self._database.rng.randbytes(16).hex()
+
+    def begin_statement(self, job: str, table: Table, operation: Operation) -> int:
+        """Begin a job of one stage, for a statement with too many rows for memory."""
+
+        def begin() -> int:
+            at_us, user = self._database.clock.wall_us(), self._session.user
+            record = BeginStaging(
+                job, table.id, table.version, operation.value, at_us, user, is_statement=True
+            )
+            self._log(lambda: [record], Durability.NONE)
+            return self._begin_stage(job, "0", "0", Durability.NONE)[0]
+
+        return self._run(begin, table.name)
+
+    def add_rows(self, stage: int, rows: Sequence[Row]) -> int:
+        """Stage whole rows that are converted and checked; return how many there are then."""
+
+        def add() -> int:
+            for piece in row_records(stage, self._stage(stage), rows):
+                self._log(lambda piece=piece: self._rows_records(stage, piece), Durability.NONE)
+            return self._stage(stage).row_count
+
+        return self._run(add, "rows")
+
+    def commit_statement(self, job: str, stage: int) -> None:
+        """Commit it with the token of the session's statement; 25001 in a transaction."""
+
+        def commit() -> None:
+            self._log(lambda: [FinishStage(stage)], Durability.NONE)
+            self._commit_now(self._job(job), [stage], self._session.begin())
+
+        self._run(commit, job)
+
+    def drop_statement(self, job: str) -> None:
+        """Give it up, whatever state the session is in; without effect when it is not there."""
+        with suppress(Error, LogSpaceError):  # else it ends by its time-out
+            self._tablespace.log_alone(EndStaging([job]))
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _run(self, body: Callable[[], T], what: str) -> T:
+        found: list[T] = []
+        self._session.guard(lambda: found.append(body()), f"STAGING {what}")
+        return found[0]
+
+    @property
+    def _staged(self) -> Staged:
+        return self._tablespace.state.staged
+
+    def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
+        """Log what make() returns under the monitor, if anything, and wait until it is applied."""
+        tablespace, clock = self._tablespace, self._database.clock
+        nobody = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
+
+        def step() -> bool:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                records = make()
+                if records:
+                    entry = Entry(records, list(map(encode, records)), nobody, ends=True)
+                    tablespace.submit(entry)
+                return bool(records)
+
+        if with_log_space(tablespace, step):
+            self._await(nobody)
+        if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
+            tablespace.log.sync()  # what is known already may not be durable yet
+
+    def _await(self, transaction: Transaction) -> None:
+        outcome, syncer = transaction.outcome, self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(transaction.durability)
+            if not outcome.is_done:  # behind a commit that waits for the disk
+                syncer.request(Durability.SYNC)
+        if not outcome.is_done:
+            self._database.driver.wait(outcome)
+        outcome.result()
+
+    def _job(self, name: str) -> Job:
+        job = self._staged.jobs.get(name)
+        if job is None:
+            raise ProgrammingError(
+                f"staging: there is no open job {name!r}: it has committed, was given up, its "
+                "table was dropped, or nobody touched it for "
+                f"{self._database.config.staging_timeout_s:g} seconds",
+                sqlstate="42704",
+                hint="begin_staging() begins a job, commit_position() tells whether one committed",
+            )
+        user = self._session.user
+        if user is not None and job.user != user and not self._session.is_superuser():
+            raise ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
+        self._database.stagings.touch(name)
+        return job
+
+    def _stage(self, number: int) -> Stage:
+        stage = self._staged.stages.get(number)
+        if stage is None:
+            raise OperationalError(
+                f"staging: there is no stage {number}: its job has ended, its attempt was "
+                "begun again, or it was dropped",
+                sqlstate="42704",
+                retry=Retry.SAFE,
+                hint="begin the attempt again",
+            )
+        self._job(stage.job)
+        return stage
+
+    def _begin(
+        self, name: str, operation: str, job: str, key_columns: Sequence[str] | None
+    ) -> Table:
+        chosen = _operation(operation)
+        _check_name("job", job)
+        table = self._session.find_table(name, _RIGHTS[chosen])
+        _check_key(table, chosen, key_columns)
+        at_us = self._database.clock.wall_us()
+
+        def make() -> list[Record]:
+            staged = self._staged
+            if job in staged.jobs:
+                return []
+            if job in staged.commits:
+                raise ProgrammingError(
+                    f"staging: job {job!r} has committed at {staged.commits[job]}",
+                    sqlstate="42710",
+                    hint="choose another name; commit_position() returns that position",
+                )
+            user = self._session.user
+            if len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+                owners = [each.user for each in staged.jobs.values()]
+                _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
+            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user)]
+
+        self._log(make, Durability.SYNC)
+        found = self._job(job)
+        if (found.table, found.operation) != (table, chosen):
+            raise ProgrammingError(
+                f"staging: job {job!r} is open, with operation {found.operation.value!r} on table "
+                f'"{found.table.name}"',
+                sqlstate="42710",
+                hint="choose another name, or abort_staging() first",
+            )
+        return table
+
+    def _begin_stage(
+        self, name: str, task: str, attempt: str, durability: Durability = Durability.SYNC
+    ) -> tuple[int, Table]:
+        """Begin a stage, durably: no crash may give a number to another one that somebody has."""
+        _check_name("task", task)
+        _check_name("attempt", attempt)
+        job = self._job(name)
+        number = 0
+
+        def make() -> list[Record]:
+            nonlocal number
+            staged = self._staged
+            if len(staged.stages) >= min(stages_max, stages_of_user_max):
+                owners = [staged.jobs[each.job].user for each in staged.stages.values()]
+                _check_share("stages", owners, job.user, stages_max, stages_of_user_max)
+            number = self._tablespace.applier.next_table_id
+            return [BeginStage(name, number, task, attempt)]
+
+        self._log(make, durability)
+        self._stage(number)
+        return number, job.table
+
+    def _add(self, number: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None) -> int:
+        stage = self._stage(number)
+        if stage.is_finished:
+            if first_row + batch.num_rows <= stage.row_count:
+                return stage.row_count
+            raise ProgrammingError(f"staging: stage {number} is finished", sqlstate="55000")
+        if first_row > stage.row_count or first_row < 0:
+            raise _lost_rows(number, stage, first_row)
+        self._check_room(stage, batch.nbytes)
+        known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
+        if known < batch.num_rows:
+            if now_us is None:
+                now_us = self._database.clock.wall_us()
+            for piece in stage_records(number, stage, batch.slice(known), now_us):
+                self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
+        self._database.after_staging()
+        found = self._stage(number).row_count
+        if found < first_row + batch.num_rows:
+            raise OperationalError(
+                f"staging: somebody else adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+            )
+        return found
+
+    def _rows_records(self, number: int, rows: StageRows) -> list[Record]:
+        """Return the record, and before it the reservation of its row ids. Monitor held."""
+        stage = self._staged.stages.get(number)
+        if stage is None or not stage.table.is_heap:
+            return [rows]
+        applier, table_id, count = self._tablespace.applier, stage.table.id, rows.row_count
+        row_id = applier.next_row_id.get(table_id, 1)
+        numbered = StageRows(
+            rows.stage, rows.first_row, count, rows.ordinals, rows.data, first_row_id=row_id
+        )
+        if row_id + count <= applier.reserved.get(table_id, 1):
+            return [numbered]
+        upto = row_id + max(ROW_ID_RESERVATION, count)
+        return [Reserve(table_id=table_id, upto=upto), numbered]
+
+    def _check_room(self, stage: Stage, byte_count: int) -> None:
+        limit = self._database.config.staging_bytes_max
+        used = sum(
+            each.byte_count for each in self._staged.stages.values() if each.job == stage.job
+        )
+        if used + byte_count > limit:
+            raise OperationalError(
+                f"staging: job {stage.job!r} has {used:,} bytes, more than {limit:,} are not "
+                "allowed",
+                sqlstate="53400",
+                hint="commit in several jobs, or raise staging_bytes_max",
+            )
+
+    def _finish_stage(self, number: int, row_count: int | None) -> int:
+        self._stage(number)
+
+        def make() -> list[Record]:
+            stage = self._stage(number)
+            if row_count is not None and stage.row_count != row_count:
+                raise _lost_rows(number, stage, row_count)
+            return [] if stage.is_finished else [FinishStage(number)]
+
+        self._log(make, Durability.SYNC)
+        return self._stage(number).row_count
+
+    def _drop_stage(self, number: int) -> None:
+        if number in self._staged.stages:
+            self._stage(number)
+            self._log(lambda: [DropStages([number])], Durability.NONE)
+
+    def _abort(self, name: str) -> None:
+        if name in self._staged.jobs:
+            self._job(name)
+            self._log(lambda: [EndStaging([name])], Durability.SYNC)
+
+    def _position(self, name: str) -> Lsn | None:
+        found = self._staged.commits.get(name)
+        if found is not None and self._tablespace.log.durable_lsn < found:
+            self._tablespace.log.sync()
+        return found
+
+    # --- commit ----------------------------------------------------------------------------------
+
+    def _commit(self, name: str, numbers: list[int]) -> Lsn:
+        found = self._position(name)
+        if found is not None:
+            return found
+        transaction = self._session.begin()
+        transaction.token = None  # the job says whether it has happened
+        try:
+            self._commit_now(self._job(name), numbers, transaction)
+        except ProgrammingError:
+            found = self._position(name)
+            if found is None:
+                raise
+            self._session.finish(transaction)  # somebody else asked for the same, and was first
+            return found
+        found = self._position(name)
+        if found is None:
+            raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
+        return found
+
+    def _commit_now(self, job: Job, numbers: list[int], transaction: Transaction) -> None:
+        used = transaction.token
+        token, acknowledged = (None, 0) if used is None else (used.token, used.acknowledged)
+        record = CommitStaging(job.name, numbers, token, acknowledged)
+        entry = Entry([record], [encode(record)], transaction, ends=True)
+        with self._database.stagings.busy(job.name):
+            self._lock(transaction, job.table)
+            stages = self._checked_stages(job, numbers)
+            if is_by_rows(stages, job.operation):
+                self._check_rows(job, stages)
+                with_log_space(self._tablespace, lambda: self._submit(entry, None))
+                self._session.finish(transaction)
+            else:
+                self._commit_pages(job, numbers, entry)
+        if entry.is_void:
+            self._job(job.name)
+            raise ProgrammingError(
+                f"staging: a stage of job {job.name!r} was given up during the commit",
+                sqlstate="55000",
+            )
+
+    def _commit_pages(self, job: Job, numbers: list[int], entry: Entry) -> None:
+        """Log a commit whose pages the table adopts; what that means is worked out before."""
+        database, tablespace = self._database, self._tablespace
+        is_sure = True  # that what is repeated in pages is so: the memtable deletes nothing
+        for _ in range(_COMMIT_ATTEMPTS_MAX):
+            table = tablespace.state.tables[job.table.id]
+            has_versions = tablespace.applier.leases.has_versions
+            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
+                database.run_checkpoint()
+            with database.without_maintenance():
+                stages = self._checked_stages(job, numbers)
+                table = tablespace.state.tables[job.table.id]
+                if table.frozen:  # another one's checkpoint has failed meanwhile
+                    continue
+                planned = plan_adoption(table, stages, job.operation)
+                is_sure = planned.repeated is None or not _has_deleted(table)
+                if job.operation is Operation.APPEND and not is_sure:
+                    continue
+                self._check_repeats(job, planned, table)
+                submit = partial(self._submit, entry, planned)
+                try:
+                    if with_log_space(tablespace, submit):
+                        self._session.finish(entry.transaction)
+                        return
+                finally:
+                    tablespace.applier.planned = None
+        raise OperationalError(
+            f"staging: job {job.name!r}: snapshot leases were taken all the time, beside which so "
+            "many rows cannot be committed without memory for each",
+            sqlstate="40001",
+            retry=Retry.SAFE,
+        )
+
+    def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
+        if not job.operation.refuses_repeats or table.table.is_heap:
+            return
+        if planned.repeated is not None:
+            raise duplicate_key(table.table, planned.repeated)
+        if job.operation is Operation.APPEND:
+            for key, version in table.memtable.chains.items():
+                if version[1] is not None and planned.staged.get(key) is not None:
+                    raise duplicate_key(table.table, key)
+
+    def _submit(self, entry: Entry, planned: Adoption | None) -> bool:
+        """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            if planned is not None and tablespace.applier.leases.needs_memory:
+                return False
+            if entry.transaction.token is not None:
+                tablespace.applier.tokens.check_commit(entry.transaction.token)
+            tablespace.applier.planned = planned
+            tablespace.submit(entry)
+            return True
+
+    def _lock(self, transaction: Transaction, table: Table) -> None:
+        """Wait until nobody else writes to the table, and let nobody in."""
+        tablespace = self._tablespace
+        execution = self._session.execution(transaction)
+
+        while True:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+            if wait is None:
+                return
+            execution.wait_for_lock(wait)
+
+    def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
+        """Return the stages if they may change the table now. The table is locked."""
+        self._job(job.name)  # it went with its table, or another one committed it meanwhile
+        table = self._session.find_table(job.table.name, _RIGHTS[job.operation])
+        staged = self._staged
+        if table != job.table:
+            raise ProgrammingError(
+                f'staging: table "{table.name}" is not the one that job {job.name!r} began with',
+                sqlstate="55000",
+            )
+        stages = [staged.stages.get(number) for number in numbers]
+        for number, stage in zip(numbers, stages, strict=True):
+            if stage is None or stage.job != job.name or not stage.is_finished:
+                raise ProgrammingError(
+                    f"staging: stage {number} is no finished one of job {job.name!r}",
+                    sqlstate="55000",
+                    hint="commit what finish() returned, and no attempt that was given up",
+                )
+        if len(set(numbers)) < len(numbers):
+            raise ProgrammingError("staging: a stage is named twice", sqlstate="22023")
+        return [stage for stage in stages if stage is not None]
+
+    def _check_rows(self, job: Job, stages: Sequence[Stage]) -> None:
+        byte_count = _MEMORY_COPIES * sum(stage.byte_count for stage in stages)
+        limit = self._database.config.transaction_bytes_max
+        if byte_count > limit:
+            raise MemoryLimitError(
+                f"staging: the commit would take about {byte_count:,} bytes of memory, more than "
+                f"a transaction may ({limit:,})",
+                hint="commit in several jobs; all operations but update need no memory for rows",
+            )
+        if not job.operation.refuses_repeats or job.table.is_heap:
+            return
+        table = self._tablespace.state.tables[job.table.id]
+        seen: set[Key] = set()
+        is_append = job.operation is Operation.APPEND
+        for stage in stages:
+            for key, _ in keyed_rows(stage):
+                if key in seen or (is_append and newest_row(table, key) is not None):
+                    raise duplicate_key(job.table, key)
+                seen.add(key)
+
+
+def _has_deleted(table: TableState) -> bool:
+    return any(version[1] is None for version in table.memtable.chains.values())
+
+
+def _check_share(
+    what: str, owners: Sequence[str | None], user: str | None, count_max: int, of_user_max: int
+) -> None:
+    """Raise 53400 when there are as many as may be, in all or of one user."""
+    own = 0 if user is None else owners.count(user)
+    if len(owners) >= count_max or own >= of_user_max:
+        whose = f", {own:,} of them user {user!r}'s" if own else ""
+        raise OperationalError(
+            f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
+            sqlstate="53400",
+            retry=Retry.SAFE,
+            hint="commit or abort those that nobody needs; SELECT * FROM sysstagings shows jobs",
+        )
+
+
+def _lost_rows(number: int, stage: Stage, expected: int) -> OperationalError:
+    return OperationalError(
+        f"staging: stage {number} has {stage.row_count:,} rows, expected {expected:,}: a crash of "
+        "the server came before they were durable",
+        sqlstate="40001",
+        retry=Retry.SAFE,
+        hint="begin the attempt again",
+    )
+
+
+def _operation(text: str) -> Operation:
+    try:
+        return Operation(text)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in Operation)
+        raise ProgrammingError(
+            f"staging: operation: expected one of {known}, found {text!r}", sqlstate="22023"
+        ) from None
+
+
+def _check_name(what: str, name: str) -> None:
+    if not 0 < len(name.encode()) <= staging_name_bytes_max:
+        raise ProgrammingError(
+            f"staging: {what}: expected a name of 1 to {staging_name_bytes_max} bytes, found "
+            f"{len(name.encode())}",
+            sqlstate="22023",
+        )
+
+
+def _check_key(table: Table, operation: Operation, key_columns: Sequence[str] | None) -> None:
+    if table.is_heap:
+        if operation.refuses_repeats and not key_columns:
+            return
+        raise ProgrammingError(
+            f'staging: operation {operation.value!r} needs a primary key, and table "{table.name}" '
+            "has none",
+            sqlstate="42P10",
+        )
+    if key_columns and sorted(name.lower() for name in key_columns) != sorted(
+        name.lower() for name in table.key_names
+    ):
+        raise ProgrammingError(
+            f"staging: key columns: expected the primary key ({', '.join(table.key_names)}) of "
+            f'table "{table.name}", found ({", ".join(key_columns)})',
+            sqlstate="42P10",
+        )

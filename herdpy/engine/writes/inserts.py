@@ -1,0 +1,206 @@
+"""INSERT of rows whose keys nobody has, in one visit to the monitor: FreshInsert, insert_row().
+
+The usual INSERT needs no snapshot: what counts is whether the newest version of each key, seen
+under its lock, is a row. That is looked up before, in one State, and again under the monitor only
+if something was committed in between. Whatever is not plainly fresh (a key that is there, a page
+that came meanwhile) goes the way of every other write, which finds the same and says why.
+"""
+
+from collections.abc import Callable, Sequence
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.memtable import TRIMMED, Memtable
+from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import OwnVersion, Transaction
+from herdpy.engine.writes.row_writes import RESTART, Change, Write
+from herdpy.model.schema import Table
+from herdpy.model.types import Key, Row
+from herdpy.storage.table_pages import TablePages
+
+
+class FreshInsert(Write):
+    """An INSERT … VALUES into a table with a primary key. `rows` are whole and checked."""
+
+    __slots__ = ("_keys", "_rows")
+
+    def __init__(
+        self,
+        tablespace: Tablespace,
+        transaction: Transaction,
+        table: Table,
+        rows: Sequence[Row],
+        *,
+        memory_bytes_max: int,
+    ) -> None:
+        super().__init__(
+            tablespace,
+            transaction,
+            table,
+            self._changes,
+            is_insert=True,
+            memory_bytes_max=memory_bytes_max,
+        )
+        self._rows = rows
+        self._keys: list[Key] = [table.key_of(row) for row in rows]
+
+    def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
+        return [(None, row) for row in self._rows], len(self._rows)
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        tablespace, table, transaction = self._tablespace, self.table, self._transaction
+        keys = self._keys
+        before = tablespace.applier.state
+        seen = before.tables.get(table.id)
+        own = transaction.writes.get(table.id)
+        if len(keys) > 1 and len(set(keys)) < len(keys):
+            return super().attempt()
+        if not _are_fresh(keys, seen, own, seen.pages if seen is not None else None):
+            return super().attempt()
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
+            if wait is not None:
+                return wait
+            if not self._is_current():
+                return RESTART
+            wait = self._lock(keys)
+            if wait is not None:
+                return wait
+            if self._is_still_fresh(before, seen):
+                self._log_rows(self._rows, [], [])
+                return len(keys)
+        return super().attempt()
+
+    def _is_still_fresh(self, before: State, seen: TableState | None) -> bool:
+        """Return whether what was found before the locks still holds under them."""
+        state = self._tablespace.applier.state
+        if state.position == before.position:
+            return True
+        now = state.tables.get(self.table.id)
+        if seen is None or now is None:
+            return seen is now
+        # What was committed since stands in a memtable, unless a checkpoint moved it on.
+        return now.pages is seen.pages and _are_fresh(self._keys, now, None, None)
+
+
+class InsertOfAbsent(FreshInsert):
+    """INSERT … ON CONFLICT DO NOTHING: of rows with keys that somebody has, none are written."""
+
+    __slots__ = ()
+
+    def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
+        rows = absent_rows(self._rows, source)
+        return [(None, row) for row in rows], len(rows)
+
+
+def insert_row(
+    tablespace: Tablespace,
+    transaction: Transaction,
+    table: Table,
+    row: Row,
+    *,
+    memory_bytes_max: int,
+) -> bool:
+    """Insert one row, whole and checked, if it needs no wait and nothing is out of the ordinary.
+
+    False: nothing was logged, and a FreshInsert of the row does it or says what is wrong; its key
+    may be locked already. LogSpaceError as Write.attempt(). The table has a key and no values that
+    are kept otherwise in the log, and the transaction has changed no table's definition.
+    """
+    key = table.key_of(row)
+    before = tablespace.applier.state
+    seen = before.tables.get(table.id)
+    if seen is None or not _is_fresh(key, seen, transaction.writes.get(table.id)):
+        return False
+    with tablespace.monitor:
+        tablespace.enter()
+        if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
+            return False
+        state = tablespace.applier.state
+        if state.position != before.position:
+            now = state.tables.get(table.id)
+            if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
+                return False
+        return tablespace.log_row(transaction, table, row, memory_bytes_max)
+
+
+def absent_rows(rows: Sequence[Row], source: TableSnapshot) -> list[Row]:
+    """Return the rows whose keys are not there, of several with one key the first; all of a heap.
+
+    A key that another transaction is just writing is not there: the write waits for its lock, and
+    starts again when it came.
+    """
+    if source.table.is_heap:
+        return list(rows)
+    key_of = source.table.key_of
+    found: dict[Key, Row] = {}
+    for row in rows:
+        key = key_of(row)
+        if key not in found and source.get(key) is None:
+            found[key] = row
+    return list(found.values())
+
+
+def _are_fresh(
+    keys: Sequence[Key],
+    table: TableState | None,
+    own: dict[Key, OwnVersion] | None,
+    pages: TablePages | None,
+) -> bool:
+    """Return whether no key's newest version is a row, in the transaction's writes or committed.
+
+    Without pages only the memtables are asked.
+    """
+    memtables: tuple[Memtable, ...] = ()
+    if table is not None:
+        memtables = (table.memtable, *table.frozen)
+    if pages is not None and not _may_hold(pages, min(keys), max(keys)):
+        pages = None
+    if len(keys) > _MANY_KEYS and not own and all(map(_is_apart(keys), memtables)):
+        memtables = ()
+        if pages is None:
+            return True
+    for key in keys:
+        version = own.get(key) if own else None
+        if version is None:
+            for memtable in memtables:
+                version = memtable.chains.get(key)
+                if version is not None:
+                    break
+        if version is not None:
+            # TRIMMED: the memtable went into pages meanwhile and was given up.
+            if version[1] is not None or version is TRIMMED:
+                return False
+        elif pages is not None and pages.locate(key) is not None:
+            return False
+    return True
+
+
+def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) -> bool:
+    """Return whether nobody ever wrote a key, as far as the memtables and pages know."""
+    if key in table.memtable.chains or (own and key in own) or table.memtable.is_given_up:
+        return False
+    if table.frozen:
+        return _are_fresh((key,), table, own, table.pages)
+    pages = table.pages
+    return not _may_hold(pages, key, key) or pages.locate(key) is None
+
+
+_MANY_KEYS = 1_000
+
+
+def _is_apart(keys: Sequence[Key]) -> Callable[[Memtable], bool]:
+    """Return whether a memtable has none of the keys, at once."""
+    return lambda memtable: not memtable.is_given_up and memtable.chains.keys().isdisjoint(keys)
+
+
+def _may_hold(pages: TablePages, low: Key, high: Key) -> bool:
+    """Return False if surely no page has a key from low to high."""
+    for level in (pages.base, *pages.runs):
+        if level and level[0].low <= high and low <= level[-1].high:
+            return True
+    return False

@@ -1,0 +1,320 @@
+"""INSERT, UPSERT, UPDATE and DELETE: find, lock, compare, check, log — in that order.
+
+A write is a plain function, attempt(): it returns the number of rows, or the Ticket of a lock it
+must wait for (locks kept, nothing logged), or RESTART when a row it found was changed by another
+transaction in the meantime (READ COMMITTED: new snapshot, whole statement again). Everything is
+validated before anything is logged, so a statement happens wholly or not at all.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.state.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
+from herdpy.engine.state.transactions import Transaction
+from herdpy.errors import (
+    IntegrityError,
+    InvariantViolation,
+    MemoryLimitError,
+    OperationalError,
+)
+from herdpy.exec.coerce import cast_physical
+from herdpy.limits import row_bytes_max, row_locks_max
+from herdpy.log.record import (
+    CommitToken,
+    Record,
+    Reserve,
+    Rows,
+    TransactionId,
+    encode,
+    encode_rows,
+    many_rows,
+)
+from herdpy.model.keys import float_from_order
+from herdpy.model.schema import Table
+from herdpy.model.types import TEXT, Key, Kind, Row
+
+RESTART: Final = object()
+ROW_ID_RESERVATION: Final = 32
+
+Change = tuple[Row | None, Row | None]
+"""(row before, row after); None before is an insert, None after a delete."""
+Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
+"""A statement's work on one snapshot: its changes and the number of rows to report."""
+
+
+class Write:
+    """One write statement in execution, across waits and restarts."""
+
+    __slots__ = (
+        "_memory_bytes_max",
+        "_tablespace",
+        "_transaction",
+        "compute",
+        "is_insert",
+        "table",
+    )
+
+    def __init__(
+        self,
+        tablespace: Tablespace,
+        transaction: Transaction,
+        table: Table,
+        compute: Compute,
+        *,
+        is_insert: bool,
+        memory_bytes_max: int,
+    ) -> None:
+        """compute(source) does the statement's work on one snapshot, without any lock.
+
+        It returns the changes, checked but for duplicate keys, and the number of rows to report.
+        With is_insert, a row that is there already is a duplicate (23505), not a change.
+        """
+        self._tablespace = tablespace
+        self._transaction = transaction
+        self.table = table
+        self.compute = compute
+        self.is_insert = is_insert
+        self._memory_bytes_max = memory_bytes_max
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
+        tablespace, table, transaction = self._tablespace, self.table, self._transaction
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
+            if wait is not None:
+                return wait
+            if not self._is_current():
+                return RESTART
+        snapshot = tablespace.snapshot(transaction)
+        try:
+            source = snapshot.source(table)
+            changes, count = self.compute(source)
+            if not changes:
+                return count
+            expected = effects_of(table, changes)
+            if self.is_insert:
+                _check_repeats(table, changes)
+                found = {key: source.get(key) for key in expected}
+            else:
+                found = {key: old or source.get(key) for key, (old, _) in expected.items()}
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                wait = self._lock(expected)
+                if wait is not None:
+                    return wait
+                if tablespace.state.position != snapshot.state.position:
+                    latest = tablespace.snapshot(transaction)
+                    try:
+                        if not self._is_unchanged(latest.source(table), found):
+                            return RESTART
+                    finally:
+                        latest.close()
+                self._check_duplicates(expected, found)
+                self._log(changes)
+                return count
+        finally:
+            snapshot.close()
+
+    def _is_current(self) -> bool:
+        """Return whether the table is still there as the statement was planned for it."""
+        state = self._tablespace.state
+        changed = self._transaction.catalog_changes
+        if self.table.name in changed:
+            return changed[self.table.name] is not None
+        return self.table.id in state.tables
+
+    def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
+        locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
+        if len(keys) > row_locks_max:
+            return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
+        return locks.acquire_rows(transaction, table_id, keys)
+
+    @staticmethod
+    def _is_unchanged(latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
+        for key, row in found.items():
+            now = latest.get(key)
+            if now is not row and now != row and repr(now) != repr(row):  # repr: NaN is not NaN
+                return False
+        return True
+
+    def _check_duplicates(
+        self, expected: "dict[Key, Change]", found: dict[Key, Row | None]
+    ) -> None:
+        for key, (old, new) in expected.items():
+            if new is not None and old is None and found[key] is not None:
+                raise duplicate_key(self.table, key)
+
+    def _log(self, changes: list[Change]) -> None:
+        """Encode the changes and submit them with what they need around them."""
+        before: list[Record] = []
+        if self.table.is_heap:
+            changes, before = self._number_rows(changes)
+        inserts = [new for old, new in changes if old is None and new is not None]
+        updates = [change for change in changes if change[0] is not None]
+        self._log_rows(inserts, updates, before)
+
+    def _log_rows(
+        self, inserts: Sequence[Row], updates: Sequence[Change], before: list[Record]
+    ) -> None:
+        tablespace, transaction, table = self._tablespace, self._transaction, self.table
+        statement = transaction.statement
+        tx = None
+        rows: Rows | None = None
+        parts: tuple[bytes, ...] = ()
+        after: list[Record] = []
+        is_short = len(inserts) <= many_rows  # else it is surely more than one record
+        if transaction.is_autocommit and is_short and not transaction.catalog_changes:
+            token = tablespace.commit_token(transaction)
+            rows, parts = _encode_rows(table, tx, statement, inserts, updates, *token)
+        if rows is None or len(parts) != 1:
+            before = [*tablespace.begin_records(transaction), *before]
+            tx = transaction.id
+            rows, parts = _encode_rows(table, tx, statement, inserts, updates)
+            if transaction.is_autocommit:
+                after = [tablespace.commit_record(transaction)]
+        size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
+        if transaction.byte_count + size > self._memory_bytes_max:
+            raise MemoryLimitError(
+                f"the transaction would hold about {transaction.byte_count + size} bytes of "
+                f"changes, more than a transaction may ({self._memory_bytes_max})",
+                hint="Commit in smaller pieces, or give the database more memory_bytes_max.",
+            )
+        records: Sequence[Record] = (rows,)
+        encoded = parts
+        if before or after:
+            records = (*before, rows, *after)
+            encoded = (*map(encode, before), *parts, *map(encode, after))
+        tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        transaction.byte_count += size
+
+    def _number_rows(self, changes: list[Change]) -> tuple[list[Change], list[Record]]:
+        """Give inserted rows of a heap their row ids, from a logged reservation.
+
+        The counters move when the log has taken the records (Applier.fill), not here.
+        """
+        applier, table_id = self._tablespace.applier, self.table.id
+        count = sum(1 for old, _ in changes if old is None)
+        row_id = applier.next_row_id.get(table_id, 1)
+        records: list[Record] = []
+        if row_id + count > applier.reserved.get(table_id, 1):
+            upto = row_id + max(ROW_ID_RESERVATION, count)
+            records.append(Reserve(table_id=table_id, upto=upto))
+        numbered: list[Change] = []
+        for old, new in changes:
+            if old is None and new is not None:
+                numbered.append((None, (*new[:-1], row_id)))
+                row_id += 1
+            else:
+                numbered.append((old, new))
+        return numbered, records
+
+
+def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
+    """Return per key what the statement finds there and what it leaves there."""
+    key_of = table.key_of
+    effects: dict[Key, Change] = {}
+    if table.is_heap:
+        changes = [change for change in changes if change[0] is not None]
+    for old, new in changes:
+        if old is not None:
+            key = key_of(old)
+            moved_here = effects[key][1] if key in effects else None
+            effects[key] = (old, moved_here)
+            if new is not None:
+                _move(table, effects, key_of(new), new)
+        elif new is not None:
+            key = key_of(new)
+            effects[key] = (effects[key][0] if key in effects else None, new)
+    return effects
+
+
+def _move(table: Table, effects: "dict[Key, Change]", key: Key, row: Row) -> None:
+    there = effects.get(key)
+    if there is not None and there[1] is not None:
+        raise duplicate_key(table, key)
+    effects[key] = (there[0] if there is not None else None, row)
+
+
+def _encode_rows(
+    table: Table,
+    tx: TransactionId | None,
+    statement: int,
+    inserts: Sequence[Row],
+    updates: Sequence[Change],
+    token: CommitToken | None = None,
+    acknowledged: int = 0,
+) -> tuple[Rows, tuple[bytes, ...]]:
+    """Return the record and its parts; 54000 for a row that is too long."""
+    try:
+        rows, parts = encode_rows(table, tx, statement, inserts, updates, token, acknowledged)
+    except InvariantViolation:
+        _check_row_bytes(table, inserts, updates)  # else one of several may be it
+        raise
+    if sum(map(len, parts)) > row_bytes_max:
+        _check_row_bytes(table, inserts, updates)
+    return rows, parts
+
+
+_CELL_BYTES_MAX = 18  # what a value takes in a record, beside the bytes of a text
+
+
+def _check_row_bytes(table: Table, inserts: Sequence[Row], updates: Sequence[Change]) -> None:
+    rows = (*inserts, *(new for _, new in updates if new is not None))
+    # Cells so short that no row of them is too long need no sum; a character has at most 4 bytes.
+    short = (row_bytes_max // len(table.columns) - _CELL_BYTES_MAX) // 4
+    kinds = [column.type.kind for column in table.columns]
+    ordinals = [ordinal for ordinal, kind in enumerate(kinds) if kind in (Kind.TEXT, Kind.BYTEA)]
+    columns: Any = (filter(None, map(itemgetter(ordinal), rows)) for ordinal in ordinals)
+    if all(max(map(len, column), default=0) <= short for column in columns):
+        return
+    for row in rows:
+        texts = (value for value in row if isinstance(value, str | bytes))
+        byte_count = sum(len(v.encode() if isinstance(v, str) else v) for v in texts)
+        byte_count += _CELL_BYTES_MAX * len(row)
+        if byte_count > row_bytes_max:
+            raise OperationalError(
+                f'a row of table "{table.name}" takes about {byte_count} bytes, expected at most '
+                f"{row_bytes_max}",
+                sqlstate="54000",
+                hint="Split long values over several rows, or keep them in files.",
+            )
+
+
+def _check_repeats(table: Table, changes: Sequence[Change]) -> None:
+    if table.is_heap:
+        return
+    seen: set[Key] = set()
+    key_of = table.key_of
+    for _, new in changes:
+        if new is not None:
+            key = key_of(new)
+            if key in seen:
+                raise duplicate_key(table, key)
+            seen.add(key)
+
+
+def duplicate_key(table: Table, key: Key) -> IntegrityError:
+    names = ", ".join(table.key_names)
+    values = ", ".join(_key_texts(table, key))
+    return IntegrityError(
+        f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
+        sqlstate="23505",
+        hint="UPSERT INTO replaces the row that is there.",
+    )
+
+
+def _key_texts(table: Table, key: Key) -> Iterator[str]:
+    """Yield the values of a key as CAST to TEXT writes them."""
+    for ordinal, value in zip(table.key, key, strict=True):
+        column = table.columns[ordinal]
+        physical: Any = value
+        if column.type.kind is Kind.DOUBLE:
+            physical = float_from_order(physical)
+        yield str(cast_physical(physical, column.type, TEXT, is_assignment=False, what=column.name))

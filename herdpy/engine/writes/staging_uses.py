@@ -1,0 +1,53 @@
+"""StagingUses: when somebody last touched each open staging, by this process's clock.
+
+Not part of the log's state: after a start every staging counts as touched. Any thread.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
+from herdpy.engine.state.staged import Staged
+
+
+class StagingUses:
+    """See the module."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._mutex = new_mutex()
+        self._touched_s: dict[str, float] = {}
+        self._busy: dict[str, int] = {}
+
+    def touch(self, job: str) -> None:
+        with self._mutex:
+            self._touched_s[job] = self._clock.monotonic()
+
+    @contextmanager
+    def busy(self, job: str) -> Generator[None, None, None]:
+        """Keep a job in use for as long as the block runs."""
+        with self._mutex:
+            self._busy[job] = self._busy.get(job, 0) + 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._busy[job] -= 1
+                if not self._busy[job]:
+                    del self._busy[job]
+                self._touched_s[job] = self._clock.monotonic()
+
+    def to_end(self, staged: Staged) -> list[str]:
+        """Return the jobs that nobody has touched for too long."""
+        now_s = self._clock.monotonic()
+        found: list[str] = []
+        with self._mutex:
+            for job in self._touched_s.keys() - staged.jobs.keys():
+                del self._touched_s[job]
+            for job in staged.jobs:
+                touched_s = self._touched_s.setdefault(job, now_s)
+                if job not in self._busy and now_s - touched_s >= self._timeout_s:
+                    found.append(job)
+        return found

@@ -1,0 +1,1 @@
+"""The typed gRPC service over the same connections."""

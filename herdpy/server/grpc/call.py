@@ -1,0 +1,106 @@
+"""Call: one gRPC call of herdpy.proto: who calls, its messages in and out, its time.
+
+Messages come as bytes and are read only when somebody has been let in, or has begun to log in, so
+that a stranger's cost nothing. On the server's loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from herdpy.errors import ProtocolError
+from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto import messages
+from herdpy.proto.messages import HELLO_BYTES_MAX
+from herdpy.proto.typed_session import execute
+from herdpy.server.grpc.callers import EOF, Caller
+from herdpy.server.grpc.message_costs import converted
+from herdpy.server.grpc.session import InnerSession
+from herdpy.server.limits import Budget
+from herdpy.server.login.gate import too_many_strangers, too_slow
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+    from herdpy.server.hub import Hub
+
+T = TypeVar("T")
+
+
+class Call:
+    """See the module."""
+
+    def __init__(
+        self,
+        hub: "Hub",
+        context: Any,
+        new_connection: "Callable[[], ServerConnection]",
+        caller: Caller,
+        strangers: Budget,
+    ) -> None:
+        """`strangers` are calls whose first message has not come."""
+        self.hub = hub
+        self.context = context
+        self.caller = caller
+        self.new_connection = new_connection
+        self._strangers = strangers
+
+    async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
+        """Return the next message, converted; None: no more come."""
+        data = await self.context.read()
+        if data is EOF:
+            return None
+        return await converted(self.hub, data, convert, is_heavy=is_heavy)
+
+    async def read_one(self, convert: Callable[[bytes], T]) -> T:
+        """Return the first message, converted, which has to come soon."""
+        config = self.hub.config
+        if not self._strangers.take():
+            raise too_many_strangers(config.logins_max)
+        try:
+            async with asyncio.timeout(config.login_timeout_s):
+                data = await self.context.read()
+                if data is EOF:
+                    raise ProtocolError("a call without its message")
+                if self.caller.user and not self.caller.is_proven and len(data) > HELLO_BYTES_MAX:
+                    await self._prove()
+                return await converted(self.hub, data, convert)
+        except TimeoutError:
+            raise too_slow(config.login_timeout_s) from None
+        finally:
+            self._strangers.give()
+
+    async def _prove(self) -> None:
+        """Log in who has only said who they are: large messages of strangers are not read."""
+        async with self.session() as session:
+            await session.open(pb.Open(client="grpc login"))
+        self.caller = self.caller._replace(password=None, is_proven=True)
+
+    async def write(self, reply: Any) -> None:
+        """Send a message; waits while the client takes none."""
+        await self.context.write(reply)
+
+    def session(self) -> InnerSession:
+        """Return a session of who calls, not open yet."""
+        return InnerSession(self.new_connection(), self.hub, self.context, self.caller)
+
+    def timeout_s(self, wanted_s: float) -> float:
+        """Return a statement's timeout, which ends no later than the call; 0: none."""
+        left_s: float | None = self.context.time_remaining()
+        if left_s is None:
+            return wanted_s
+        left_s = max(left_s, 0.001)
+        return min(wanted_s, left_s) if wanted_s > 0 else left_s
+
+    def opened(self, request: pb.ExecuteRequest | pb.IngestStart) -> pb.Open:
+        """Return how the session of a statement by itself begins."""
+        return pb.Open(
+            tablespace=request.tablespace,
+            autocommit=True,
+            durability=request.durability,
+            statement_timeout_s=self.timeout_s(request.statement_timeout_s),
+            lock_timeout_s=request.lock_timeout_s,
+        )
+
+    def statement(self, request: pb.ExecuteRequest) -> tuple[pb.Open, messages.Execute]:
+        """Return a session's begin, and what to run in it under a number to be given."""
+        return self.opened(request), execute(0, request)

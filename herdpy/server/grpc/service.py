@@ -1,0 +1,269 @@
+"""GrpcService: the calls of herdpy.proto on a server's connections: docs/protocols/grpc.md.
+
+Every call has a connection of its own (grpc_session.py), which counts among the server's. On the
+server's loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from msgspec import Raw
+
+from herdpy.engine.stats import figures_of
+from herdpy.errors import Error, InternalError, OperationalError
+from herdpy.exec.result import Result
+from herdpy.model.types import Kind, SqlType
+from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto import messages
+from herdpy.proto.messages import FRAME_BYTES_MAX
+from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_position, to_table
+from herdpy.proto.values import rows_decoder
+from herdpy.server.grpc.bulk import get_snapshot, ingest
+from herdpy.server.grpc.call import Call
+from herdpy.server.grpc.callers import (
+    Caller,
+    LoginStream,
+    caller_of,
+    logged_in,
+    peer_of,
+    verifier_of,
+)
+from herdpy.server.grpc.errors import abort
+from herdpy.server.grpc.message_costs import made
+from herdpy.server.grpc.session import InnerSession, run_session
+from herdpy.server.grpc.standard import GONE
+from herdpy.server.hub import TABLESPACE
+from herdpy.server.limits import Budget
+from herdpy.server.login.login_tokens import Tokens
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+    from herdpy.server.hub import Hub
+
+_log = logging.getLogger(__name__)
+SERVICE = "herdpy.v1.Herdpy"
+_QUERY_ROWS = 1000
+_EXECUTE_ROWS = 1001
+"""One more than an answer holds: who fetches as many as there are does not learn the end."""
+_ARROW_ROWS = 65_536
+_ARROW_PIECE_BYTES = 1024 * 1024
+
+
+class GrpcService:
+    """See the module. `new_connection` makes one that is not connected yet."""
+
+    def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
+        self._hub = hub
+        self._new_connection = new_connection
+        self._strangers = Budget(hub.config.logins_max)
+        self._tokens = Tokens(
+            hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
+        )
+
+    def handlers(self) -> Any:
+        """Return what a grpc.aio server is given."""
+        methods = {
+            "Execute": self._handler(_execute),
+            "Query": self._handler(_query),
+            "Session": self._handler(_session, is_for_all=True),  # by its frames
+            "Ingest": self._handler(ingest),
+            "ListTables": self._handler(_list_tables),
+            "GetServer": self._handler(_get_server),
+            "GetTablespace": self._handler(_get_tablespace),
+            "GetSnapshot": self._handler(get_snapshot),
+            "Login": self._handler(self._login, is_for_all=True),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _handler(
+        self, method: Callable[[Call], Awaitable[None]], *, is_for_all: bool = False
+    ) -> Any:
+        """Return the handler of a method; on the wire any kind of call is two streams.
+
+        is_for_all: the method sees to it itself that nobody gets in without a login.
+        """
+
+        async def run(_: object, context: Any) -> None:
+            try:
+                caller = self._caller(context, is_for_all=is_for_all)
+                await method(
+                    Call(self._hub, context, self._new_connection, caller, self._strangers)
+                )
+            except GONE:
+                raise asyncio.CancelledError from None
+            except Error as error:
+                await abort(context, error)
+            except Exception as error:  # noqa: BLE001 - a bug of ours, told as one
+                _log.exception("a call of %s: a bug", peer_of(context))
+                await abort(context, InternalError(f"the server failed: {error!r}"))
+
+        return grpc.stream_stream_rpc_method_handler(run, response_serializer=_bytes_of)
+
+    def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
+        try:
+            caller = caller_of(context, self._tokens)
+            if not is_for_all and not caller.user:
+                self._hub.gate.begin("", None)  # raises where a login is needed
+            return caller
+        except Error as error:
+            self._hub.gate.audit.record("refused", peer=peer_of(context), reason=error.message)
+            raise
+
+    async def _login(self, call: Call) -> None:
+        """Login: by a stream, or by the password in the call's metadata."""
+        caller, tokens, context = call.caller, self._tokens, call.context
+        if caller.is_proven:
+            raise OperationalError("login: a token gives no token", sqlstate="28000")
+        if caller.user:
+            verifier = verifier_of(self._hub, caller.user)
+            async with call.session() as session:
+                await session.open(pb.Open(client="grpc login"))
+            reply = logged_in(tokens, caller.user, verifier, context, "")
+        else:
+            reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
+        await call.write(pb.LoginReply(logged_in=reply))
+
+
+def _bytes_of(reply: Any) -> bytes:
+    return reply.SerializeToString()
+
+
+async def _session(call: Call) -> None:
+    await run_session(call.new_connection(), call.hub, call.context, call.caller)
+
+
+async def _execute(call: Call) -> None:
+    opened, statement = await call.read_one(
+        lambda data: call.statement(pb.ExecuteRequest.FromString(data))
+    )
+    async with call.session() as session:
+        await session.open(opened)
+        done = await session.ask(partial(_numbered, statement))
+        rows = done.rows if done.result is None else await _whole(session, done.result)
+    found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
+    reply = pb.ExecuteReply(
+        columns=to_columns(done.columns),
+        rows=found,
+        row_count=done.row_count,
+        last_row_id=done.last_row_id,
+        position=to_position(done.lsn),
+    )
+    await call.write(reply)
+
+
+async def _query(call: Call) -> None:
+    def convert(data: bytes) -> tuple[pb.Open, messages.Execute, bool, int]:
+        request = pb.QueryRequest.FromString(data)
+        default = _ARROW_ROWS if request.is_arrow else _QUERY_ROWS
+        return *call.statement(request.statement), request.is_arrow, request.rows_max or default
+
+    opened, statement, is_arrow, rows_max = await call.read_one(convert)
+    async with call.session() as session:
+        await session.open(opened)
+        done = await session.ask(partial(_numbered, statement))
+        columns = to_columns(done.columns or ())
+        first = pb.QueryReply(columns=columns, position=to_position(done.lsn))
+        if done.result is None and not is_arrow:
+            rows = await made(call.hub, len(done.rows), partial(to_decoded_rows, done.rows))
+            first.rows.extend(rows)
+        await call.write(first)
+        if done.result is not None:
+            await _write_all(call, session, done.result, rows_max, is_arrow=is_arrow)
+        elif is_arrow:
+            data = await call.hub.submit(partial(_small_arrow, done), is_urgent=False)
+            for reply in _arrow_pieces(data):
+                await call.write(reply)
+
+
+def _numbered(statement: messages.Execute, request: int) -> messages.Execute:
+    statement.request = request
+    return statement
+
+
+async def _list_tables(call: Call) -> None:
+    request = await call.read_one(pb.ListTablesRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+        answer = await session.ask(messages.ListTables)
+        await call.write(pb.ListTablesReply(tables=map(to_table, answer.tables)))
+
+
+async def _get_server(call: Call) -> None:
+    await call.read_one(pb.GetServerRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open())
+        await call.write(
+            pb.ServerInfo(
+                server=call.hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
+            )
+        )
+
+
+async def _get_tablespace(call: Call) -> None:
+    request = await call.read_one(pb.GetTablespaceRequest.FromString)
+    async with call.session() as session:
+        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+        answer = await session.ask(messages.ListTables)
+        database = call.hub.database
+        figures, listed = figures_of(database), database.manifest.state
+        info = pb.TablespaceInfo(
+            name=TABLESPACE,
+            source=listed.log_id.hex(),
+            epoch=database.tablespace.applier.epoch,
+            written=to_position(database.tablespace.state.lsn),
+            durable=to_position(figures.durable_lsn),
+            checkpoint=to_position(listed.checkpoint_lsn),
+            table_count=len(answer.tables),
+            failure=figures.failure or "",
+        )
+        await call.write(info)
+
+
+async def _whole(session: InnerSession, result: int) -> bytes | Raw:
+    """Return the rows of a result that is open only because DuckDB made it, or of a little size."""
+    fetch = await session.ask(lambda number: messages.Fetch(number, result, _EXECUTE_ROWS, False))
+    if not fetch.is_last:
+        raise OperationalError(
+            "the result has more rows than one answer holds (1,000 rows, or about 1 MiB)",
+            sqlstate="54000",
+            hint="call Query, which streams them",
+        )
+    return fetch.rows
+
+
+async def _write_all(
+    call: Call, session: InnerSession, result: int, rows_max: int, *, is_arrow: bool
+) -> None:
+    is_last = False
+    while not is_last:
+        answer = await session.ask(
+            lambda number: messages.Fetch(number, result, rows_max, is_arrow)
+        )
+        is_last = answer.is_last
+        if isinstance(answer, messages.Arrow):
+            for reply in _arrow_pieces(answer.data):
+                await call.write(reply)
+        else:
+            rows = answer.rows
+            found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
+            await call.write(pb.QueryReply(rows=found))
+
+
+def _arrow_pieces(data: memoryview) -> Iterator[pb.QueryReply]:
+    for start in range(0, len(data), _ARROW_PIECE_BYTES):
+        yield pb.QueryReply(arrow=bytes(data[start : start + _ARROW_PIECE_BYTES]))
+
+
+def _small_arrow(done: messages.Done) -> memoryview:
+    """Return rows that came with their answer as an Arrow stream. On a worker."""
+    from herdpy.exec.vector.arrow_stream import LEAD_BYTES, next_stream
+
+    columns = tuple((name, SqlType(Kind(kind), *rest)) for name, kind, *rest in done.columns or ())
+    rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
+    result = Result(columns, iter(rows))
+    reader = result.arrow_batches(_ARROW_ROWS)
+    return next_stream(reader.schema, reader, FRAME_BYTES_MAX)[0][LEAD_BYTES:]

@@ -1,0 +1,1 @@
+"""Who gets in: TLS, passwords, certificates, tokens, and the log of it."""

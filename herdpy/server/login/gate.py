@@ -1,0 +1,195 @@
+"""Gate: who gets in: TLS, logins, and how many strangers may stand at the door for how long.
+
+A stranger is a connection that has not been told Welcome. A server that only this machine reaches
+lets everybody in, with all rights, until the first password is set: from then on, and after the
+last one is gone, it asks for a login. `authentication` says otherwise. On the server's loop.
+"""
+
+import ipaddress
+
+from bookie.runtime.interfaces import Clock
+from herdpy.config import ServerConfig
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.proto.scram import ScramServer
+from herdpy.server.login.audit import Audit
+from herdpy.server.login.certificates import names_of
+from herdpy.server.login.interfaces import Authenticator
+from herdpy.server.login.throttle import Throttle
+from herdpy.server.login.tls import ServerTls, TlsFiles
+
+
+class Gate:
+    """See the module."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        audit: Audit,
+        secret: bytes,
+        config: ServerConfig,
+        clock: Clock,
+    ) -> None:
+        """OperationalError: a file of TLS cannot be used, or one of two is missing.
+
+        `secret` makes the salts of users who do not exist while the database has none for it.
+        """
+        self.audit = audit
+        self.throttle = Throttle(clock, config)
+        self._authenticator = authenticator
+        self._secret = secret
+        self._rule = config.authentication
+        self._client_check = config.tls_client_check
+        self._tls_files = _tls_files(config)
+        self.tls = None if self._tls_files is None else ServerTls(self._tls_files)
+        self._is_public = False
+
+    def open_to(self, addresses: list[str], *, has_tls: bool) -> None:
+        """Say where the server will listen; OperationalError: not without TLS and a password."""
+        public = [each for each in addresses if not _is_loopback(each)]
+        if not public:
+            return
+        if self._rule == "trust":
+            raise OperationalError(
+                f"serve: others reach {public[0]}, and authentication is 'trust'",
+                sqlstate="F0000",
+                hint="listen on 127.0.0.1, or leave authentication at 'auto'",
+            )
+        missing: list[str] = []
+        if not has_tls:
+            missing.append("TLS (--tls-certificate, --tls-key)")
+        if not self._authenticator.has_logins and self._client_check != "cert":
+            missing.append("a user with a password")
+        if missing:
+            raise OperationalError(
+                f"serve: others reach {public[0]}, which needs {' and '.join(missing)}",
+                sqlstate="F0000",
+                hint="listen on 127.0.0.1 and let others in by an SSH tunnel, or see the guide: "
+                "docs/guides/security.md",
+            )
+        self._is_public = True
+
+    def reload(self, config: ServerConfig | None = None) -> None:
+        """Read the files of TLS again, for connections to come; OperationalError: as before.
+
+        Of a new configuration the delays count; TLS goes on with the paths that it began with.
+        """
+        if config is not None:
+            self.throttle.reload(config)
+        if self._tls_files is not None:
+            self.tls = ServerTls(self._tls_files)
+            self.audit.record("certificates_reloaded")
+
+    def begin(
+        self, user: str, binding: bytes | None, certificate: bytes | None = None
+    ) -> ScramServer | None:
+        """Return the login to go through; None: none is needed, a named user is who she says.
+
+        `binding` is that of the server's certificate, `certificate` the client's (DER).
+        OperationalError 28000.
+        """
+        if not user:
+            if self._asks_for_users:
+                raise OperationalError(
+                    "this server asks for a user and a password",
+                    sqlstate="28000",
+                    hint='connect("herd://user@host", password=…)',
+                )
+            return None
+        if self._client_check != "verify-ca":
+            self._check_certificate(user, certificate)
+            if self._client_check == "cert":
+                return None
+        secret = self._authenticator.login_secret or self._secret
+        return ScramServer(user, self._verifier(user), binding=binding, secret=secret)
+
+    @property
+    def _asks_for_users(self) -> bool:
+        if self._rule != "auto":
+            return self._rule == "required"
+        found = self._authenticator
+        has_had_one = found.has_logins or found.login_secret is not None
+        return has_had_one or self._is_public or self._client_check != "verify-ca"
+
+    def check_again(self, user: str, certificate: bytes | None) -> None:
+        """Raise 28000 when a user who has proved to be one could not begin with this certificate.
+
+        `certificate` as for begin().
+        """
+        if self._client_check != "verify-ca":
+            self._check_certificate(user, certificate)
+
+    def _check_certificate(self, user: str, certificate: bytes | None) -> None:
+        """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
+        if certificate is None or user not in names_of(certificate):
+            reason = "the client's certificate does not name the user"
+        else:
+            found = self._authenticator.login(user)
+            if found is not None and found.may_login:
+                return
+            reason = "the user may not log in"
+        raise OperationalError(
+            f'certificate authentication failed for user "{user[:63]}": {reason}',
+            sqlstate="28000",
+            hint="its common name, or an alternative name, has to be that of the user",
+        )
+
+    def _verifier(self, user: str) -> str | None:
+        found = self._authenticator.login(user)
+        return found.verifier if found is not None and found.may_login else None
+
+    def why_not(self, user: str) -> str:
+        """Return for the audit log why a login failed, which the one who tried is not told."""
+        found = self._authenticator.login(user)
+        if found is None:
+            return "there is no such user"
+        if not found.may_login:
+            return "the user may not log in"
+        return "no valid password" if found.verifier is None else "wrong password"
+
+
+def _tls_files(config: ServerConfig) -> TlsFiles | None:
+    if bool(config.tls_certificate) != bool(config.tls_key) or (
+        config.tls_client_authority and not config.tls_certificate
+    ):
+        raise OperationalError(
+            "serve: expected tls_certificate and tls_key together, and tls_client_authority only "
+            "with them",
+            sqlstate="F0000",
+        )
+    if config.tls_client_check != "verify-ca" and not config.tls_client_authority:
+        raise OperationalError(
+            f"serve: tls_client_check is {config.tls_client_check!r}, which needs "
+            "tls_client_authority",
+            sqlstate="F0000",
+        )
+    if not config.tls_certificate:
+        return None
+    return TlsFiles(
+        certificate=config.tls_certificate,
+        key=config.tls_key,
+        client_authority=config.tls_client_authority or None,
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.split("%")[0]).is_loopback
+    except ValueError:
+        return False  # what is no address is not known to be harmless
+
+
+def too_many_strangers(logins_max: int) -> Error:
+    """Return what a stranger is told for whom there is no room."""
+    return OperationalError(
+        f"{logins_max} connections are logging in, more are not allowed",
+        sqlstate="53300",
+        retry=Retry.SAFE,
+        hint="try again in a moment, or share connections by a pool",
+    )
+
+
+def too_slow(login_timeout_s: float) -> Error:
+    """Return what a stranger is told who did not log in in time."""
+    return OperationalError(
+        f"no login within {login_timeout_s:g} s", sqlstate="08004", retry=Retry.SAFE
+    )

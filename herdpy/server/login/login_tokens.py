@@ -1,0 +1,92 @@
+"""Tokens: what a login gave out, to be shown instead of the password for a while.
+
+A token counts until its time is over, its user's password changes or may not be used any more, or
+the server ends; and only over TLS with the client certificate that it was given to, if there was
+one. The server keeps its hash. On the server's loop.
+"""
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from collections import Counter
+from typing import NamedTuple
+
+from bookie.runtime.interfaces import Clock, Rng
+from herdpy.errors import OperationalError
+from herdpy.server.login.interfaces import Authenticator
+
+TOKENS_MAX = 10_000
+TOKENS_OF_USER_MAX = 100
+"""Beyond either the oldest one of all, or of the user, counts no more."""
+_SECRET_BYTES = 32
+
+
+class _Given(NamedTuple):
+    user: str
+    verifier: str
+    certificate: bytes
+    until_s: float
+
+
+class Tokens:
+    """See the module."""
+
+    def __init__(
+        self, authenticator: Authenticator, clock: Clock, rng: Rng, lifetime_s: float
+    ) -> None:
+        self.lifetime_s = lifetime_s
+        self._authenticator = authenticator
+        self._clock = clock
+        self._rng = rng
+        self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
+        self._of_users: Counter[str] = Counter()
+
+    def give(self, user: str, verifier: str, certificate: bytes) -> str:
+        """Return a new token of a user who has proved the verifier's password."""
+        self._drop_expired()
+        while len(self._given) >= TOKENS_MAX:
+            self._drop(next(iter(self._given)))
+        while self._of_users[user] >= TOKENS_OF_USER_MAX:
+            self._drop(next(key for key, given in self._given.items() if given.user == user))
+        token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
+        until_s = self._clock.monotonic() + self.lifetime_s
+        self._given[_hash(token)] = _Given(user, verifier, certificate, until_s)
+        self._of_users[user] += 1
+        return token
+
+    def user_of(self, token: str, certificate: bytes) -> str:
+        """Return whose token it is; OperationalError 28000: nobody's any more."""
+        self._drop_expired()
+        key = _hash(token)
+        given = self._given.get(key)
+        if given is not None and hmac.compare_digest(given.certificate, certificate):
+            login = self._authenticator.login(given.user)
+            if login is not None and login.may_login and login.verifier == given.verifier:
+                return given.user
+            self._drop(key)
+        raise OperationalError(
+            "the token is none, its time is over, or its user's password has changed",
+            sqlstate="28000",
+            hint="call Login for another one",
+        )
+
+    def _drop_expired(self) -> None:
+        now_s = self._clock.monotonic()
+        while self._given:
+            key, oldest = next(iter(self._given.items()))
+            if oldest.until_s > now_s:
+                return
+            self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        user = self._given.pop(key).user
+        self._of_users[user] -= 1
+        if not self._of_users[user]:
+            del self._of_users[user]
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()

@@ -1,0 +1,69 @@
+"""HealthServer: a server's metrics, health and state over HTTP.
+
+GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
+be served. GET /status: JSON about positions, memory and limits. GET /metrics: Prometheus' text.
+Nobody logs in here, so nothing of it is about the data: no SQL, names or addresses, and of errors
+their kind alone (watch.py tells the log what they say).
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bookie.runtime.http import JSON, TEXT, HttpServer, Page, metrics_page, verdict
+from herdpy.engine.stats import figures_of
+from herdpy.server.operations.metrics import families
+from herdpy.server.operations.watch import shown, stopped_by
+
+if TYPE_CHECKING:
+    from herdpy.server.hub import Hub
+
+
+class HealthServer(HttpServer):
+    """See the module. On the server's loop."""
+
+    def __init__(self, hub: "Hub") -> None:
+        def page(path: str) -> Page | None:
+            match path.partition("?")[0]:
+                case "/livez":
+                    return Page(200, TEXT, b"OK\n")
+                case "/readyz":
+                    return verdict(hub.reason_not_ready())
+                case "/status":
+                    return Page(200, JSON, status(hub))
+                case "/metrics":
+                    return metrics_page(lambda: families(hub))
+                case _:
+                    return None
+
+        super().__init__(page, "/livez /readyz /status /metrics")
+
+
+def status(hub: "Hub") -> bytes:
+    """Return the state of the server as JSON."""
+    figures = figures_of(hub.database)._replace(
+        checkpoint_error=shown(hub.database.checkpoint_error),
+        failure=shown(stopped_by(hub.database)),
+    )
+    reason = hub.reason_not_ready()
+    state = {
+        "server": hub.name,
+        "is_ready": reason is None,
+        "reason": reason,
+        "is_draining": hub.is_draining,
+        "uptime_s": round(hub.uptime_s, 3),
+        "connections": hub.connections_by_protocol(),
+        "statements_waiting": hub.waiting_count,
+        "results_open": hub.results.used,
+        "received_bytes": hub.received.used,
+        "untaken_bytes": hub.stalled.byte_count,
+        "database": figures._asdict(),
+        "limits": {
+            name: getattr(hub.config, name)
+            for name in (
+                "connections_max", "workers", "waiting_max", "results_max",
+                "request_bytes_max", "response_bytes_max",
+            )
+        },
+    }  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode(state)) + b"\n"

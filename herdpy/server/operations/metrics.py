@@ -1,0 +1,175 @@
+"""ServerMetrics: what a server counts, under the names of docs/guides/server.md.
+
+The hot path only adds to plain numbers, on the loop; prometheus_client, imported when somebody
+asks, makes text of them. Labels are from closed lists: never SQL, names or addresses.
+"""
+
+import platform
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bookie.runtime.metrics import Histogram
+from herdpy.engine.stats import figures_of
+from herdpy.proto import messages
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from herdpy.server.hub import Hub
+
+_KINDS = {
+    "select": "select", "with": "select", "values": "select", "table": "select", "(": "select",
+    "insert": "insert", "upsert": "upsert", "update": "update", "delete": "delete",
+    "create": "ddl", "drop": "ddl", "alter": "ddl", "grant": "ddl", "revoke": "ddl",
+    "begin": "begin", "start": "begin", "commit": "commit", "end": "commit",
+    "rollback": "rollback", "abort": "rollback", "explain": "explain", "kill": "kill",
+    "set": "set", "reset": "set", "show": "set",
+}  # fmt: skip
+_MESSAGES: dict[type[messages.Message], str] = {
+    messages.Fetch: "fetch",
+    messages.Begin: "begin",
+    messages.Commit: "commit",
+    messages.Rollback: "rollback",
+    messages.Checkpoint: "checkpoint",
+    messages.BeginIngest: "ingest",
+    messages.IngestRows: "ingest",
+    messages.FinishIngest: "ingest",
+    messages.ReadPartition: "select",
+}
+_WRITES = ("insert", "upsert", "update", "delete", "ddl")
+_WORD_LENGTH_MAX = 8
+
+
+def kind_of(message: messages.Message) -> str:
+    """Return what kind of statement a request is; "other" for what has no name here."""
+    text = getattr(message, "text", None)
+    if not isinstance(text, str):
+        return _MESSAGES.get(type(message), "other")
+    word = text[:6].lower()
+    found = _KINDS.get(word)  # most words have six letters
+    if found is None:
+        start = text.lstrip()[: _WORD_LENGTH_MAX + 1].lower()
+        word = "".join(c if c.isalpha() else " " for c in start).split(" ", 1)[0] or start[:1]
+        found = _KINDS.get(word, "other")
+    return found
+
+
+class ServerMetrics:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.statements: dict[tuple[str, str], int] = {}
+        """By kind and outcome: "ok", or the class of the SQLSTATE."""
+        self.durations: dict[str, Histogram] = {}
+        """By kind, the wait for a worker included."""
+        self.commits = Histogram()
+        """COMMIT, and writes that commit by themselves."""
+        self.slow_statements = 0
+        self.connections_accepted = 0
+        self.refused: dict[str, int] = {}
+        """By limit."""
+
+    def observe(
+        self, kind: str, sqlstate: str | None, seconds: float, *, in_transaction: bool
+    ) -> None:
+        """Count a request that was answered; in_transaction: one is open behind it."""
+        key = (kind, "ok" if sqlstate is None else sqlstate[:2])
+        self.statements[key] = self.statements.get(key, 0) + 1
+        histogram = self.durations.get(kind)
+        if histogram is None:
+            histogram = self.durations[kind] = Histogram()
+        histogram.observe(seconds)
+        if sqlstate is None and (kind == "commit" or (kind in _WRITES and not in_transaction)):
+            self.commits.observe(seconds)
+
+    def refuse(self, limit: str) -> None:
+        """Count what a limit has refused or cut off."""
+        self.refused[limit] = self.refused.get(limit, 0) + 1
+
+
+def families(hub: "Hub") -> "Iterator[Metric]":
+    """Yield everything as prometheus_client's families."""
+    from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
+
+    metrics, database = hub.metrics, hub.database
+    build = {"version": hub.name, "python": platform.python_version()}
+    yield InfoMetricFamily("herdpy_build", "The server.", value=build)
+    statements = CounterMetricFamily(
+        "herdpy_statements", "Statements by outcome.", labels=["kind", "outcome"]
+    )
+    for labels, count in sorted(metrics.statements.items()):
+        statements.add_metric(labels, count)
+    yield statements
+    refused = CounterMetricFamily(
+        "herdpy_refused", "What limits have refused or cut off.", labels=["limit"]
+    )
+    for limit, count in sorted(metrics.refused.items()):
+        refused.add_metric([limit], count)
+    yield refused
+    yield CounterMetricFamily(
+        "herdpy_slow_statements", "Statements over slow_statement_s.", value=metrics.slow_statements
+    )
+    yield CounterMetricFamily(
+        "herdpy_connections_accepted", "Connections.", value=metrics.connections_accepted
+    )
+    by_kind = {(kind,): item for kind, item in sorted(metrics.durations.items())}
+    yield _histogram("herdpy_statement_duration_seconds", "Of statements.", by_kind, ["kind"])
+    yield _histogram("herdpy_commit_duration_seconds", "Of commits.", {(): metrics.commits})
+    log, checkpoint = database.log_appends.histogram, database.checkpoints.histogram
+    yield _histogram(
+        "herdpy_log_append_duration_seconds", "Of the log's writes and syncs.", {(): log}
+    )
+    yield _histogram("herdpy_checkpoint_duration_seconds", "Of checkpoints.", {(): checkpoint})
+    yield from _gauges(hub)
+
+
+def _gauges(hub: "Hub") -> "Iterator[Metric]":
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    figures = figures_of(hub.database)
+    yield CounterMetricFamily(
+        "herdpy_log_entries", "Frames of the log.", value=figures.last_lsn.entry_id
+    )
+    yield CounterMetricFamily("herdpy_log_bytes", "Appended.", value=figures.log_bytes)
+    connections = GaugeMetricFamily("herdpy_connections", "Open.", labels=["protocol"])
+    for protocol, count in hub.connections_by_protocol().items():
+        connections.add_metric([protocol], count)
+    yield connections
+    memory = GaugeMetricFamily("herdpy_memory_bytes", "In use.", labels=["area"])
+    for area, byte_count in (
+        ("memtables", figures.memtable_bytes),
+        ("versions", figures.version_bytes),
+        ("requests", hub.received.used),
+        ("responses", hub.stalled.byte_count),
+    ):
+        memory.add_metric([area], byte_count)
+    yield memory
+    last_us = hub.database.checkpoints.last_success_us
+    for name, meaning, value in (
+        ("transactions_active", "That have written and not ended.", figures.transactions),
+        ("leases", "Snapshots that are kept.", figures.leases),
+        ("statements_active", "That run or wait.", figures.statements),
+        ("statements_waiting", "For a worker.", hub.waiting_count),
+        ("results_open", "Results with rows to fetch.", hub.results.used),
+        ("tables", "Tables.", figures.tables),
+        ("pages", "Pages of the last checkpoints.", figures.pages),
+        ("memtable_rows", "Rows changed since then.", figures.memtable_rows),
+        ("checkpoint_failing", "1: the last one failed.", figures.checkpoint_error is not None),
+        ("ready", "As /readyz.", hub.reason_not_ready() is None),
+        ("checkpoint_last_success_timestamp_seconds", "Since 1970.", (last_us or 0) / 1e6),
+    ):
+        yield GaugeMetricFamily(f"herdpy_{name}", meaning, value=float(value))
+
+
+def _histogram(
+    name: str,
+    meaning: str,
+    items: dict[tuple[str, ...], Histogram],
+    labels: list[str] | None = None,
+) -> "Metric":
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, meaning, labels=labels or [])
+    for values, histogram in items.items():
+        family.add_metric(values, *histogram.buckets())
+    return family

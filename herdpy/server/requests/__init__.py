@@ -1,0 +1,1 @@
+"""The requests of one connection, carried out on its session."""

@@ -1,0 +1,465 @@
+"""Requests: carries out the requests of one connection on its session, and makes the answers.
+
+On a worker, one request at a time, but for read_row(), write_row() and end_write(), which are the
+loop's and never wait.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bookie.runtime.interfaces import Clock
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
+from herdpy.engine.state.error_messages import disk_error
+from herdpy.engine.state.snapshot_leases import SnapshotLease
+from herdpy.engine.writes.nonblocking import Begun
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
+from herdpy.exec.result import Result
+from herdpy.model.schema import table_to_plain
+from herdpy.proto import messages
+from herdpy.proto.columns import SentColumns
+from herdpy.proto.errors import to_failed
+from herdpy.proto.messages import Done, encode_frame
+from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
+from herdpy.proto.values import encode_rows
+from herdpy.server.limits import Budget
+from herdpy.server.login.audit import without_literals
+from herdpy.server.requests.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
+from herdpy.server.requests.ingests import Ingests
+from herdpy.server.requests.results import OpenResult
+from herdpy.server.requests.stagings import staging_answer
+from herdpy.sql.plan import Parameters
+
+RESULTS_MAX = 1000
+"""Open results of one connection."""
+_ANSWERS_BYTES_MAX = messages.FRAME_BYTES_MAX - 1024 * 1024
+"""Of an ExecuteAll, without its last Failed."""
+_SENT = SentColumns()
+
+
+class Requests:
+    """See the module."""
+
+    def __init__(
+        self,
+        session: Session,
+        results: Budget,
+        memory: Budget,
+        clock: Clock,
+        audit: Callable[..., None],
+        kept_exports: KeptExports,
+    ) -> None:
+        """`results` are all connections' open ones, `memory` that of their parameters.
+
+        `audit` takes an event and its fields.
+        """
+        self._session = session
+        self._clock = clock
+        self._budget = results
+        self._memory = memory
+        self._charged_bytes = 0
+        self.sqlstate: str | None = None
+        """Of what was answered last, None: it succeeded."""
+        self.begun_s = 0.0
+        """When a worker took up what was answered last."""
+        self._audit = audit
+        self._results: dict[int, OpenResult] = {}
+        self._last_result = 0
+        self._ended_result: int | None = None  # the last one that was fetched to its end
+        self._ingests = Ingests(session)
+        self._export: OpenExport | None = None
+        self._kept_exports = kept_exports
+
+    @property
+    def has_results(self) -> bool:
+        """Results are open, of which the driver has not fetched all."""
+        return bool(self._results)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._session.in_transaction
+
+    def cancel(self) -> None:
+        """Stop the statement that runs, if any; any thread."""
+        self._session.cancel()
+
+    def read_row(self, message: messages.Execute, parameters: Parameters) -> bytes | None:
+        """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
+        try:
+            found = self._session.read_row(message.text, parameters)
+        except Error:
+            return None  # once more, where errors are answered
+        if found is None:
+            return None
+        columns, rows = found
+        return self._done(
+            message.request, columns=_SENT.of(columns), rows=messages.raw(encode_rows(rows))
+        )
+
+    def write_row(
+        self, message: messages.Execute, parameters: Parameters
+    ) -> "bytes | Begun | None":
+        """Write a row if that takes no wait but for the disk; None: carry_out() has to.
+
+        What is begun is answered by end_write() when its outcome is there.
+        """
+        session = self._session
+        self.begun_s = self._clock.monotonic()
+        self.sqlstate = None
+        try:
+            session.token = self._token(message)
+            begun = session.write_at_once(message.text, parameters)
+        except Error as error:
+            return self._refused(message, error)
+        if begun is None:
+            return None
+        if begun.outcome is None or begun.outcome.is_done:
+            return self.end_write(message, begun)
+        return begun
+
+    def end_write(self, message: messages.Execute, begun: Begun) -> bytes:
+        """Return the answer to a write whose outcome is there."""
+        try:
+            self._session.end_write(begun)
+        except Error as error:
+            return self.failed(message, error)
+        return self._done(message.request, row_count=begun.row_count)
+
+    def carry_out(self, message: Any) -> bytes | memoryview:
+        """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
+        self.begun_s = self._clock.monotonic()
+        self.sqlstate = None
+        try:
+            frame = self._answer_to(message)
+        except Error as error:
+            return self._refused(message, error)
+        finally:
+            if self._charged_bytes:
+                self._memory.give(self._charged_bytes)
+                self._charged_bytes = 0
+        if isinstance(message, messages.Execute) and self._session.is_audited:
+            self._audit("changed", statement=without_literals(message.text))
+        return frame
+
+    def _refused(self, message: Any, error: Error) -> bytes:
+        if error.sqlstate == "42501":
+            text: str = getattr(message, "text", None) or ""
+            self._audit("denied", reason=error.message, statement=without_literals(text))
+        return self.failed(message, error)
+
+    def failed(self, message: Any, error: Error) -> bytes:
+        """Return the answer that a request has failed."""
+        self.sqlstate = error.sqlstate
+        if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
+            return b""
+        return encode_frame(
+            to_failed(message.request, error, in_transaction=self._session.in_transaction)
+        )
+
+    def close(self) -> bytes:
+        """Close the results and the session, whose transaction is rolled back; no answer."""
+        for number in list(self._results):
+            self._forget(number)
+        self._ingests.close()
+        self._keep_export()
+        self._session.close()
+        return b""
+
+    def _answer_to(self, message: Any) -> bytes | memoryview:
+        session = self._session
+        session.token = self._token(message)
+        match message:
+            case messages.Execute():
+                parameters = decode_parameters(message.parameters, self._charge)
+                result = session.execute(message.text, parameters)
+                return self._answer(message.request, result)
+            case messages.ExecuteMany():
+                items = decode_items(message.items, self._charge)
+                result = session.execute_many(message.text, items)
+                return self._answer(message.request, result)
+            case messages.ExecuteAll():
+                return self._execute_all(message)
+            case messages.Fetch():
+                return self._fetch(message)
+            case messages.CloseResult():
+                self._forget(message.result)
+                return b""
+            case messages.Export():
+                return self._begin_export(message)
+            case messages.NextPiece():
+                return self._next_piece(message.request)
+            case messages.CloseExport():
+                self._close_export()
+                return b""
+            case messages.ListTables():
+                plain = [table_to_plain(table) for table in session.tables()]
+                return encode_frame(messages.Tables(message.request, plain))
+            case messages.Resolve():
+                outcome = session.resolve(message.token_session, message.counter)
+                return encode_frame(messages.Resolved(message.request, outcome.value))
+            case messages.ReadPartition():
+                return self._answer(message.request, self._read_partition(message))
+            case messages.BeginIngest():
+                return encode_frame(self._ingests.begin(message))
+            case messages.IngestRows():
+                self._ingests.add(message)
+            case messages.FinishIngest():
+                return self._done(message.request, row_count=self._ingests.finish(message))
+            case (
+                messages.BeginStaging()
+                | messages.BeginStage()
+                | messages.StageRows()
+                | messages.EndStage()
+                | messages.SettleStaging()
+            ):
+                answer = staging_answer(session.staging, message)
+                if isinstance(answer, int):
+                    return self._done(message.request, row_count=answer)
+                return encode_frame(answer)
+            case messages.DropIngest():
+                self._ingests.drop(message.ingest)
+                return b""
+            case _:
+                return self._leasing(message) or self._control(message)
+        return self._done(message.request)
+
+    def _read_partition(self, message: messages.ReadPartition) -> Result:
+        return self._session.leasing.read_partition(
+            message.table,
+            message.lower,
+            message.upper,
+            message.columns,
+            message.where,
+            decode_parameters(message.parameters, self._charge),
+            message.lease,
+        )
+
+    def _leasing(self, message: Any) -> bytes | None:
+        """Answer what is about leases; None: it is not."""
+        leasing = self._session.leasing
+        match message:
+            case messages.TakeLease():
+                return _leased(message.request, leasing.take(message.seconds))
+            case messages.UseLease():
+                return _leased(message.request, leasing.use(message.lease))
+            case messages.EndLease():
+                return self._done(message.request, row_count=int(leasing.end(message.lease)))
+            case messages.ListPartitions():
+                parts = leasing.partitions(message.table, message.count, message.lease)
+                return encode_frame(messages.Partitions(message.request, parts))
+            case _:
+                return None
+
+    def _execute_all(self, message: messages.ExecuteAll) -> bytes:
+        session, request = self._session, message.request
+        answers: list[msgspec.Raw] = []
+        byte_count = 0
+        for place, data in message.items:
+            text = ""
+            try:
+                if not 0 <= place < len(message.texts):
+                    raise ProgrammingError(f"there is no statement {place}", sqlstate="22023")
+                text = message.texts[place]
+                parameters = decode_parameters(data, self._charge)
+                found = session.read_row(text, parameters) if parameters else None
+                if found is not None:
+                    rows = messages.raw(encode_rows(found[1]))
+                    frame = self._done(request, columns=_SENT.of(found[0]), rows=rows)
+                else:
+                    frame = self._answer(request, session.execute(text, parameters))
+                    if session.is_audited:
+                        self._audit("changed", statement=without_literals(text))
+                byte_count += len(frame)
+                if byte_count > _ANSWERS_BYTES_MAX:  # at once: hundreds of large rows may follow
+                    raise OperationalError(
+                        f"the answers to {len(answers) + 1} statements take {byte_count:,} bytes: "
+                        f"expected at most {_ANSWERS_BYTES_MAX:,}",
+                        sqlstate="54000",
+                        hint="send fewer statements at a time: sync() sooner",
+                    )
+            except Error as error:
+                one = messages.Execute(request, text, None)
+                answers.append(messages.raw(self._refused(one, error)[messages.LENGTH_BYTES :]))
+                break
+            answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
+        return encode_frame(messages.Answers(request, session.in_transaction, answers, session.lsn))
+
+    def _control(self, message: Any) -> bytes:
+        session = self._session
+        match message:
+            case messages.Begin():
+                session.begin(message.durability)
+            case messages.Commit():
+                session.commit()
+            case messages.Rollback():
+                session.rollback()
+            case messages.SetAutocommit():
+                session.autocommit = message.autocommit
+            case messages.Checkpoint():
+                session.checkpoint()
+            case _:
+                raise InternalError(f"no way to answer {type(message).__name__}")
+        return self._done(message.request)
+
+    def _charge(self, byte_count: int) -> None:
+        """Take memory for parameters until the request is answered; 53200: there is none."""
+        memory = self._memory
+        if not memory.take(byte_count):
+            raise OperationalError(
+                f"parameters that take about {byte_count:,} bytes of memory: {memory.used:,} of "
+                f"the {memory.maximum:,} of the server are in use",
+                sqlstate="53200",
+                retry=Retry.SAFE,
+                hint="send fewer rows at a time, or by ingest(); the server's limit is "
+                "parameter_bytes_max",
+            )
+        self._charged_bytes += byte_count
+
+    def _token(self, message: Any) -> UsedToken | None:
+        """Return what a commit of this message carries; 57P05 when its tokens have expired."""
+        counter: int = getattr(message, "token", 0)
+        if not counter:
+            return None
+        if not 0 <= message.acknowledged < counter <= COUNTER_MAX:
+            raise ProgrammingError(
+                f"a commit token: expected counters 0 <= acknowledged < token, found "
+                f"{message.acknowledged} and {counter}",
+                sqlstate="22023",
+            )
+        session = self._session
+        if not session.in_transaction:
+            session.check_token()
+        return UsedToken((session.token_session, counter), message.acknowledged)
+
+    def _answer(self, request: int, result: Result) -> bytes:
+        columns = result.columns
+        if columns is None:
+            return self._done(request, row_count=result.row_count, last_row_id=result.last_row_id)
+        opened = OpenResult(result)
+        try:
+            rows = opened.inline()
+            if rows is None and len(self._results) >= RESULTS_MAX:
+                raise OperationalError(
+                    f"{RESULTS_MAX} results of this connection are open",
+                    sqlstate="53400",
+                    hint="fetch them to their ends, or close their cursors",
+                )
+            if rows is None and not self._budget.take():
+                raise OperationalError(
+                    f"{self._budget.maximum} results of all connections are open",
+                    sqlstate="53400",
+                    retry=Retry.SAFE,
+                    hint="try again when others have fetched theirs; the limit is results_max",
+                )
+        except BaseException:
+            opened.close()
+            raise
+        if rows is not None:
+            opened.close()
+            return self._done(
+                request,
+                row_count=result.row_count,
+                columns=_SENT.of(columns),
+                rows=messages.raw(rows),
+            )
+        self._last_result += 1
+        self._results[self._last_result] = opened
+        return self._done(
+            request,
+            row_count=result.row_count,
+            columns=_SENT.of(columns),
+            result=self._last_result,
+        )
+
+    def _fetch(self, message: messages.Fetch) -> bytes | memoryview:
+        opened = self._results.get(message.result)
+        if opened is None and message.result == self._ended_result:
+            return _nothing_left(message)
+        if opened is None or message.rows_max < 1:
+            raise ProgrammingError(
+                "there is no such open result: it was closed, or has ended", sqlstate="24000"
+            )
+        try:
+            if message.is_arrow:
+                from herdpy.exec.vector.arrow_stream import LEAD_BYTES
+
+                data, is_last = opened.arrow(message.rows_max)
+                frame = messages.arrow_frame(message.request, data, LEAD_BYTES, is_last=is_last)
+            else:
+                data, is_last = opened.rows(message.rows_max)
+                frame = encode_frame(messages.Rows(message.request, is_last, messages.raw(data)))
+        except BaseException:
+            self._forget(message.result)
+            raise
+        if is_last:
+            self._forget(message.result)
+            self._ended_result = message.result
+        return frame
+
+    def _begin_export(self, message: messages.Export) -> bytes:
+        self._close_export()
+        self._session.check_may_export()
+        if message.snapshot:
+            export = self._kept_exports.take(message.snapshot, message.offset)
+        else:
+            export = OpenExport(self._session.export(message.kind))
+        self._audit("exported", kind=message.kind)
+        self._export = export
+        return self._next_piece(message.request, export.identity)
+
+    def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> bytes:
+        export = self._export
+        if export is None:
+            raise ProgrammingError("no export is under way: it has ended", sqlstate="24000")
+        try:
+            data, is_last = export.next()
+        except BaseException as error:
+            self._close_export()
+            if isinstance(error, OSError):
+                raise disk_error(error) from error
+            raise
+        if is_last:
+            self._keep_export()
+        return encode_frame(messages.Piece(request, is_last, data, export.byte_count, *identity))
+
+    def _close_export(self) -> None:
+        export, self._export = self._export, None
+        if export is not None:
+            export.close()
+
+    def _keep_export(self) -> None:
+        """Let go of the export, whose client may not have got all of it, and come again."""
+        export, self._export = self._export, None
+        if export is not None:
+            self._kept_exports.keep(export)
+
+    def _forget(self, number: int) -> None:
+        opened = self._results.pop(number, None)
+        if opened is not None:
+            self._budget.give()
+            opened.close()
+
+    def _done(self, request: int, **fields: Any) -> bytes:
+        session = self._session
+        return encode_frame(Done(request, session.in_transaction, lsn=session.lsn, **fields))
+
+
+def _nothing_left(message: messages.Fetch) -> bytes:
+    """Answer a driver that asked ahead, and did not know yet that it had got the last piece."""
+    if message.is_arrow:
+        return encode_frame(messages.Arrow(message.request, True, memoryview(b"")))
+    return encode_frame(messages.Rows(message.request, True, messages.raw(encode_rows([]))))
+
+
+def _leased(request: int, lease: SnapshotLease) -> bytes:
+    return encode_frame(messages.Leased(request, lease.id, lease.position, lease.seconds))
+
+
+def small_parameters(message: messages.Execute) -> Parameters | None:
+    """Return a statement's parameters if they can be read on the loop."""
+    try:
+        return decode_small_parameters(message.parameters)
+    except Error:
+        return None  # once more, where errors are answered
