@@ -52,6 +52,7 @@ partitions_max = 10_000
 # Staging: jobs that are open, attempts of their tasks, and committed jobs that are remembered.
 stagings_max = 1_000
 stagings_of_user_max = 800  # so that no user takes them from all others
+staging_runs_max = 1_000  # of one job: programs that began it and have not given it up
 stages_max = 100_000
 stages_of_user_max = 80_000
 staging_commits_max = 10_000

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition
-    from herdpy.driver.staging import StageToken
+    from herdpy.driver.staging import StageToken, StagingJob
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class AsyncConnection:
         operation: str = "append",
         job: str | None = None,
         key_columns: Sequence[str] | None = None,
-    ) -> str:
+    ) -> "StagingJob":
         """Begin a job whose rows many processes stage and one commits; return its name."""
         return await self.run(
             lambda: self.blocking.begin_staging(
@@ -145,7 +145,7 @@ class AsyncConnection:
         return await self.run(lambda: self.blocking.commit_staging(job, tokens))
 
     async def abort_staging(self, job: str) -> None:
-        """Give a job up with all that it staged; nothing to do when it is over."""
+        """Give up the run that begin_staging() returned; by a plain name the whole job."""
         await self.run(lambda: self.blocking.abort_staging(job))
 
     async def commit_position(self, job: str) -> str | None:

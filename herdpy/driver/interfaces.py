@@ -126,10 +126,17 @@ class StagingPort(Protocol):
     """A session's part in stagings: engine/statements/staging.py has the contract. Any thread."""
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table: ...
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]: ...
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]: ...
 
     def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int: ...
 
@@ -139,7 +146,7 @@ class StagingPort(Protocol):
 
     def commit(self, job: str, stages: Sequence[int]) -> str: ...
 
-    def abort(self, job: str) -> None: ...
+    def abort(self, job: str, run: str | None = None) -> None: ...
 
     def position(self, job: str) -> str | None: ...
 
