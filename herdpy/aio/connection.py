@@ -152,9 +152,9 @@ class AsyncConnection:
         """Return the position of a job's commit; None: it has not committed."""
         return await self.run(lambda: self.blocking.commit_position(job))
 
-    async def lease(self, seconds: float = 600) -> AsyncLease:
+    async def lease(self, seconds: float = 600, *, reuse: str | None = None) -> AsyncLease:
         """Keep what is committed now until release(), or until nobody has used it for so long."""
-        return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds)))
+        return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds, reuse=reuse)))
 
     async def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id; False: it was gone."""

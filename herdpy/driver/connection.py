@@ -246,16 +246,20 @@ class Connection:
 
     # Snapshots that are kept, and tables in parts.
 
-    def lease(self, seconds: float = 600) -> "SnapshotLease":
+    def lease(self, seconds: float = 600, *, reuse: str | None = None) -> "SnapshotLease":
         """Keep what is committed now, to be read later and by others, as it is now.
 
         It stays over restarts of the server, until release(), or until nobody has used it for
         `seconds`. `SET TRANSACTION SNAPSHOT '<its id>'` reads at it, and so does read_partition().
+        `reuse` is the id of a lease of the same user, which this returns, renewed, if it has as
+        many seconds and nothing was committed since: one counts, and release() ends it for all.
         """
         from herdpy.driver.leases import SnapshotLease
 
         seconds = checked_seconds("lease", seconds)
-        return SnapshotLease(self, self.live_session().leasing.take(seconds))
+        if reuse is not None:
+            checked_text("lease: reuse", reuse)
+        return SnapshotLease(self, self.live_session().leasing.take(seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, whoever of the same user took it; False: it was gone."""

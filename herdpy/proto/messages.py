@@ -248,6 +248,8 @@ class TakeLease(Message, tag=50):
 
     request: int
     seconds: float
+    reuse: str | None = None
+    """A lease that will do instead, if it lives as long and nothing was committed since."""
 
 
 class UseLease(Message, tag=51):

@@ -78,7 +78,8 @@ def test_a_restart_does_not_forget_what_was_committed(
         position = conn.commit_staging(job, [token])
         if has_checkpoint:
             conn.checkpoint()
-    server.stop()
+    server.process.kill()
+    server.process.wait()
     with herdpy.connect(serve(directory=tmp_path / "again").url, autocommit=True) as conn:
         assert conn.commit_staging("nightly", [token]) == position
         assert refusal(lambda: conn.commit_staging("nightly", [other]))[0] == "42710"
