@@ -20,6 +20,7 @@ from herdpy.errors import InterfaceError
 if TYPE_CHECKING:
     import os
 
+    from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition
@@ -151,6 +152,10 @@ class AsyncConnection:
     async def commit_position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""
         return await self.run(lambda: self.blocking.commit_position(job))
+
+    async def column_defaults(self, table: str) -> "dict[str, ColumnDefault]":
+        """Return the defaults of a table's columns by name; those without are left out."""
+        return await self.run(lambda: self.blocking.column_defaults(table))
 
     async def lease(self, seconds: float = 600, *, reuse: str | None = None) -> AsyncLease:
         """Keep what is committed now until release(), or until nobody has used it for so long."""

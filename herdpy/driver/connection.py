@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.box import Box
+    from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition, SnapshotLease
@@ -243,6 +244,15 @@ class Connection:
         """
         name = str(checked_text("commit_position: job", job))
         return self.live_session().staging.position(name)
+
+    def column_defaults(self, table: str) -> "dict[str, ColumnDefault]":
+        """Return the defaults of a table's columns by name; for users with any right on it.
+
+        The table's name is as the catalog has it. Columns without a default are left out.
+        """
+        from herdpy.driver.defaults import column_defaults
+
+        return column_defaults(self.live_session(), checked_text("column_defaults", table))
 
     # Snapshots that are kept, and tables in parts.
 

@@ -34,8 +34,8 @@ class StagingJob(str):
     description: tuple[Description, ...]
     """The table's columns, as Cursor.description has those of a result."""
 
-    def __getnewargs__(self) -> tuple[str, str, tuple[Description, ...]]:
-        return str(self), self.run, self.description
+    def __reduce__(self) -> tuple[type["StagingJob"], tuple[Any, ...]]:
+        return StagingJob, (str(self), self.run, self.description)
 
 
 def begin_job(

@@ -174,7 +174,7 @@ class Staged(NamedTuple):
                 return self._put(record.stage, stage._replace(is_finished=True))
             case DropStages():
                 kept = self._without(set(record.stages))
-                return kept if record.job is None else kept._without_run(record.job, record.run)
+                return kept if record.job is None else kept.without_run(record.job, record.run)
             case CommitStaging():
                 if not self.can_commit(record):
                     return self
@@ -188,7 +188,7 @@ class Staged(NamedTuple):
             case EndStaging():
                 if record.run is None:
                     return self.without_jobs(record.jobs)
-                return self._without_run(record.jobs[0], record.run)
+                return self.without_run(record.jobs[0], record.run)
 
     def can_commit(self, record: CommitStaging) -> bool:
         """Return whether a commit has an effect: its job and all its stages are there."""
@@ -254,7 +254,7 @@ class Staged(NamedTuple):
         """Return the numbers of a run's stages."""
         return [n for n, stage in self.stages.items() if (stage.job, stage.run) == (job, run)]
 
-    def _without_run(self, name: str, run: str | None) -> "Staged":
+    def without_run(self, name: str, run: str | None) -> "Staged":
         """Return the rest when a run is gone, with its stages; with the last one goes the job."""
         job = self.jobs.get(name)
         if job is None:

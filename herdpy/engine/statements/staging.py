@@ -1,9 +1,10 @@
 """Staging: rows from many sessions, staged as they come and committed as one transaction.
 
-A session's part in it: begin a run of a job, stage rows for it (each attempt of a task on its own), commit
-or give up. What is staged is the log's state (staged.py); no session owns it, so that any other one
-goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by their
-names, add() by the number of rows before, commit() by the job and its stages. Under the session's own guard.
+A session's part in it: begin a run of a job, stage rows for it (each attempt of a task on its own),
+commit or give up. What is staged is the log's state (staged.py); no session owns it, so that any
+other one goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by
+their names, add() by the number of rows before, commit() by the job and its stages. Under the
+session's own guard.
 """
 
 from collections.abc import Callable, Sequence
@@ -347,9 +348,7 @@ class Staging:
             elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
                 _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
-            return [
-                BeginStaging(job, table.id, table.version, chosen.value, at_us, user, run=run)
-            ]
+            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user, run=run)]
 
         self._log(make, Durability.SYNC)
         found = self._same_job(job, table, chosen)
