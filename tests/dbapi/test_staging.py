@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -261,3 +262,17 @@ def test_many_rows_become_pages_of_the_table(conn: herdpy.Connection) -> None:
     check()
     conn.checkpoint()
     check()
+
+
+def test_a_run_knows_its_columns_and_their_defaults(conn: herdpy.Connection) -> None:
+    conn.execute("CREATE TABLE d (id BIGINT, n DECIMAL(5,2) DEFAULT 1.5, at DATE DEFAULT now())")
+    job = pickle.loads(pickle.dumps(conn.begin_staging("d", job="mine")))
+    assert (job, job.run != conn.begin_staging("d", job="mine").run) == ("mine", True)
+    described = conn.execute("SELECT * FROM d").description
+    assert job.description == described
+    assert conn.column_defaults("d") == {"n": (Decimal("1.50"), False), "at": (None, True)}
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        conn.column_defaults("no such table")
+    assert caught.value.sqlstate == "42P01"
+    conn.abort_staging("mine")
+    assert conn.execute("SELECT count(*) FROM sysstagings").fetchone() == (0,)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
@@ -79,17 +80,18 @@ def test_batches_are_joined_up_to_a_number_of_bytes() -> None:
 
 
 def test_sockets_of_keepers_are_in_a_folder_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = leases._own_folder()
-    assert folder.parent == tmp_path
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert leases._own_folder() == folder
-    folder.chmod(0o755)
-    with pytest.raises(PermissionError, match="is not this user's alone"):
-        leases._own_folder()
-    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: f"{tmp_path}/{'deep' * 30}")
+    with TemporaryDirectory(dir="/tmp") as short:  # a socket's path must be
+        monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: short)
+        folder = leases._own_folder()
+        assert folder.parent == Path(short)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert leases._own_folder() == folder
+        folder.chmod(0o755)
+        with pytest.raises(PermissionError, match="is not this user's alone"):
+            leases._own_folder()
+    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: f"/tmp/{'deep' * 30}")
     assert leases._own_folder().parent == Path("/tmp")
 
 

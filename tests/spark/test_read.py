@@ -160,7 +160,7 @@ def test_a_data_frame_is_one_snapshot(server: Served, conn: herdpy.Connection, l
     assert load(table="t").selectExpr("sum(v) AS v").collect() == [Row(v=1000)]
     conn.execute("TRUNCATE t")
     assert frame.count() == 1000
-    assert herdpy.spark.release(server.url) == 3
+    assert herdpy.spark.release(server.url) == 2  # the first two DataFrames have one state
     with pytest.raises(Exception, match="snapshot of this DataFrame is gone") as caught:
         frame.count()
     assert "load() it again" in str(caught.value)
