@@ -235,7 +235,7 @@ class Database:
             )
         tablespace.start(self._syncer)
         if is_threaded:
-            self._housekeeper = driver.spawn("herdpy-housekeeper", self._keep_house)
+            self._housekeeper = driver.spawn("herdpy-housekeeper", self._run_maintenance)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -471,7 +471,7 @@ class Database:
         self._budget_s = now_s
         return self._compaction_debt > 0
 
-    def _keep_house(self) -> None:
+    def _run_maintenance(self) -> None:
         wait_s = _TICK_S
         while not self._is_closed:
             self._bell.wait(wait_s)
@@ -479,7 +479,7 @@ class Database:
                 return
             try:
                 wait_s = self._stop_late_statements()
-                self.keep_house_once()
+                self.run_maintenance_once()
                 self.housekeeping_error = None
             except (Error, OSError) as error:
                 # The next tick tries again; statements meet the cause themselves.
@@ -488,7 +488,7 @@ class Database:
                 self.tablespace.stop(error)
                 raise
 
-    def keep_house_once(self) -> None:
+    def run_maintenance_once(self) -> None:
         """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
         now_s = self.clock.monotonic()
         for session in list(self._sessions.values()):

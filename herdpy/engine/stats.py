@@ -1,6 +1,6 @@
-"""Figures: what the engine says of its work and its state, for metrics and status pages.
+"""DatabaseStats: what the engine says of its work and its state, for metrics and status pages.
 
-Timed holds what took how long, added to by any thread; figures_of() reads the state at one moment,
+Timed holds what took how long, added to by any thread; stats_of() reads the state at one moment,
 without the tablespace's monitor, so the numbers may differ by what happens meanwhile.
 """
 
@@ -41,7 +41,7 @@ class Timed:
         return result
 
 
-class Figures(NamedTuple):
+class DatabaseStats(NamedTuple):
     """A database at one moment."""
 
     last_lsn: Lsn
@@ -66,7 +66,7 @@ class Figures(NamedTuple):
     """Why nothing can be written any more, None while all is well."""
 
 
-def figures_of(database: "Database") -> Figures:
+def stats_of(database: "Database") -> DatabaseStats:
     """Return the figures now. Any thread."""
     tablespace = database.tablespace
     states = list(tablespace.state.tables.values())
@@ -75,7 +75,7 @@ def figures_of(database: "Database") -> Figures:
     log = tablespace.log
     failure = tablespace.failure or log.failure
     checkpoint_error = database.checkpoint_error
-    return Figures(
+    return DatabaseStats(
         last_lsn=log.last_lsn,
         durable_lsn=log.durable_lsn,
         log_bytes=log.bytes_appended,

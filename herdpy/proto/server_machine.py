@@ -264,7 +264,7 @@ class ServerMachine:
         self._fail(error, actions)
         return actions
 
-    def answered(self, frame: bytes) -> list[Action]:
+    def on_reply(self, frame: bytes) -> list[Action]:
         """Send the answer to what ran (empty: there is none), and go on with what waits."""
         self._running = None
         if self._state is State.CLOSED:

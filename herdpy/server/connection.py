@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.session.activity import Client, killed_error, shown_text
-from herdpy.engine.writes.nonblocking import Begun
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
@@ -105,7 +105,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_securing:
             self._early += data
             return
-        self._hub.spinning.heard(self.number)
+        self._hub.spinning.on_receive(self.number)
         self._do(self._machine.receive(data))
         self._count_received()
         self._pause_or_resume()
@@ -122,7 +122,7 @@ class ServerConnection(asyncio.Protocol):
         self._hub.stalled.remove(self)
         if self._is_held:
             self._is_held = False
-            self._do(self._machine.answered(b""))
+            self._do(self._machine.on_reply(b""))
         self._pause_or_resume()
         self.drain()
 
@@ -418,7 +418,7 @@ class ServerConnection(asyncio.Protocol):
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
     def _written(
-        self, message: messages.Execute, begun_s: float, requests: Requests, begun: Begun
+        self, message: messages.Execute, begun_s: float, requests: Requests, begun: PendingWrite
     ) -> None:
         try:
             frame = requests.end_write(message, begun)
@@ -481,7 +481,7 @@ class ServerConnection(asyncio.Protocol):
             if self.protocol == "tcp":  # gRPC's own threads need the interpreter
                 self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
-            self._do(self._machine.answered(b""))
+            self._do(self._machine.on_reply(b""))
         else:
             self._is_held = True
 

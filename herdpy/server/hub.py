@@ -22,7 +22,7 @@ from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
-from herdpy.server.login.gate import Gate, too_many_strangers
+from herdpy.server.login.gate import Gate, too_many_unauthenticated
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
@@ -76,17 +76,17 @@ class Hub:
         self._promised_count = 0  # of when_done()
         self._due: deque[Callable[[], None]] = deque()  # any thread appends
         self._is_told = False  # the loop has a call to run them
-        self._strangers: dict[ServerConnection, None] = {}
+        self._unauthenticated: dict[ServerConnection, None] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count a connection, as a stranger; or say why it has to go."""
         if self.is_draining:
             return self.shutting_down()
-        if len(self._strangers) >= self.config.logins_max:
-            return too_many_strangers(self.config.logins_max)
+        if len(self._unauthenticated) >= self.config.logins_max:
+            return too_many_unauthenticated(self.config.logins_max)
         self.connections[connection] = None
-        self._strangers[connection] = None
+        self._unauthenticated[connection] = None
         return None
 
     def shutting_down(self) -> Error:
@@ -96,7 +96,7 @@ class Hub:
     def enter(self, connection: "ServerConnection") -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
-        if len(self.connections) - len(self._strangers) >= connections_max:
+        if len(self.connections) - len(self._unauthenticated) >= connections_max:
             self.metrics.refuse("connections_max")
             raise OperationalError(
                 f"{connections_max} connections are open, more are not allowed",
@@ -104,7 +104,7 @@ class Hub:
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",
             )
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.metrics.connections_accepted += 1
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
@@ -115,7 +115,7 @@ class Hub:
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
@@ -192,7 +192,7 @@ class Hub:
     def spin(self) -> None:
         """Wait for the next request without sleeping, for a moment, if nothing else is done."""
         if not self._jobs and not self._promised_count:
-            self.spinning.answered()
+            self.spinning.on_reply()
 
     def _usual_done(self, future: "asyncio.Future[Any]") -> None:
         self._usual_count -= 1

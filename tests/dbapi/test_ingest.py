@@ -336,7 +336,7 @@ class TestOverTheWire:
 
     def test_names_that_are_no_text(self) -> None:
         from herdpy.exec.vector.arrow_input import batch_bytes
-        from herdpy.exec.vector.arrow_stranger import batches_of
+        from herdpy.exec.vector.untrusted_arrow import batches_of
 
         data = batch_bytes(pa.record_batch({"name of it": [1]}))
         with pytest.raises(ProtocolError, match="Arrow stream that is none"):

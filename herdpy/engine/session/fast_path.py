@@ -14,7 +14,7 @@ from herdpy.engine.statements.fast_paths import MakeRow
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.inserts import insert_row
-from herdpy.engine.writes.nonblocking import Begun, WouldWaitError
+from herdpy.engine.writes.nonblocking import PendingWrite, WouldWaitError
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.durability import Durability
@@ -171,7 +171,7 @@ class SessionShort(SessionPlans):
         if syncer is not None:
             syncer.ask(transaction.durability)
 
-    def write_at_once(self, text: str, parameters: Parameters) -> Begun | None:
+    def write_at_once(self, text: str, parameters: Parameters) -> PendingWrite | None:
         """Run a short write that came before, without any wait; None: execute() has to.
 
         For a thread that serves many sessions: what is busy is left alone. When an outcome is
@@ -193,12 +193,12 @@ class SessionShort(SessionPlans):
         try:
             done = self._log_row(text, parameters, self._ask_for_sync)
             if done is not None:
-                return Begun(1, done, done.outcome if done.is_autocommit else None)
+                return PendingWrite(1, done, done.outcome if done.is_autocommit else None)
             return self._guarded(lambda: self._write_at_once(latest, parameters), text)
         except (WouldWaitError, PlanIsStaleError):  # it has had no effect
             return None
 
-    def end_write(self, begun: Begun) -> None:
+    def end_write(self, begun: PendingWrite) -> None:
         """Take note of a write's outcome, which is done; its error is raised."""
         with self._mutex:
             if self._statement is begun.transaction:
@@ -206,7 +206,7 @@ class SessionShort(SessionPlans):
         if begun.outcome is not None:
             begun.outcome.result()
 
-    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> Begun:
+    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> PendingWrite:
         transaction = self._transaction
         if transaction is not None and (
             transaction.catalog_changes or transaction.access_changes or transaction.lease
@@ -236,4 +236,4 @@ class SessionShort(SessionPlans):
                 outcome = transaction.outcome
                 self._ask_for_sync(transaction, "")
         self._database.after_write()
-        return Begun(count, transaction, outcome)
+        return PendingWrite(count, transaction, outcome)

@@ -42,7 +42,7 @@ class SessionPlans(SessionGuard):
         """Return what the session's user may do, None for all."""
         return rights_of(current_access(self._tablespace, self._transaction), self.user)
 
-    def _let_pass(self, prepared: Prepared) -> Prepared:
+    def _authorize(self, prepared: Prepared) -> Prepared:
         """Return the statement, unless the session's user may not run it (42501)."""
         if self.user is not None:
             self._gate.check(prepared, current_access(self._tablespace, self._transaction))
@@ -72,7 +72,7 @@ class SessionPlans(SessionGuard):
     ) -> Prepared:
         catalog = self._catalog() if catalog is None else catalog
         if catalog.version < 0:
-            return self._let_pass(prepare(text, catalog, parameters, self._check_interrupt))
+            return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
         cache = self._database.plans
         key = plan_key(text, catalog, parameters)
         prepared = cache.get(key)
@@ -80,7 +80,7 @@ class SessionPlans(SessionGuard):
             prepared = prepare(text, catalog, parameters, self._check_interrupt)
             if not prepared.is_secret:
                 cache.put(key, prepared)
-        return self._let_pass(prepared)
+        return self._authorize(prepared)
 
     def _bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
         """Return the plan and its values; the plan used last for the text binds fast, or not."""
@@ -93,7 +93,7 @@ class SessionPlans(SessionGuard):
             if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
                 values = latest.bind(parameters)
                 if values is not None:
-                    return self._let_pass(latest), values
+                    return self._authorize(latest), values
         prepared = self._prepare(text, parameters)
         return prepared, prepared.values(parameters, self._now_us)
 

@@ -15,7 +15,7 @@ from herdpy.sql.plan import DeletePlan, InsertPlan, Plan, PointAccess, RowFind, 
 from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter
 
 
-class Begun(NamedTuple):
+class PendingWrite(NamedTuple):
     """A write that is logged; `outcome` is its commit's, None if it has none to wait for."""
 
     row_count: int

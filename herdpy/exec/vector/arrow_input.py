@@ -15,8 +15,8 @@ from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.exec.coerce import compile_row_converter, output_converter
 from herdpy.exec.vector.arrow_columns import plain
 from herdpy.exec.vector.arrow_rows import arrow_type
-from herdpy.exec.vector.arrow_stranger import is_shared, plain_bytes
 from herdpy.exec.vector.arrow_stream import halved
+from herdpy.exec.vector.untrusted_arrow import is_shared, plain_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
 

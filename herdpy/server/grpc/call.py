@@ -17,7 +17,7 @@ from herdpy.server.grpc.callers import EOF, Caller
 from herdpy.server.grpc.message_costs import converted
 from herdpy.server.grpc.session import InnerSession
 from herdpy.server.limits import Budget
-from herdpy.server.login.gate import too_many_strangers, too_slow
+from herdpy.server.login.gate import too_many_unauthenticated, too_slow
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -42,7 +42,7 @@ class Call:
         self.context = context
         self.caller = caller
         self.new_connection = new_connection
-        self._strangers = strangers
+        self._unauthenticated = strangers
 
     async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
         """Return the next message, converted; None: no more come."""
@@ -54,8 +54,8 @@ class Call:
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
         """Return the first message, converted, which has to come soon."""
         config = self.hub.config
-        if not self._strangers.take():
-            raise too_many_strangers(config.logins_max)
+        if not self._unauthenticated.take():
+            raise too_many_unauthenticated(config.logins_max)
         try:
             async with asyncio.timeout(config.login_timeout_s):
                 data = await self.context.read()
@@ -67,7 +67,7 @@ class Call:
         except TimeoutError:
             raise too_slow(config.login_timeout_s) from None
         finally:
-            self._strangers.give()
+            self._unauthenticated.give()
 
     async def _prove(self) -> None:
         """Log in who has only said who they are: large messages of strangers are not read."""

@@ -21,7 +21,7 @@ from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import FRAME_BYTES_MAX, decode_to_driver, encode_frame
 from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
-from herdpy.server.grpc.message_costs import check_stranger, converted
+from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 from herdpy.server.grpc.transport import StreamTransport
 from herdpy.server.login.login_tokens import Tokens
 
@@ -158,7 +158,7 @@ class LoginStream:
             data = await self._context.read()
             try:
                 data = b"" if data is EOF else data
-                check_stranger(data)
+                check_unauthenticated(data)
                 request = await converted(self._hub, data, _login_request)
                 kind = request.WhichOneof("kind")
                 if kind == "start" and self._start is None:

@@ -47,7 +47,7 @@ async def converted(
         hub.received.give(byte_count)
 
 
-def check_stranger(data: bytes) -> None:
+def check_unauthenticated(data: bytes) -> None:
     """Raise ProtocolError for a message that is too large for who has not logged in."""
     if len(data) > HELLO_BYTES_MAX:
         raise ProtocolError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from msgspec import Raw
 
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
 from herdpy.model.types import Kind, SqlType
@@ -59,7 +59,7 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        self._strangers = Budget(hub.config.logins_max)
+        self._unauthenticated = Budget(hub.config.logins_max)
         self._tokens = Tokens(
             hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )
@@ -91,7 +91,7 @@ class GrpcService:
             try:
                 caller = self._caller(context, is_for_all=is_for_all)
                 await method(
-                    Call(self._hub, context, self._new_connection, caller, self._strangers)
+                    Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
                 )
             except GONE:
                 raise asyncio.CancelledError from None
@@ -209,7 +209,7 @@ async def _get_tablespace(call: Call) -> None:
         await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
         answer = await session.ask(messages.ListTables)
         database = call.hub.database
-        figures, listed = figures_of(database), database.manifest.state
+        figures, listed = stats_of(database), database.manifest.state
         info = pb.TablespaceInfo(
             name=TABLESPACE,
             source=listed.log_id.hex(),

@@ -24,7 +24,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc.callers import EOF, Caller, CallLogin, transport_of
-from herdpy.server.grpc.message_costs import check_stranger, converted, made
+from herdpy.server.grpc.message_costs import check_unauthenticated, converted, made
 from herdpy.server.grpc.transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def _read(
             return
         try:
             if not connection.is_in:
-                check_stranger(message)
+                check_unauthenticated(message)
             data = await converted(hub, message, convert)
         except Error as error:
             connection.refuse(error)

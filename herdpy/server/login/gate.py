@@ -178,7 +178,7 @@ def _is_loopback(address: str) -> bool:
         return False  # what is no address is not known to be harmless
 
 
-def too_many_strangers(logins_max: int) -> Error:
+def too_many_unauthenticated(logins_max: int) -> Error:
     """Return what a stranger is told for whom there is no room."""
     return OperationalError(
         f"{logins_max} connections are logging in, more are not allowed",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, metrics_page, verdict
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.server.operations.metrics import families
 from herdpy.server.operations.watch import shown, stopped_by
 
@@ -41,7 +41,7 @@ class HealthServer(HttpServer):
 
 def status(hub: "Hub") -> bytes:
     """Return the state of the server as JSON."""
-    figures = figures_of(hub.database)._replace(
+    figures = stats_of(hub.database)._replace(
         checkpoint_error=shown(hub.database.checkpoint_error),
         failure=shown(stopped_by(hub.database)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bookie.runtime.metrics import Histogram
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
 def _gauges(hub: "Hub") -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    figures = figures_of(hub.database)
+    figures = stats_of(hub.database)
     yield CounterMetricFamily(
         "herdpy_log_entries", "Frames of the log.", value=figures.last_lsn.entry_id
     )

@@ -35,7 +35,7 @@ class Ingests:
         return IngestBegun(message.request, self._last, table_to_plain(ingest.table))
 
     def add(self, message: IngestRows) -> None:
-        from herdpy.exec.vector.arrow_stranger import batches_of
+        from herdpy.exec.vector.untrusted_arrow import batches_of
 
         ingest = self._get(message.ingest)
         try:

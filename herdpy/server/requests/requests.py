@@ -14,7 +14,7 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.snapshot_leases import SnapshotLease
-from herdpy.engine.writes.nonblocking import Begun
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.exec.result import Result
 from herdpy.model.schema import table_to_plain
@@ -100,7 +100,7 @@ class Requests:
 
     def write_row(
         self, message: messages.Execute, parameters: Parameters
-    ) -> "bytes | Begun | None":
+    ) -> "bytes | PendingWrite | None":
         """Write a row if that takes no wait but for the disk; None: carry_out() has to.
 
         What is begun is answered by end_write() when its outcome is there.
@@ -119,7 +119,7 @@ class Requests:
             return self.end_write(message, begun)
         return begun
 
-    def end_write(self, message: messages.Execute, begun: Begun) -> bytes:
+    def end_write(self, message: messages.Execute, begun: PendingWrite) -> bytes:
         """Return the answer to a write whose outcome is there."""
         try:
             self._session.end_write(begun)

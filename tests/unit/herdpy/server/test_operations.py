@@ -15,7 +15,7 @@ from herdpy.server.operations import watch
 from herdpy.server.operations.metrics import kind_of
 from tests.fixtures.servers import RunningServer, running_server
 
-Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+DatabaseStats = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Pages:
         finally:
             connection.close()
 
-    def figures(self) -> Figures:
+    def figures(self) -> DatabaseStats:
         status, text = self.get("/metrics")
         assert status == 200
         return {

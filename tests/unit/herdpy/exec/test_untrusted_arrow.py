@@ -12,7 +12,7 @@ import pytest
 
 from herdpy.errors import Error, OperationalError, ProgrammingError, ProtocolError
 from herdpy.exec.vector.arrow_input import input_batches
-from herdpy.exec.vector.arrow_stranger import BYTES_MAX, ROWS_MAX, batches_of
+from herdpy.exec.vector.untrusted_arrow import BYTES_MAX, ROWS_MAX, batches_of
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import BIGINT, TEXT
 
@@ -103,7 +103,7 @@ def test_what_becomes_too_much(name: str) -> None:
 _PROGRAM = """
 import json, pathlib, sys
 from herdpy.errors import OperationalError
-from herdpy.exec.vector.arrow_stranger import batches_of
+from herdpy.exec.vector.untrusted_arrow import batches_of
 
 def peak():
     lines = open("/proc/self/status").read().splitlines()
