@@ -34,6 +34,22 @@ BOOKIE = {"admin": 7, "client": 6, "server": 6, "proto": 5, "metadata": 5, "ledg
 BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
 CONNECTOR = "spark_connector"
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
+# The layers inside a folder, its own modules and folders: downwards only as well.
+SUBLAYERS = {
+    "bookie/server": {
+        "node": 4,
+        "bookie": 3,
+        "cluster_ledgers": 3,
+        "disk_watch": 3,
+        "health": 3,
+        "identity": 3,
+        "tls": 3,
+        "wire": 2,
+        "storage": 2,
+        "metrics": 1,
+        "interfaces": 1,
+    },
+}
 # What herdpy may know of bookie.
 BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors"}
 # SQL and execution declare what they need as Protocols; the engine implements them.
@@ -81,7 +97,7 @@ HEAVY = {
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "scramp": ("herdpy/proto/scram.py", "herdpy/engine/passwords.py"),
     "asn1crypto": ("herdpy/proto/scram.py", "herdpy/server/certificates.py"),
-    "lmdb": ("bookie/server/lmdb_index.py",),
+    "lmdb": ("bookie/server/storage/lmdb_index.py",),
     "prometheus_client": (
         "bookie/admin/",
         "bookie/runtime/metrics.py",
@@ -144,6 +160,7 @@ def violations(path: str, source: str) -> list[str]:
     for module, line, is_typing_only in imports(ast.parse(source)):
         broken = [
             _storeys(package, storey, module),
+            _sublayers(path, module),
             None if package == CONNECTOR else _world(path, module),
             None if is_typing_only or package == CONNECTOR else _heavy(path, module),
             _loads(package, module) if not is_typing_only else None,
@@ -177,6 +194,30 @@ def _storeys(package: str, storey: str, module: str) -> str | None:
     if ranks[target] >= ranks[storey]:
         return f"{storey} may import downwards only"
     return f"{storey} knows no {target}" if (storey, target) in BLIND else None
+
+
+def _sublayers(path: str, module: str) -> str | None:
+    """Judge an import within one folder of SUBLAYERS by the ranks of that folder."""
+    imported = module.replace(".", "/")
+    for folder, ranks in SUBLAYERS.items():
+        if not (path.startswith(f"{folder}/") and f"{imported}/".startswith(f"{folder}/")):
+            continue
+        layer = _child(folder, path.removesuffix(".py"))
+        target = _child(folder, imported)
+        if target not in ranks:
+            return f"{folder}/{target} has no rank in SUBLAYERS"
+        if layer in ("__init__", target):
+            continue
+        if layer not in ranks:
+            return f"{folder}/{layer} has no rank in SUBLAYERS"
+        if ranks[target] >= ranks[layer]:
+            return f"in {folder}, {layer} may import downwards only"
+    return None
+
+
+def _child(folder: str, path: str) -> str:
+    """Return "wire" for bookie/server and bookie/server/wire/hub; "" for the folder itself."""
+    return path[len(folder) + 1 :].split("/")[0]
 
 
 def _connector(parts: list[str]) -> str | None:
@@ -235,10 +276,22 @@ def test_every_import_obeys() -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("folder", SUBLAYERS)
+def test_every_module_of_a_layered_folder_has_a_rank(folder: str) -> None:
+    inside = [path for path in product_files() if path.startswith(f"{folder}/")]
+    children = {_child(folder, path.removesuffix(".py")) for path in inside}
+    assert children - {"__init__"} == set(SUBLAYERS[folder])
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [
         ("bookie/runtime/ticket.py", "import herdpy.errors"),
+        ("bookie/server/storage/flush.py", "from bookie.server import bookie"),
+        ("bookie/server/storage/flush.py", "from bookie.server.wire.hub import Hub"),
+        ("bookie/server/wire/hub.py", "from bookie.server.node import BookieNode"),
+        ("bookie/server/wire/hub.py", "import bookie.server"),
+        ("bookie/server/identity.py", "from bookie.server.bookie import Bookie"),
         ("bookie/ledger/writer.py", "from bookie.client import reader"),
         ("herdpy/sql/bind.py", "from herdpy.exec.coerce import to_physical"),
         ("herdpy/sql/bind.py", "def f():\n    from herdpy.engine import session"),
@@ -274,6 +327,9 @@ def test_a_broken_rule_is_found(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("herdpy/__init__.py", "from herdpy.driver.connection import connect"),
+        ("bookie/server/wire/hub.py", "from bookie.server.wire.connection import Connection"),
+        ("bookie/server/bookie.py", "from bookie.server.storage.journal import Journal"),
+        ("bookie/server/bookie.py", "from bookie.runtime.interfaces import Clock"),
         ("herdpy/engine/session.py", "from herdpy.sql import tree\nfrom bookie.runtime.ticket "
          "import Ticket\nfrom bookie.runtime.drivers import new_mutex"),
         ("herdpy/driver/cursor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
