@@ -26,9 +26,9 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
-from bookie.server import entry_log, journal_format
-from bookie.server.lmdb_index import LmdbIndex
 from bookie.server.node import BookieNode
+from bookie.server.storage import entry_log, journal_format
+from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.tls import server_context
 
 INDEX_FILE = "index.lmdb"

@@ -9,7 +9,7 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.cookies import Cookie, CookieDirectory
 from bookie.metadata.service_info import Address, ServiceInfo
-from bookie.server import entry_log, journal_format
+from bookie.server.storage import entry_log, journal_format
 
 
 def bookie_id_of(config: BookieConfig) -> BookieId:

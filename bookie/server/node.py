@@ -25,7 +25,6 @@ from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
 from bookie.server.bookie import Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
-from bookie.server.collector import Collector
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
 from bookie.server.identity import (
@@ -36,7 +35,8 @@ from bookie.server.identity import (
 )
 from bookie.server.interfaces import EntryIndex
 from bookie.server.metrics import Figure, ServerMetrics
-from bookie.server.server import BookieServer
+from bookie.server.storage.collector import Collector
+from bookie.server.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from bookie.ledger.types import Status
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
 from bookie.metadata.memory import Plan as LinkPlan
-from bookie.server.memory_index import MemoryIndex
 from bookie.server.node import BookieNode
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.checkers import CheckError, History
 from tests.sim.ledger.plan import LedgerPlan, WorldPlan

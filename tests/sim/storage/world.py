@@ -21,10 +21,10 @@ from bookie.config import BookieConfig
 from bookie.errors import NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.server.bookie import Bookie
-from bookie.server.entry_logs import EntryLogs
 from bookie.server.interfaces import BytesLike
-from bookie.server.memory_index import MemoryIndex
-from bookie.server.recovery import rebuild_index
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.memory_index import MemoryIndex
+from bookie.server.storage.recovery import rebuild_index
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.loop import Node, SimulatedExecutor, SimulatedLoop

@@ -12,12 +12,12 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
 from bookie.proto import v2, v3
 from bookie.runtime.os_clock import OsClock
-from bookie.server.connection import STRANGER_PIECE_BYTES, Connection
-from bookie.server.dispatch_v2 import DispatcherV2
-from bookie.server.dispatch_v3 import DispatcherV3
-from bookie.server.hub import Hub
 from bookie.server.metrics import ServerMetrics
 from bookie.server.tls import server_context
+from bookie.server.wire.connection import STRANGER_PIECE_BYTES, Connection
+from bookie.server.wire.dispatch_v2 import DispatcherV2
+from bookie.server.wire.dispatch_v3 import DispatcherV3
+from bookie.server.wire.hub import Hub
 from tests.fixtures.bookies import (
     CONFIG,
     KEY,

@@ -1,15 +1,14 @@
 """Tells from the first bytes of a message whether it is an add: only adds may be large.
 
-A peer that announces a large first message is believed only when the head of that message is one
-of an add (v3 ADD_ENTRY or WRITE_LAC, v2 ADDENTRY): nothing else that is large exists in the
-protocol. Source: docs/formats/wire_v3.md (header first, as every known client writes it) and
-docs/formats/wire_v2.md.
+A peer's first message may be large only when its header is that of an add (v3 ADD_ENTRY or
+WRITE_LAC, v2 ADDENTRY): no other message of the protocol is large. Source: docs/formats/wire_v3.md
+(header first, as every known client writes it) and docs/formats/wire_v2.md.
 """
 
 from bookie.proto.v3 import VERSION, Operation
 
-HEAD_BYTES = 36
-"""Of a message with its length: enough for the longest header."""
+HEADER_BYTES_MAX = 36
+"""The length of a message and its longest header."""
 
 _V2_ADD = b"\x02\x01"
 _V3_REQUEST_HEADER = 0x0A  # field 1 of Request, length-delimited
@@ -18,13 +17,13 @@ _HEADER_OPERATION = 0x10
 _LARGE = (Operation.ADD_ENTRY, Operation.WRITE_LAC)
 
 
-def is_add_head(head: bytes) -> bool:
-    """Say whether a message that begins like this (without its length) is an add."""
-    if head[:2] == _V2_ADD:
+def is_add_header(start: bytes) -> bool:
+    """Tell whether a message that begins with `start` (its length left out) is an add."""
+    if start[:2] == _V2_ADD:
         return True
-    if len(head) < 2 or head[0] != _V3_REQUEST_HEADER or head[1] > len(head) - 2:
+    if len(start) < 2 or start[0] != _V3_REQUEST_HEADER or start[1] > len(start) - 2:
         return False
-    header = _varint_fields(head[2 : 2 + head[1]])
+    header = _varint_fields(start[2 : 2 + start[1]])
     return header.get(_HEADER_VERSION) == VERSION and header.get(_HEADER_OPERATION) in _LARGE
 
 

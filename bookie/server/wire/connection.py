@@ -20,13 +20,13 @@ from bookie.errors import FrameTooLargeError, MalformedFrameError
 from bookie.proto import v2
 from bookie.runtime.frames import FrameSplitter
 from bookie.runtime.os_sockets import keep_alive
-from bookie.server.head import HEAD_BYTES, is_add_head
+from bookie.server.wire.message_header import HEADER_BYTES_MAX, is_add_header
 
 if TYPE_CHECKING:
-    from bookie.server.dispatch_v2 import DispatcherV2
-    from bookie.server.dispatch_v3 import DispatcherV3
-    from bookie.server.hub import Hub
-    from bookie.server.long_poll import LongPoll
+    from bookie.server.wire.dispatch_v2 import DispatcherV2
+    from bookie.server.wire.dispatch_v3 import DispatcherV3
+    from bookie.server.wire.hub import Hub
+    from bookie.server.wire.long_poll import LongPoll
 
 _log = logging.getLogger(__name__)
 
@@ -339,11 +339,11 @@ class Connection(asyncio.Protocol):
             return None
         byte_count = int.from_bytes(data[:4], "big")
         if STRANGER_BYTES_MAX < byte_count + 4 <= self._splitter.frame_bytes_max:
-            if len(data) < HEAD_BYTES:
+            if len(data) < HEADER_BYTES_MAX:
                 self._first = data
                 self._watch_progress()
                 return None
-            if not is_add_head(data[4:HEAD_BYTES]):
+            if not is_add_header(data[4:HEADER_BYTES_MAX]):
                 self.close_malformed(f"a first message of {byte_count} bytes that is no add")
                 return None
         self._first = None

@@ -26,7 +26,7 @@ from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk, File
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import OnStatus
-from bookie.server.journal_format import (
+from bookie.server.storage.journal_format import (
     BLOCK_BYTES,
     DIRECTORY,
     Kind,

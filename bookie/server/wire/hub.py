@@ -16,7 +16,7 @@ from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
 
 if TYPE_CHECKING:
-    from bookie.server.connection import Connection
+    from bookie.server.wire.connection import Connection
 
 
 class Hub:

@@ -11,16 +11,16 @@ import pytest
 from bookie.errors import CorruptFileError, MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
-from bookie.server import journal as journals
-from bookie.server import recovery
-from bookie.server import storage as storages
 from bookie.server.bookie import Bookie
-from bookie.server.entry_log import LOG_NUMBER_MAX
 from bookie.server.interfaces import LedgerRecord
-from bookie.server.journal_format import Position
-from bookie.server.memory_index import MemoryIndex
-from bookie.server.read_cache import ReadCache
-from bookie.server.recovery import rebuild_index
+from bookie.server.storage import journal as journals
+from bookie.server.storage import ledger_storage as storages
+from bookie.server.storage import recovery
+from bookie.server.storage.entry_log import LOG_NUMBER_MAX
+from bookie.server.storage.journal_format import Position
+from bookie.server.storage.memory_index import MemoryIndex
+from bookie.server.storage.read_cache import ReadCache
+from bookie.server.storage.recovery import rebuild_index
 from tests.fixtures.storages import (
     CONFIG,
     KEY,

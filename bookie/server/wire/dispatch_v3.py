@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.ledger.types import Status
 from bookie.proto import v3
-from bookie.server.entry_lists import EntryLists
 from bookie.server.interfaces import BytesLike
-from bookie.server.long_poll import LongPoll
+from bookie.server.wire.entry_lists import EntryLists
+from bookie.server.wire.long_poll import LongPoll
 
 if TYPE_CHECKING:
-    from bookie.server.connection import Connection
-    from bookie.server.hub import Hub
+    from bookie.server.wire.connection import Connection
+    from bookie.server.wire.hub import Hub
 
 _log = logging.getLogger(__name__)
 

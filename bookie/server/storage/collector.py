@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, CorruptFileError, NoSuchLedgerMetadataError
-from bookie.server.compaction import Compaction, Switch, live_share
-from bookie.server.entry_log import SOURCES_MAX
-from bookie.server.storage import LedgerStorage
+from bookie.server.storage.compaction import Compaction, Switch, live_share
+from bookie.server.storage.entry_log import SOURCES_MAX
+from bookie.server.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

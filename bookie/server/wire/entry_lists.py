@@ -16,9 +16,9 @@ from bookie.ledger.types import Status
 from bookie.proto import availability, v3
 
 if TYPE_CHECKING:
-    from bookie.server.connection import Connection
-    from bookie.server.dispatch_v3 import DispatcherV3
-    from bookie.server.hub import Hub
+    from bookie.server.wire.connection import Connection
+    from bookie.server.wire.dispatch_v3 import DispatcherV3
+    from bookie.server.wire.hub import Hub
 
 ENTRY_IDS_ON_LOOP_MAX = 4096
 """Lists of entries that are longer are encoded by the executor."""

@@ -7,7 +7,7 @@ import pytest
 
 from bookie.ledger.types import Status
 from bookie.proto import v2
-from bookie.server import dispatch_v2
+from bookie.server.wire import dispatch_v2
 from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, run
 
 OTHER_KEY = bytes(range(20))

@@ -18,14 +18,14 @@ from bookie.errors import BookieError, CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
-from bookie.server.entry_log import RecordKind
-from bookie.server.entry_logs import EntryLogs
-from bookie.server.flush import Flusher, FlushInput
 from bookie.server.interfaces import BytesLike, EntryIndex
-from bookie.server.journal import Journal
-from bookie.server.ledger_state import LedgerState
-from bookie.server.read_cache import ReadCache
-from bookie.server.write_cache import WriteCache
+from bookie.server.storage.entry_log import RecordKind
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.flush import Flusher, FlushInput
+from bookie.server.storage.journal import Journal
+from bookie.server.storage.ledger_state import LedgerState
+from bookie.server.storage.read_cache import ReadCache
+from bookie.server.storage.write_cache import WriteCache
 
 _log = logging.getLogger(__name__)
 _STATES_MAX = 65_536

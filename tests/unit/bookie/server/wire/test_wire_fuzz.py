@@ -8,12 +8,12 @@ from struct import pack
 import pytest
 
 from bookie.runtime.os_clock import OsClock
-from bookie.server.connection import STRANGER_BYTES_MAX, Connection
-from bookie.server.dispatch_v2 import DispatcherV2
-from bookie.server.dispatch_v3 import DispatcherV3
-from bookie.server.head import HEAD_BYTES, is_add_head
-from bookie.server.hub import Hub
 from bookie.server.metrics import ServerMetrics
+from bookie.server.wire.connection import STRANGER_BYTES_MAX, Connection
+from bookie.server.wire.dispatch_v2 import DispatcherV2
+from bookie.server.wire.dispatch_v3 import DispatcherV3
+from bookie.server.wire.hub import Hub
+from bookie.server.wire.message_header import HEADER_BYTES_MAX, is_add_header
 from tests.fixtures.bookies import CONFIG, KEY, add, running_bookie
 from tests.fuzz.wire import Wire, run
 
@@ -100,8 +100,8 @@ def test_an_announced_size_is_not_allocated() -> None:
 
 
 def test_heads_of_adds() -> None:
-    longest = add(2**64 - 1, 2**62, 2**62, priority=100)[4 : HEAD_BYTES + 4]
-    for head in (add(1, 7, 0)[4:HEAD_BYTES], longest, b"\x02\x01\x00\x00" + KEY):
-        assert is_add_head(head)
+    longest = add(2**64 - 1, 2**62, 2**62, priority=100)[4 : HEADER_BYTES_MAX + 4]
+    for head in (add(1, 7, 0)[4:HEADER_BYTES_MAX], longest, b"\x02\x01\x00\x00" + KEY):
+        assert is_add_header(head)
     for head in HEADS.values():
-        assert not is_add_head(head)
+        assert not is_add_header(head)

@@ -16,9 +16,9 @@ from bookie.proto import v3
 from bookie.server.interfaces import BytesLike
 
 if TYPE_CHECKING:
-    from bookie.server.connection import Connection
-    from bookie.server.dispatch_v3 import DispatcherV3
-    from bookie.server.hub import Hub
+    from bookie.server.wire.connection import Connection
+    from bookie.server.wire.dispatch_v3 import DispatcherV3
+    from bookie.server.wire.hub import Hub
 
 
 class LongPoll:

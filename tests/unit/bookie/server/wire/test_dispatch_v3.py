@@ -15,8 +15,8 @@ from bookie.proto import availability, v3
 from bookie.proto import wire_v3_pb2 as wire
 from bookie.proto.v3 import Operation
 from bookie.runtime.metrics import exposition
-from bookie.server import entry_lists
 from bookie.server.metrics import families
+from bookie.server.wire import entry_lists
 from tests.fixtures.bookies import (
     KEY,
     Peer,

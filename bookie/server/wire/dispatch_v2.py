@@ -15,8 +15,8 @@ from bookie.proto.v3 import AUTH_DISABLED_PLUGIN
 from bookie.server.interfaces import BytesLike
 
 if TYPE_CHECKING:
-    from bookie.server.connection import Connection
-    from bookie.server.hub import Hub
+    from bookie.server.wire.connection import Connection
+    from bookie.server.wire.hub import Hub
 
 _log = logging.getLogger(__name__)
 

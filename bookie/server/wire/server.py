@@ -11,12 +11,12 @@ import ssl
 from bookie.config import BookieConfig
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import Executor
-from bookie.server.connection import Connection
-from bookie.server.dispatch_v2 import DispatcherV2
-from bookie.server.dispatch_v3 import DispatcherV3
-from bookie.server.hub import Hub
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
+from bookie.server.wire.connection import Connection
+from bookie.server.wire.dispatch_v2 import DispatcherV2
+from bookie.server.wire.dispatch_v3 import DispatcherV3
+from bookie.server.wire.hub import Hub
 
 _GOODBYE_S = 0.1
 """For the last bytes of a connection, however long requests took."""

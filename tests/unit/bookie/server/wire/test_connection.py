@@ -10,7 +10,7 @@ import uvloop
 
 from bookie.ledger.types import Status
 from bookie.proto import v3
-from bookie.server import connection as connections
+from bookie.server.wire import connection as connections
 from tests.fixtures.bookies import (
     KEY,
     Peer,

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from bookie.config import BookieConfig
 from bookie.errors import CorruptFileError
 from bookie.runtime.interfaces import Disk
-from bookie.server import entry_log
-from bookie.server import journal as journals
-from bookie.server.compaction import finish_interrupted
-from bookie.server.entry_log import RecordKind, seal_leftover, sync_log
-from bookie.server.entry_logs import EntryLogs
-from bookie.server.flush import Flusher, FlushInput
 from bookie.server.interfaces import EntryIndex, LedgerRecord
-from bookie.server.journal import JournalWriter, Mark
-from bookie.server.journal_format import (
+from bookie.server.storage import entry_log
+from bookie.server.storage import journal as journals
+from bookie.server.storage.compaction import finish_interrupted
+from bookie.server.storage.entry_log import RecordKind, seal_leftover, sync_log
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.flush import Flusher, FlushInput
+from bookie.server.storage.journal import JournalWriter, Mark
+from bookie.server.storage.journal_format import (
     DIRECTORY,
     Kind,
     Position,
@@ -26,9 +26,9 @@ from bookie.server.journal_format import (
     read_records,
     split_record,
 )
-from bookie.server.ledger_record import decode_ledger_body, merge_ledger_records
-from bookie.server.ledger_state import LedgerState
-from bookie.server.write_cache import WriteCache
+from bookie.server.storage.ledger_record import decode_ledger_body, merge_ledger_records
+from bookie.server.storage.ledger_state import LedgerState
+from bookie.server.storage.write_cache import WriteCache
 
 _NO_MARK = Mark(Position(0, 0), 0, 0)
 _REBUILD_BATCH = 50_000

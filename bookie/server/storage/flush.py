@@ -14,13 +14,13 @@ from google_crc32c import value
 
 from bookie.errors import BookieError
 from bookie.runtime.interfaces import Disk
-from bookie.server import journal as journals
-from bookie.server.entry_log import EntryLogWriter, RecordKind
-from bookie.server.entry_logs import EntryLogs
 from bookie.server.interfaces import EntryIndex, LedgerRecord
-from bookie.server.journal import Mark
-from bookie.server.journal_format import Position
-from bookie.server.ledger_record import encode_ledger_body
+from bookie.server.storage import journal as journals
+from bookie.server.storage.entry_log import EntryLogWriter, RecordKind
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.journal import Mark
+from bookie.server.storage.journal_format import Position
+from bookie.server.storage.ledger_record import encode_ledger_body
 
 
 class FlushInput(NamedTuple):

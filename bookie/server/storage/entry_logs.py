@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from bookie.errors import BookieError
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Disk, File
-from bookie.server.entry_log import (
+from bookie.server.storage.entry_log import (
     DIRECTORY,
     LOG_NUMBER_MAX,
     EntryLogReader,

@@ -17,7 +17,8 @@ from google_crc32c import value
 
 from bookie.errors import CorruptFileError
 from bookie.runtime.interfaces import Disk
-from bookie.server.entry_log import (
+from bookie.server.interfaces import EntryIndex
+from bookie.server.storage.entry_log import (
     DIRECTORY,
     EntryLogReader,
     EntryLogWriter,
@@ -26,9 +27,8 @@ from bookie.server.entry_log import (
     path_of,
     split_location,
 )
-from bookie.server.entry_logs import EntryLogs
-from bookie.server.interfaces import EntryIndex
-from bookie.server.ledger_record import encode_ledger_body
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.ledger_record import encode_ledger_body
 
 _SWITCH_BATCH = 4096
 

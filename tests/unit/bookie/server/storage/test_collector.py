@@ -14,9 +14,9 @@ from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_executors import new_executor
-from bookie.server import entry_logs
-from bookie.server import storage as storages
-from bookie.server.memory_index import MemoryIndex
+from bookie.server.storage import entry_logs
+from bookie.server.storage import ledger_storage as storages
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.storages import (
     CONFIG,
     HeldExecutor,

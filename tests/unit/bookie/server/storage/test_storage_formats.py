@@ -7,11 +7,11 @@ from google_crc32c import value
 
 from bookie.errors import CorruptFileError
 from bookie.runtime.memory_disk import MemoryDisk
-from bookie.server import entry_log, journal, journal_format
-from bookie.server.entry_log import EntryLogReader, EntryLogWriter, LogHeader, RecordKind
 from bookie.server.interfaces import LedgerRecord
-from bookie.server.journal_format import JournalFileReader, Kind, Position, Record
-from bookie.server.ledger_record import (
+from bookie.server.storage import entry_log, journal, journal_format
+from bookie.server.storage.entry_log import EntryLogReader, EntryLogWriter, LogHeader, RecordKind
+from bookie.server.storage.journal_format import JournalFileReader, Kind, Position, Record
+from bookie.server.storage.ledger_record import (
     decode_ledger_record,
     encode_ledger_body,
     encode_ledger_record,

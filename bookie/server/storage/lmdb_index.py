@@ -21,7 +21,7 @@ import lmdb
 from bookie.errors import CorruptFileError
 from bookie.runtime.drivers import new_mutex
 from bookie.server.interfaces import LedgerRecord
-from bookie.server.ledger_record import decode_ledger_record, encode_ledger_record
+from bookie.server.storage.ledger_record import decode_ledger_record, encode_ledger_record
 
 _LIB_VERSION = 0  # the file format of LMDB 0.9, whatever newer engines the package carries
 _MAP_BYTES = 64 * 1024 * 1024

@@ -9,8 +9,8 @@ import pytest
 
 from bookie.ledger.types import Status
 from bookie.server.bookie import Bookie
-from bookie.server.journal_format import Kind, read_records
-from bookie.server.memory_index import MemoryIndex
+from bookie.server.storage.journal_format import Kind, read_records
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.storages import (
     CONFIG,
     KEY,
