@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_process import forks, process_generation
 from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
@@ -464,7 +464,7 @@ class Connection:
         """Return the session; InterfaceError when closed or inherited by a fork."""
         if self._is_closed:
             raise InterfaceError("the connection is closed", hint="call herdpy.connect() again")
-        if process_generation() != self._generation:
+        if len(forks) != self._generation:
             raise InterfaceError(
                 "the connection was opened by the parent of this forked process",
                 hint="connect after the fork, or start children by 'spawn'",

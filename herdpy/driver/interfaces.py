@@ -34,11 +34,13 @@ class DriverSession(Protocol):
         """Of the log: what the session has seen or committed is at or before it."""
         ...
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Run a point read in the short way; None: execute() has to."""
+    def run(self, text: str, parameters: Parameters) -> Result | PointRows:
+        """Run one statement; a row found by its key comes as it is."""
         ...
 
-    def execute(self, text: str, parameters: Parameters = None) -> Result: ...
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        ...
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
 

@@ -146,7 +146,7 @@ class Database:
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
-        self._is_full = False  # as far as checkpoint_error lasts
+        self.is_full = False  # as far as checkpoint_error lasts
 
     @classmethod
     def open(
@@ -214,24 +214,21 @@ class Database:
             SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 
-        def on_progress() -> None:
-            try:
-                tablespace.on_progress()
-            except Exception as error:
-                tablespace.stop(error)  # a syncer that dies must not leave anyone waiting
-                raise
-
         def on_failure(error: Error) -> None:
-            on_progress()  # what became durable before counts
+            tablespace.on_progress()  # what became durable before counts
             tablespace.stop(error)
 
         if is_threaded:
             self._syncer = GroupSyncer(
-                tablespace.log, driver, on_progress, on_failure, self.log_appends.measure
+                tablespace.log,
+                driver,
+                tablespace.on_progress,
+                on_failure,
+                self.log_appends.measure,
             )
         else:
             self._syncer = InlineSyncer(
-                tablespace.log, on_progress, on_failure, self.log_appends.measure
+                tablespace.log, tablespace.on_progress, on_failure, self.log_appends.measure
             )
         tablespace.start(self._syncer)
         if is_threaded:
@@ -345,7 +342,7 @@ class Database:
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
                 self._bell.ring()
-            self._is_full = (
+            self.is_full = (
                 self.checkpoint_error is not None
                 and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
             )
@@ -353,7 +350,7 @@ class Database:
     def check_memory(self) -> None:
         """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
         error = self.checkpoint_error
-        if self._is_full and error is not None:
+        if self.is_full and error is not None:
             raise no_memory_error(error)
 
     @contextmanager

@@ -39,22 +39,20 @@ class LogFileListing(Protocol):
 
 
 class LogFile:
-    """One listed file; byte_count is set once it was read or made, handle if it is written to."""
+    """One listed file; byte_count is set once it was read or made, handle if it is written to.
 
-    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path")
+    Every frame in it carries `stamp`, its number, so that those of an earlier use do not count.
+    """
+
+    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path", "stamp")
 
     def __init__(self, directory: str, number: int, first_sequence: int) -> None:
-        self.number = number
+        self.number = self.stamp = number
         self.path = f"{directory}/{number:08d}.log"
         self.first_sequence = first_sequence
         self.byte_count = 0
         self.handle: File | None = None
         self.last_lsn: Lsn | None = None  # of the last frame in it; None: no frame
-
-    @property
-    def stamp(self) -> int:
-        """What every frame in the file carries, so that those of an earlier use do not count."""
-        return self.number
 
     def close(self) -> None:
         if self.handle is not None:

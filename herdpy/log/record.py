@@ -8,7 +8,7 @@ and after, a DELETE the row before, so that a change stream can rebuild both. DE
 Table.wide_ordinals are 16 bytes, little-endian, two's complement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -234,11 +234,9 @@ Record = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+encode: Callable[[Record], bytes] = _encoder.encode
+"""Return a record's bytes; decode() inverts it."""
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode(record: Record) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode(data: bytes) -> Record:

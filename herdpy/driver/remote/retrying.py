@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses
 from herdpy.driver.remote.retrying_leasing import RetryingLeasing
 from herdpy.driver.remote.retrying_staging import RetryingStaging
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
@@ -123,16 +123,14 @@ class RetryingSession:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         result = self._run(lambda session: session.execute(text, parameters), text, _uncounted)
         if result.columns is None and (option := _OPTION.match(text)) is not None:
             self._note_option(option[1].upper(), option[2].lower(), text)
         return result
+
+    run = execute  # the server knows the fast path
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""

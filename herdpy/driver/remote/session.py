@@ -15,7 +15,7 @@ from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream, untouched_memory
 from herdpy.driver.dsn import RemoteTarget
-from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
+from herdpy.driver.interfaces import Pauses, Stream, Waits
 from herdpy.driver.remote.kept_texts import KeptTexts
 from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.errors import (
@@ -154,10 +154,6 @@ class RemoteSession:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         text, wire = check_statement(text), to_wire(parameters)
@@ -166,6 +162,8 @@ class RemoteSession:
         with self._mutex:
             kept.has_run(text)
         return self._result(done)
+
+    run = execute  # the server knows the fast path
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""

@@ -75,6 +75,10 @@ class SessionTransaction:
         self._is_killed = False  # set without it
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
+        # Constant.
+        self._write_bytes_max = database.config.transaction_bytes_max
+        self._commit_interrupt = StatementInterrupt(self._clock, 0.0)
+        """Of a write that waits for its commit, which cannot be cancelled: never looked at."""
 
     @property
     def in_transaction(self) -> bool:
@@ -177,12 +181,14 @@ class SessionTransaction:
     def _await_commit(self, transaction: Transaction) -> None:
         """Wait for a logged COMMIT; its fate is no longer the statement's to time out."""
         outcome = transaction.outcome
-        self._request_sync(transaction.durability)
+        syncer = self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(transaction.durability)
         if not outcome.is_done:
             self._driver.wait(outcome)
         outcome.result()
         failure = self._tablespace.log.failure
-        if transaction.durability is Durability.OS and failure is not None:
+        if failure is not None and transaction.durability is Durability.OS:
             raise failure  # visible since its append, but perhaps never handed over
 
     def _request_sync(self, durability: Durability) -> None:

@@ -108,7 +108,7 @@ class LockTable:
         if holder is None:
             if owner not in self._shared.get(table, ()):
                 owner.locks.append(table)
-                self._grant(owner, table, Mode.SHARED)
+                self._shared.setdefault(table, {})[owner] = None  # _grant(), at once
         elif holder is not owner:
             return False
         owner.locks.append(row)
@@ -136,7 +136,8 @@ class LockTable:
 
     def release_all(self, owner: Owner) -> None:
         """Give up every lock and every place in a queue; repeatable."""
-        self.abandon(owner)
+        if owner.waits_for is not None:
+            self.abandon(owner)
         locks, exclusive, queues = owner.locks, self._exclusive, self._queues
         while locks:
             resource = locks[-1]

@@ -74,6 +74,7 @@ class Memtable:
         "_superseded_count",
         "byte_count",
         "chains",
+        "is_given_up",
         "overlay",
         "superseded_bytes",
         "touched",
@@ -81,6 +82,7 @@ class Memtable:
 
     def __init__(self) -> None:
         self.chains: dict[Key, Version] = {}
+        self.is_given_up = False
         self.byte_count = 0
         self.superseded_bytes = 0  # of versions that only older snapshots need
         self.overlay: Any = None  # of engine/state/overlay.py, one assignment
@@ -120,6 +122,25 @@ class Memtable:
         self.superseded_bytes += growth
         self._superseded_count += 1 - dropped
         chains[key] = (position, row, older)
+        self.touched.append(key)
+
+    def put_one(
+        self,
+        key: Key,
+        row: Row | None,
+        position: int,
+        row_bytes: int,
+        horizon: Callable[[], list[int] | None],
+    ) -> None:
+        """Put one change, as put_all() does."""
+        if key in self.chains:
+            self.put(key, row, position, row_bytes, horizon())
+            return
+        if not self._cell_count:
+            self._cell_count = 0 if row is None else len(row)
+        self._added.append(key)
+        self.byte_count += _version_bytes(row_bytes, self._cell_count)
+        self.chains[key] = (position, row, None)
         self.touched.append(key)
 
     def put_all(
@@ -193,10 +214,6 @@ class Memtable:
             if version[2] is not None and version[2] is not TRIMMED
         ]
 
-    @property
-    def is_given_up(self) -> bool:
-        return isinstance(self.chains, _GivenUp)
-
     def touched_since(self, count: int) -> list[Key]:
         """Return the keys of all changes but the first `count`, in order.
 
@@ -210,6 +227,7 @@ class Memtable:
 
     def give_up(self) -> None:
         """Let go of everything; who reads it from now on gets TRIMMED or SnapshotGoneError."""
+        self.is_given_up = True  # first: readers look at it last
         self.chains = _GivenUp()
         self._added = []
         self._ordered = ([], [], 0)

@@ -109,7 +109,7 @@ def test_results_and_errors_are_those_of_the_long_way(
     begin = "BEGIN" if not is_alone else "SHOW ALL"
 
     session.execute(begin)
-    short = told(lambda: session.insert_row(INSERT, values))
+    short = told(lambda: session.write_row(INSERT, values))
     found = rows(session, ALL)
     session.rollback()
     run(session, "DELETE FROM t WHERE a = 2")
@@ -175,7 +175,7 @@ def test_now_is_the_time_of_the_transaction(db: Engine) -> None:
     run(session, text, 1, "k", 0)
     session.execute("BEGIN")
     for key in (3, 4):
-        assert session.insert_row(text, (key, "k", 0)) is not None
+        assert session.write_row(text, (key, "k", 0)) is not None
     found = rows(session, "SELECT DISTINCT at FROM t WHERE a > 2")
     ((now,),) = rows(session, "SELECT CURRENT_TIMESTAMP")
     assert found == [(now.replace(tzinfo=None),)]
@@ -205,13 +205,13 @@ def test_a_key_that_somebody_had(db: Engine, simple: Session, place: str) -> Non
     if place == "deleted by it":
         run(simple, "DELETE FROM s WHERE id = 1")
     key = 2 if place == "own writes" else 1
-    assert simple.insert_row(SIMPLE, (key, 0)) is None
+    assert simple.write_row(SIMPLE, (key, 0)) is None
     if place == "deleted by it":
         assert run(simple, SIMPLE, key, 0) == 1
     else:
         with pytest.raises(Error, match="duplicate key"):
             run(simple, SIMPLE, key, 0)
-    assert simple.insert_row(SIMPLE, (3, 0)) is not None
+    assert simple.write_row(SIMPLE, (3, 0)) is not None
     simple.rollback()
     assert db.locks == {}
 
@@ -224,14 +224,14 @@ def test_a_lock_of_somebody_else_is_not_waited_for_here(db: Engine, simple: Sess
     ):
         other = db.session()
         run(other, text)
-        assert simple.insert_row(SIMPLE, (2, 0)) is None, text
+        assert simple.write_row(SIMPLE, (2, 0)) is None, text
         waiting = db.session(autocommit=True, lock_timeout_s=0.01)
         with pytest.raises(OperationalError) as caught:
             waiting.execute(SIMPLE, (2, 0))
         assert caught.value.sqlstate == "55P03"
         other.rollback()
         other.close()
-    assert simple.insert_row(SIMPLE, (2, 0)) is not None
+    assert simple.write_row(SIMPLE, (2, 0)) is not None
     assert db.locks == {}
 
 
@@ -250,7 +250,7 @@ def test_what_commits_between_the_look_and_the_lock_is_seen(
         return found
 
     monkeypatch.setattr(inserts, "_is_fresh", look)
-    done = simple.insert_row(SIMPLE, (5, 50))
+    done = simple.write_row(SIMPLE, (5, 50))
     assert (done is None) == is_same
     assert seen == [True, not is_same]
     monkeypatch.setattr(inserts, "_is_fresh", looked)
@@ -273,7 +273,7 @@ def test_a_checkpoint_between_the_look_and_the_lock(
         return found
 
     monkeypatch.setattr(inserts, "_is_fresh", look)
-    assert simple.insert_row(SIMPLE, (5, 50)) is None
+    assert simple.write_row(SIMPLE, (5, 50)) is None
     with pytest.raises(Error, match="duplicate key"):
         simple.execute(SIMPLE, (5, 50))
 
@@ -283,12 +283,12 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 ) -> None:
     simple.execute("BEGIN")
     run(simple, "CREATE TABLE u (id BIGINT PRIMARY KEY)")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     simple.rollback()
     lease = simple.leasing.take(60.0)
     simple.execute("BEGIN")
     run(simple, f"SET TRANSACTION SNAPSHOT '{lease.id}'")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "25006"
@@ -297,7 +297,7 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
     transaction = simple._transaction
     assert transaction is not None
     db.database.tablespace.rollback(transaction, SerializationError("lost"))
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(SerializationError, match="lost"):
         run(simple, SIMPLE, 2, 0)
     simple.rollback()
@@ -306,12 +306,12 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 
 def test_a_table_made_anew_is_another(db: Engine, simple: Session) -> None:
     run(simple, "DROP TABLE s")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42P01"
     run(simple, "CREATE TABLE s (id TEXT PRIMARY KEY, v BIGINT)")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     run(simple, SIMPLE, "2", 0)
     assert rows(simple, "SELECT * FROM s") == [("2", 0)]
 
@@ -321,15 +321,15 @@ def test_who_may_not_insert_is_told_so_and_who_was_looked_at_goes_the_short_way(
 ) -> None:
     run(simple, "CREATE USER u PASSWORD 'a secret of u'")
     user = db.database.session(Settings(), autocommit=True, user="u")
-    assert user.insert_row(SIMPLE, (2, 0)) is None
+    assert user.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(user, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42501"
     run(simple, "GRANT INSERT ON s TO u")
     run(user, SIMPLE, 2, 0)
-    assert user.insert_row(SIMPLE, (3, 0)) is not None
+    assert user.write_row(SIMPLE, (3, 0)) is not None
     run(simple, "REVOKE INSERT ON s FROM u")
-    assert user.insert_row(SIMPLE, (4, 0)) is None
+    assert user.write_row(SIMPLE, (4, 0)) is None
     with pytest.raises(Error):
         run(user, SIMPLE, 4, 0)
 
@@ -337,12 +337,12 @@ def test_who_may_not_insert_is_told_so_and_who_was_looked_at_goes_the_short_way(
 def test_ends_of_sessions(db: Engine, simple: Session) -> None:
     simple.kill()
     with pytest.raises(OperationalError) as caught:
-        simple.insert_row(SIMPLE, (2, 0))
+        simple.write_row(SIMPLE, (2, 0))
     assert caught.value.sqlstate == "57P01"
     other = db.session(autocommit=True)
     other.close()
     with pytest.raises(Error, match="closed"):
-        other.insert_row(SIMPLE, (2, 0))
+        other.write_row(SIMPLE, (2, 0))
 
 
 def test_it_is_no_statement_that_is_audited(db: Engine, simple: Session) -> None:
@@ -405,7 +405,7 @@ def test_a_transaction_that_is_full_says_so(db: Engine, simple: Session) -> None
     transaction = simple._transaction
     assert transaction is not None
     transaction.byte_count = db.database.config.transaction_bytes_max
-    assert simple.insert_row(SIMPLE, (2, 20)) is None
+    assert simple.write_row(SIMPLE, (2, 20)) is None
     with pytest.raises(Error) as caught:
         simple.execute(SIMPLE, (2, 20))
     assert caught.value.sqlstate == "53200"
