@@ -14,7 +14,9 @@ N ?=
 SEED ?=
 PLANT ?=
 DIR ?=
+OLD ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
+old_flags = $(if $(OLD),--old $(OLD))
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
 # A suite whose folder is still empty is skipped aloud; one that has tests has to pass them.
@@ -27,7 +29,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-embedded \
+        findings docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-embedded \
         bench-ledger bench-network bench-spark big clean
 
 help: ## list the targets
@@ -65,8 +67,11 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each, and of the simulated world
-	$(PYTEST) tests/unit tests/sim
+unit: setup ## tests of one module each, of the simulated world, and of findings
+	$(PYTEST) tests/unit tests/sim tests/findings -m "not integration"
+
+findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
+	$(PY) -m tests.findings $(old_flags)
 
 contract: setup ## one suite per interface, over every implementation
 	$(PYTEST) tests/contract
@@ -116,7 +121,7 @@ fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks; a client in Node, where npm is
-	$(call suite,tests/integration tests/interop/test_grpc_node.py)
+	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "integration or not finding"
 
 interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
