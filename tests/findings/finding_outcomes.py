@@ -30,7 +30,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     # Attributes of a report travel from the processes of pytest-xdist to the one that writes.
     report.finding = {
         "test": f"{_name(item.path)}::{item.nodeid.partition('::')[2]}",
-        "ids": sorted({id for mark in item.iter_markers("finding") for id in mark.args}),
+        "ids": sorted({name for mark in item.iter_markers("finding") for name in mark.args}),
         "phase": report.when,
         "outcome": "xfailed" if hasattr(report, "wasxfail") else report.outcome,
         "raised": raised,

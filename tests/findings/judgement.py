@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
     @staticmethod
     def of(document: dict[str, Any]) -> "Outcome":
-        ids = sorted(document["ids"], key=lambda id: _order((id,)))
+        ids = sorted(document["ids"], key=lambda name: _order((name,)))
         return Outcome(**{**document, "ids": tuple(ids)})
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class MarkedTest(NamedTuple):
 
 def expected_ids(text: str) -> list[str]:
     lines = (line.partition("#")[0] for line in text.splitlines())
-    return [id for line in lines for id in line.split()]
+    return [name for line in lines for name in line.split()]
 
 
 def shows_the_finding(outcome: Outcome) -> bool:
@@ -92,7 +92,7 @@ def judge(expected: Iterable[str], new: Run, old: Run | None) -> tuple[list[Row]
         elif there is not None and not shows_the_finding(there):
             problem = f"has to fail on the old commit by its own assertion: {there}"
             problem += f": {there.reason}" if there.reason else ""
-        elif unknown := [id for id in outcome.ids if id not in wanted]:
+        elif unknown := [name for name in outcome.ids if name not in wanted]:
             problem = f"names {', '.join(unknown)}, which {EXPECTED.name} does not list"
         elif not outcome.ids:
             problem = "is marked without an id"
@@ -102,8 +102,8 @@ def judge(expected: Iterable[str], new: Run, old: Run | None) -> tuple[list[Row]
     problems += [f"{test}: ran on the old commit and not here" for test in before]
     for run, where in ((new, "here"), (old, "on the old commit")):
         problems += [f"{text} (not imported {where})" for text in (run.broken if run else ())]
-    tested = {id for outcome in new.outcomes for id in outcome.ids}
-    problems += [f"{id}: no test is marked with it" for id in expected if id not in tested]
+    tested = {name for outcome in new.outcomes for name in outcome.ids}
+    problems += [f"{name}: no test is marked with it" for name in expected if name not in tested]
     return rows, problems
 
 
@@ -129,7 +129,7 @@ def _marked(body: Sequence[ast.stmt], name: str, around: set[str]) -> Iterator[M
             yield from _marked(node.body, f"{name}::{node.name}", ids | _module_ids(node.body))
         elif node.name.startswith("test_"):
             title = (ast.get_docstring(node) or node.name[5:].replace("_", " ")).splitlines()[0]
-            yield from (MarkedTest(id, f"{name}::{node.name}", title) for id in ids)
+            yield from (MarkedTest(each, f"{name}::{node.name}", title) for each in ids)
 
 
 def _module_ids(body: Sequence[ast.stmt]) -> set[str]:

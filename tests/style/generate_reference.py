@@ -207,16 +207,18 @@ def findings_page() -> str:
         "# Findings and their tests",
         "",
         NOTE.format(source="tests/findings/"),
-        "A finding is a defect that was seen by running, under an id that its test names: S is about",
-        "security, D about damage and disks, E about the engine's memory, Q about SQL, N about a",
-        "newcomer's first hour, H about code and tests, K about Spark. Each test fails on the commit",
-        "on which the finding was made and passes here; `make findings OLD=<commit>` runs both.",
+        "A finding is a defect that was seen by running, under an id that its test names: S is",
+        "about security, D about damage and disks, E about the engine's memory, Q about SQL, N about",
+        "a newcomer's first hour, H about code and tests, K about Spark. Each test fails on the",
+        "commit on which the finding was made and passes here; `make findings OLD=<commit>` runs",
+        "both.",
         "",
         "| id | test | what it shows |",
         "|---|---|---|",
     ]
-    for id, test, title in marked_tests():
-        lines.append(f"| {id} | `{test}` | {title.rstrip('.').replace('|', chr(92) + '|')} |")
+    for each in marked_tests():
+        title = each.title.rstrip(".").replace("|", "\\|")
+        lines.append(f"| {each.id} | `{each.test}` | {title} |")
     return "\n".join(lines) + "\n"
 
 

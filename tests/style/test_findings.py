@@ -146,10 +146,11 @@ def test_how_tests_end_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    finding(id): x\naddopts = -p no:cacheprovider\n"
     )
+    path = os.pathsep.join([str(FOLDER), str(tmp_path)])
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-m", "finding", "--import-mode=importlib",
-         "-p", "finding_outcomes", "--outcomes", str(tmp_path / "out.json"), str(tmp_path)],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FOLDER), str(tmp_path)])},
+        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-m", "finding",
+         "--import-mode=importlib", "-p", "finding_outcomes", "--outcomes", str(tmp_path / "out.json"), str(tmp_path)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (tmp_path / "out.json").exists(), ran.stdout + ran.stderr
@@ -189,7 +190,7 @@ def test_marks_are_found_in_the_text(tmp_path: Path) -> None:
         "Q1", "S8", "S9", "S10"
     }  # fmt: skip
     assert [each.id for each in found] == sorted(
-        (each.id for each in found), key=lambda id: (id[0], int(id[1:]))
+        (each.id for each in found), key=lambda name: (name[0], int(name[1:]))
     )
 
 
