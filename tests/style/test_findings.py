@@ -149,7 +149,8 @@ def test_how_tests_end_is_told_apart(tmp_path: Path) -> None:
     path = os.pathsep.join([str(FOLDER), str(tmp_path)])
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "1", "-m", "finding",
-         "--import-mode=importlib", "-p", "finding_outcomes", "--outcomes", str(tmp_path / "out.json"), str(tmp_path)],
+         "--import-mode=importlib", "-p", "finding_outcomes", "--outcomes",
+         str(tmp_path / "out.json"), str(tmp_path)],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
