@@ -210,7 +210,7 @@ def findings_page() -> str:
         "A finding is a defect that was seen by running, under an id that its test names: S is",
         "about security, D about damage and disks, E about the engine's memory, Q about SQL, N",
         "about a newcomer's first hour, H about code and tests, K about Spark. Each test fails on",
-        "the commit on which the finding was made and passes here: `make findings OLD=<commit>` runs",
+        "the commit where the finding was made and passes here: `make findings OLD=<commit>` runs",
         "both.",
         "",
         "| id | test | what it shows |",
