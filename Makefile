@@ -15,6 +15,7 @@ SEED ?=
 PLANT ?=
 DIR ?=
 OLD ?=
+LIST ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
 old_flags = $(if $(OLD),--old $(OLD))
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
@@ -29,7 +30,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        findings docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-embedded \
+        findings docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-network bench-spark big clean
 
 help: ## list the targets
@@ -192,6 +193,9 @@ bench-ledger: setup ## our bookies and client against Apache's, into build/bench
 
 bench-server: setup ## CPU of the bookie's server side for an add, into build/bench/bookie-server.json
 	$(PY) -m tests.benchmarks.bookie_server
+
+bench-calls: setup ## product functions entered by one statement: make bench-calls OLD=62f20b8, or LIST="network insert"
+	$(PY) -m tests.benchmarks.calls $(old_flags) $(if $(LIST),--list --only "$(LIST)")
 
 bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
 	$(PY) -m tests.benchmarks.embedded
