@@ -197,8 +197,8 @@ bench-server: setup ## CPU of the bookie's server side for an add, into build/be
 bench-calls: setup ## product functions entered by one statement: make bench-calls OLD=62f20b8, or LIST="network insert"
 	$(PY) -m tests.benchmarks.calls $(old_flags) $(if $(LIST),--list --only "$(LIST)")
 
-bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
-	$(PY) -m tests.benchmarks.embedded
+bench-embedded: setup ## time it against sqlite3, and an older commit by turns: make bench-embedded OLD=62f20b8
+	$(PY) -m tests.benchmarks.embedded $(old_flags)
 
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"

@@ -28,7 +28,7 @@ _UPDATE = "UPDATE t SET v = ? WHERE id = ?"
 _VECTOR = "SELECT v, count(*) FROM t WHERE id > ? GROUP BY v"
 _SYSTEM_CALLS = frozenset({"fsync", "fdatasync", "pwrite", "pwritev", "send"})
 _WAITS = frozenset({"poll", "select", "acquire", "recv", "recv_into"})
-_BY_ITS_OWN_CLOCK = "housekeeper"
+_BY_THEIR_OWN_CLOCK = ("housekeeper", "maintenance")
 
 
 class Event(NamedTuple):
@@ -156,7 +156,11 @@ def main() -> None:
             run(_WARM_COUNT)
             until_quiet(events)
         names = {thread.ident or 0: thread.name for thread in threading.enumerate()}
-    found = [each for each in events if _BY_ITS_OWN_CLOCK not in names[each.thread]]
+    found = [
+        event
+        for event in events
+        if not any(part in names[event.thread] for part in _BY_THEIR_OWN_CLOCK)
+    ]
     shown = [
         (names[each.thread], each.file.removeprefix(f"{root}{os.sep}"), each.name)
         for each in found
