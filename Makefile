@@ -31,7 +31,7 @@ endef
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
         findings docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
-        bench-ledger bench-network bench-spark big clean
+        bench-ledger bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -199,6 +199,9 @@ bench-calls: setup ## product functions entered by one statement: make bench-cal
 
 bench-embedded: setup ## time it against sqlite3, and an older commit by turns: make bench-embedded OLD=62f20b8
 	$(PY) -m tests.benchmarks.embedded $(old_flags)
+
+bench-herddb: setup ## in process and a server against HerdDB 0.29.0 from Maven: make bench-herddb N=5
+	$(PY) -m tests.benchmarks.herddb $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
 
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
