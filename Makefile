@@ -30,7 +30,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        findings docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
+        findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
@@ -129,6 +129,9 @@ interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 
 threads: setup ## 32 threads race for one key, 10,000 rounds: make threads N=10000
 	HERDPY_ROUNDS=$(or $(N),10000) $(PYTEST) --timeout 3600 tests/integration/test_many_threads.py
+
+compat: setup ## what an older commit left, and its driver and server with ours: make compat OLD=62f20b8
+	$(PY) -m tests.compat $(old_flags)
 
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py
