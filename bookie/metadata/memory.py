@@ -5,8 +5,10 @@ session. Requests, answers and events of a session stay in order, as on a ZooKee
 contract suite (tests/contract/test_versioned_store.py) runs over both. Faults come from outside: a
 Link decides each request's delays and whether its connection breaks before or after it was done;
 disconnect(), reconnect(), expire(), freeze() and thaw() do to a session what a network and a server
-do. Used from one asyncio loop. Timers of the server run in the context in which it was made,
-those of a client in the client's, so that the crash of a simulated node takes only its own.
+do. Reads of a session that lags are stale until sync() or until a write of its own was done, as the
+contract allows; a write that was refused does not end that. Used from one asyncio loop. Timers of
+the server run in the context in which it was made, those of a client in the client's, so that the
+crash of a simulated node takes only its own.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from bookie.metadata.interfaces import (
     Write,
 )
 from bookie.metadata.lane import Lane
-from bookie.metadata.memory_server import MemoryStoreServer, MemoryWatch, Session
+from bookie.metadata.memory_server import Lag, MemoryStoreServer, MemoryWatch, Session
 from bookie.metadata.paths import check_path
 from bookie.metadata.watches import Callbacks
 
@@ -59,6 +61,9 @@ class Plan:
     fate: Fate = Fate.ANSWERED
     reconnect_s: float | None = 0.0
     """When the connection breaks: until it is made again; None: until reconnect()."""
+    lag_s: float = 0.0
+    """When the connection breaks: how long the server of the next one shows, unless it has to
+    sync(), what there was before this request; math.inf: until then."""
 
 
 DIRECT = Plan()
@@ -273,8 +278,10 @@ class MemoryStore:
         results: list[T] = []
         self._pending[answered] = None
 
+        before = None
+
         def lose() -> None:
-            self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s)
+            self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s, lag=before)
 
         def answer(error: Exception | None) -> None:
             self._pending.pop(answered, None)
@@ -285,6 +292,9 @@ class MemoryStore:
                     answered.set_exception(error)
 
         def arrive() -> None:
+            nonlocal before
+            if plan.lag_s and plan.fate is not Fate.ANSWERED:
+                before = Lag(self._server.tree.copy(), plan.lag_s)
             if plan.fate is Fate.LOSE_REQUEST:
                 lose()
                 return
