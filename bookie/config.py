@@ -137,6 +137,9 @@ class BookieConfig:
     """A long poll that asks for more is answered after this, without news."""
     start_tls_timeout_s: float = 10.0
     """For the handshake after START_TLS."""
+    is_tls_required: bool = False
+    """Refuse in clear everything but START_TLS (EUA). Always so where clients have to show a
+    certificate (`--tls-trust`). Needs a certificate."""
     close_timeout_s: float = 5.0
     """For answers under way when the server closes; what is left then is cut off."""
     http_port: int | None = None

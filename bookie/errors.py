@@ -178,7 +178,7 @@ class LedgerFencedError(BookieError):
 
 
 class UnauthorizedAccessError(BookieError):
-    """Wrong password or master key."""
+    """Wrong password or master key; or a bookie that requires TLS was asked in clear."""
 
     code = -102
 

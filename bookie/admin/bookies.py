@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from bookie.admin.output import Output, bytes_text
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.client.channels import AsyncioChannels
 from bookie.client.interfaces import BookieInfo
 from bookie.config import ClientConfig
@@ -56,7 +56,7 @@ def _record(directory: BookieDirectory, bookie_id: BookieId) -> dict[str, object
 
 
 @bookies.command()
-@cluster_options
+@client_options
 def info(cluster: Cluster, output: Output) -> None:
     """Ask every registered bookie for its disk space."""
     run(_info(cluster, output))
@@ -66,7 +66,7 @@ async def _info(cluster: Cluster, output: Output) -> None:
     async with cluster.existing() as store:
         directory = BookieDirectory(store, cluster.root)
         await directory.start()
-        channels = AsyncioChannels(directory, ClientConfig())
+        channels = AsyncioChannels(directory, ClientConfig(), tls=cluster.tls)
         try:
             records: list[dict[str, object]] = []
             bookie_ids = _bookies(directory, ())

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from bookie.admin.output import Output, printable
-from bookie.admin.world import Cluster, cluster_options, password_option, run
+from bookie.admin.world import Cluster, client_options, cluster_options, password_option, run
 from bookie.errors import (
     IncorrectParameterError,
     MetadataFormatError,
@@ -146,7 +146,7 @@ def metadata_record(found: LedgerMetadata) -> dict[str, object]:
 )  # fmt: skip
 @click.option("--raw", "is_raw", is_flag=True, help="Write the payloads as they are, and no more.")
 @password_option
-@cluster_options
+@client_options
 def read(
     cluster: Cluster,
     output: Output,
@@ -213,7 +213,7 @@ async def _read(
 @click.argument("file", type=click.File("rb"), default="-")
 @quorum_options
 @password_option
-@cluster_options
+@client_options
 def create(
     cluster: Cluster,
     output: Output,
@@ -277,7 +277,7 @@ def _chunks(file: BinaryIO) -> Iterator[list[bytes]]:
 @ledger.command()
 @click.argument("ledger_id", type=int)
 @password_option
-@cluster_options
+@client_options
 def recover(cluster: Cluster, output: Output, ledger_id: int, password: str) -> None:
     """Decide where a ledger ends and close it; a writer that is still at work is fenced."""
     run(_recover(cluster, output, ledger_id, password.encode()))

@@ -154,13 +154,14 @@ def log_to_stderr() -> None:
     nargs=2,
     type=click.Path(exists=True, dir_okay=False),
     metavar="CERTIFICATE KEY",
-    help="PEM files: answer START_TLS with them.",
+    help="PEM files: serve clients that ask for TLS (START_TLS) with them.",
 )
 @click.option(
     "--tls-trust",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Ask clients for a certificate signed by these.",
+    help="PEM file: serve only clients that ask for TLS and show a certificate signed by these. "
+    "Needs --tls.",
 )
 @click.option(
     "--set",
@@ -191,6 +192,8 @@ def serve(
     Prints one line when it is registered, and logs to standard error. Refuses to start on a
     directory of another bookie or another cluster, and on one that was wiped.
     """
+    if tls_trust is not None and tls is None:
+        raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
         host=host,

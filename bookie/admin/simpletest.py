@@ -9,7 +9,7 @@ import click
 
 from bookie.admin.ledgers import quorum_options
 from bookie.admin.output import Advance, Output, bytes_text
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, client_options, run
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError, DigestMismatchError
 from bookie.ledger.types import DigestType
@@ -23,7 +23,7 @@ _PASSWORD = b"simpletest"
 @click.option("--bytes", "entry_bytes", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--keep", "is_kept", is_flag=True, help="Leave the ledger there.")
 @quorum_options
-@cluster_options
+@client_options
 def simpletest(
     cluster: Cluster,
     output: Output,

@@ -9,7 +9,7 @@ once. A bookie that never answers is not waited for (G4). A machine: replies in,
 from bookie.errors import BookieError, DigestMismatchError, LedgerRecoveryError, ReadError
 from bookie.ledger.codec import BytesLike, Entry, EntryDigest
 from bookie.ledger.distribution import KNOWN_ANSWERS, Coverage
-from bookie.ledger.statuses import read_error
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import BookieId, LedgerMetadata, Status
 
 
@@ -64,7 +64,8 @@ class LacQuery:
         if self.error is not None:
             return False
         if status is Status.UNAUTHORIZED and not self.is_done:
-            self.error = read_error(status, self._text("the bookie has another master key", index))
+            where = f"ledger {self.metadata.ledger_id}, bookie {self.bookies[index]}"
+            self.error = unauthorized(where)
             return True
         is_valid = status in KNOWN_ANSWERS
         is_intact = self._take(index, last_entry, lac_packet) if status is Status.OK else True
@@ -101,9 +102,6 @@ class LacQuery:
         if not is_intact:
             self.damaged.append(self.bookies[index])
         return is_intact
-
-    def _text(self, what: str, index: int) -> str:
-        return f"ledger {self.metadata.ledger_id}: {self.bookies[index]}: {what}"
 
     def _failure(self) -> BookieError:
         answers = ", ".join(

@@ -27,12 +27,12 @@ from bookie.errors import (
     LedgerFencedError,
     LedgerRecoveryError,
     NotEnoughBookiesError,
-    UnauthorizedAccessError,
 )
 from bookie.ledger.codec import BytesLike, EntryDigest
 from bookie.ledger.distribution import absent_threshold, write_set
 from bookie.ledger.entry_read import EntryRead, Outcome
 from bookie.ledger.lac import LacQuery
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import BookieId, EntryId, LedgerMetadata, LedgerState, Segment, Status
 
 Ensemble = tuple[BookieId, ...]
@@ -249,8 +249,8 @@ class Recovery:
         if read is None:
             return []
         if status is Status.UNAUTHORIZED:
-            text = f"ledger {self._metadata.ledger_id}: {bookie} has another master key"
-            return [self._fail(UnauthorizedAccessError(text))]
+            where = f"ledger {self._metadata.ledger_id}, bookie {bookie}"
+            return [self._fail(unauthorized(where))]
         actions: list[Action] = []
         ledger_id = self._metadata.ledger_id
         if not read.on_reply(bookie, status, packet, self._digest, ledger_id):
@@ -372,8 +372,7 @@ class Recovery:
             return self._confirm()
         ledger_id = self._metadata.ledger_id
         if status is Status.UNAUTHORIZED:
-            text = f"ledger {ledger_id}: {bookie} has another master key"
-            return [self._fail(UnauthorizedAccessError(text))]
+            return [self._fail(unauthorized(f"ledger {ledger_id}, bookie {bookie}"))]
         if status is Status.FENCED:
             text = (
                 f"ledger {ledger_id}: {bookie} refuses entry {entry_id} of a recovery; it holds"

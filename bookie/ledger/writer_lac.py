@@ -12,7 +12,6 @@ from bookie.errors import (
     BookieError,
     ClientClosedError,
     LedgerFencedError,
-    UnauthorizedAccessError,
     WriteError,
 )
 from bookie.ledger.actions import (
@@ -30,6 +29,7 @@ from bookie.ledger.actions import (
 from bookie.ledger.explicit_lac import ExplicitLac
 from bookie.ledger.fan_out import FanOut
 from bookie.ledger.members import Members
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import INVALID_ENTRY_ID, BookieId, Status
 
 
@@ -171,7 +171,7 @@ def fatal_error(where: str, status: Status) -> BookieError | None:
     if status is Status.FENCED:
         return LedgerFencedError(f"{where}: fenced: another client recovers the ledger")
     if status is Status.UNAUTHORIZED:
-        return UnauthorizedAccessError(f"{where}: the bookie knows the ledger by another password")
+        return unauthorized(where)
     if status is Status.CLIENT_CLOSED:
         return ClientClosedError(f"{where}: the client was closed")
     return None

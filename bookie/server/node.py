@@ -108,6 +108,11 @@ class BookieNode:
         of another bookie or of a wiped disk, another owner of the directory or of the id, no
         cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
         """
+        if config.is_tls_required and tls is None:
+            raise BookieStartError(
+                "is_tls_required: expected a certificate to serve TLS with, found none; give "
+                "--tls CERTIFICATE KEY, or take the setting out"
+            )
         node = cls(store, disk, config, bookie_id_of(config))
         try:
             node._lock_directory(directory)

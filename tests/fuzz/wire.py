@@ -31,7 +31,7 @@ from bookie.runtime.os_rng import OsRng
 from bookie.server.bookie import Bookie
 from bookie.server.metrics import ServerMetrics
 from bookie.server.storage.memory_index import MemoryIndex
-from bookie.server.wire.connection import STRANGER_BYTES_MAX, Connection
+from bookie.server.wire.connection import PREAUTH_BYTES_MAX, Connection
 from bookie.server.wire.dispatch_v2 import DispatcherV2
 from bookie.server.wire.dispatch_v3 import DispatcherV3
 from bookie.server.wire.hub import Hub
@@ -153,7 +153,7 @@ class _ServerSide:
                 break
             held = connection.held_byte_count
             self.preauth_bytes = max(self.preauth_bytes, held)
-            if held > STRANGER_BYTES_MAX:
+            if held > PREAUTH_BYTES_MAX:
                 raise FindingError(f"a stranger made the server hold {held} bytes")
             data = rng.randbytes(1 << 16)
         connection.abort()

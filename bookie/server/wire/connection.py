@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-STRANGER_BYTES_MAX = 1 << 20
-"""Of the first message of a peer whose head is not that of an add."""
+PREAUTH_BYTES_MAX = 1 << 20
+"""Of the first message of a peer unless its header is that of an add, and of every message in clear
+where TLS is required."""
 TURN_BYTES_MAX = 256 * 1024
 """Of answers that are collected before they are written and the loop goes on with others."""
 WRITE_HIGH_WATER = 256 * 1024
 """Of unsent bytes from which on requests of the peer wait."""
-STRANGER_PIECE_BYTES = 8192
+FIRST_PIECE_BYTES = 8192
 _VIEW_BYTES = 200
 
 
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_is_flush_due",
         "_is_open",
         "_is_reading_paused",
+        "_is_refused",
         "_is_turn_due",
         "_is_upgrading",
         "_is_v2",
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_upgrade",
         "_written_mark",
+        "must_start_tls",
         "now",
         "peer",
         "polls",
@@ -79,7 +82,12 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._dispatch_v3 = v3
         self._dispatch_v2 = v2_dispatch
-        self._splitter = FrameSplitter(hub.config.frame_bytes_max)
+        self.must_start_tls = hub.is_tls_required
+        """Until TLS began: refuse all else by refuse_in_clear()."""
+        frame_bytes_max = hub.config.frame_bytes_max
+        if self.must_start_tls:
+            frame_bytes_max = min(frame_bytes_max, PREAUTH_BYTES_MAX)
+        self._splitter = FrameSplitter(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] | None = None
         self._is_open = False
@@ -95,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._is_flush_due = False
         self._is_turn_due = False
         self._is_reading_paused = False
+        self._is_refused = False
         self._is_writing_paused = False
         self._is_upgrading = False
         self._upgrade: asyncio.Task[None] | None = None
@@ -128,10 +137,10 @@ class Connection(asyncio.Protocol):
         keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._frame_count and len(data) > STRANGER_PIECE_BYTES:
-            # Many small messages of a stranger must not all be cut out before one was looked at.
-            self._take(data[:STRANGER_PIECE_BYTES])
-            data = data[STRANGER_PIECE_BYTES:]
+        if not self._frame_count and len(data) > FIRST_PIECE_BYTES:
+            # Many small messages must not all be cut out before the first one was looked at.
+            self._take(data[:FIRST_PIECE_BYTES])
+            data = data[FIRST_PIECE_BYTES:]
             if self._is_upgrading:
                 self.close_malformed("bytes in clear behind START_TLS")
         self._take(data)
@@ -203,11 +212,6 @@ class Connection(asyncio.Protocol):
         return self._is_open
 
     @property
-    def is_stranger(self) -> bool:
-        """No message of the peer has come whole."""
-        return not self._frame_count
-
-    @property
     def held_byte_count(self) -> int:
         """Bytes kept of a message that has not come whole."""
         return len(self._first or b"") + self._splitter.buffered_byte_count
@@ -277,6 +281,15 @@ class Connection(asyncio.Protocol):
         _log.info("closed the connection of %s: %s", self.peer, reason)
         self._abort()
 
+    def refuse_in_clear(self, answer: bytes) -> None:
+        """Answer a request that came in clear to a bookie that requires TLS."""
+        hub = self._hub
+        if not self._is_refused:
+            self._is_refused = True
+            _log.info("refused requests of %s: they came in clear, TLS is required", self.peer)
+        hub.metrics.requests_refused += 1
+        self.send(answer)
+
     def start_tls(self, answer: bytes) -> None:
         """Send the answer in clear, then go on with TLS on the same socket."""
         transport = self._transport
@@ -291,6 +304,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes += len(answer)
         self._flush()
         self._is_upgrading = True
+        self._splitter = FrameSplitter(self._hub.config.frame_bytes_max)
         # What comes from here on is the handshake's. A client that ends it first may send requests
         # before start_tls() has returned here; bytes in clear make the handshake fail.
         transport.pause_reading()
@@ -338,7 +352,7 @@ class Connection(asyncio.Protocol):
             self._watch_progress()
             return None
         byte_count = int.from_bytes(data[:4], "big")
-        if STRANGER_BYTES_MAX < byte_count + 4 <= self._splitter.frame_bytes_max:
+        if PREAUTH_BYTES_MAX < byte_count + 4 <= self._splitter.frame_bytes_max:
             if len(data) < HEADER_BYTES_MAX:
                 self._first = data
                 self._watch_progress()
@@ -458,6 +472,7 @@ class Connection(asyncio.Protocol):
             return
         self._transport = secured
         self._is_upgrading = False
+        self.must_start_tls = False
         self._dispatch_later()
 
     # --- limits -----------------------------------------------------------------------------------
