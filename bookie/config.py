@@ -130,7 +130,8 @@ class BookieConfig:
     response_bytes_total_max: int = 512 * 1024 * 1024
     """The same over all connections."""
     receive_bytes_total_max: int = 256 * 1024 * 1024
-    """Of messages that have not come whole, over all connections; who adds to it is closed."""
+    """Of messages that have not come whole, over all connections; a connection that adds to it is
+    closed."""
     frame_timeout_s: float = 60.0
     """A message that began and does not end, or answers that are not taken: closed."""
     long_poll_s_max: float = 60.0

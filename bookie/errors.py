@@ -105,7 +105,7 @@ class ProtocolVersionError(BookieError):
 
 
 class MetadataVersionError(BookieError):
-    """The ledger's metadata was changed by someone else meanwhile."""
+    """The ledger's metadata was changed by another client meanwhile."""
 
     code = -17
 

@@ -1,4 +1,4 @@
-"""`bookie bookies …`: who is registered, and how much space each has."""
+"""`bookie bookies …`: the registered bookies, and how much space each has."""
 
 import asyncio
 

@@ -140,7 +140,7 @@ def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -
     """Forget a stopped bookie: it can come back only as a new, empty one."""
     if not is_sure:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: say --yes")
+            raise click.UsageError("standard input is no terminal to ask at: say --yes")
         click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
     run(_delete(cluster, bookie_id))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")

@@ -161,7 +161,7 @@ def read(
 ) -> None:
     """Print the entries of a ledger, up to the last confirmed one."""
     if is_unconfirmed and last is None:
-        raise click.UsageError("--unconfirmed needs --last: nobody knows where such a ledger ends")
+        raise click.UsageError("--unconfirmed needs --last: the end of such a ledger is not known")
     if last is not None and last < first:
         raise click.UsageError(f"expected --first <= --last, found {first} and {last}")
     run(
@@ -306,7 +306,7 @@ def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_
     """
     if not is_sure:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: say --yes")
+            raise click.UsageError("standard input is no terminal to ask at: say --yes")
         click.confirm(f"Delete {len(ledger_ids)} ledger(s) for ever?", abort=True, err=True)
     run(_delete(cluster, output, ledger_ids))
 

@@ -1,4 +1,4 @@
-"""Where the commands meet the world: the loop, the metadata store, a client, options they share."""
+"""What the commands share: the loop, the metadata store, a client of the ledgers, options."""
 
 import asyncio
 import functools
@@ -25,7 +25,7 @@ from bookie.runtime.os_rng import OsRng
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 SESSION_TIMEOUT_S = 10.0
 _SILENT_S = 2.0
-"""After so long a person at a terminal is told what the command waits for."""
+"""After so long an operator at a terminal is told what the command waits for."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:(\d{1,5}))?")
 _ROOT = re.compile(r"(/[^/\s]+)+")
 T = TypeVar("T")

@@ -37,16 +37,16 @@ class LacQuery:
         self.damaged: list[BookieId] = []
         self.last_entry_ids: dict[BookieId, int] = {}
         """Of those that gave an intact last entry."""
-        self._is_valid_heard = False
+        self._has_valid_answer = False
 
     @property
     def bookies(self) -> tuple[BookieId, ...]:
-        """Whom to ask, by index."""
+        """The bookies to ask, by index."""
         return self.metadata.last_segment.ensemble
 
     @property
     def silent(self) -> tuple[BookieId, ...]:
-        """Who has not answered yet."""
+        """The bookies that have not answered yet."""
         statuses = self._coverage.statuses
         return tuple(b for b, status in zip(self.bookies, statuses, strict=True) if status is None)
 
@@ -69,13 +69,13 @@ class LacQuery:
             return True
         is_valid = status in KNOWN_ANSWERS
         is_intact = self._take(index, last_entry, lac_packet) if status is Status.OK else True
-        self._is_valid_heard |= is_valid and is_intact
+        self._has_valid_answer |= is_valid and is_intact
         if not is_intact and not self.is_fencing:
             status = Status.IO_ERROR
         self._coverage.record(index, status)
         if self.is_done:
             return False
-        if self._is_valid_heard and self._coverage.is_covered:
+        if self._has_valid_answer and self._coverage.is_covered:
             self.is_done = True
         elif self._coverage.is_complete:
             self.error = self._failure()

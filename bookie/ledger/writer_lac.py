@@ -113,7 +113,7 @@ class WriterLac:
     # --- LAC writes -------------------------------------------------------------------------------
 
     def write(self, context: Any, members: Members) -> Actions:
-        """Write the LAC to the write set of its entry. A context of None is answered to nobody."""
+        """Write the LAC to the write set of its entry. A context of None gets no answer."""
         lac = self.entry_id
         if lac < 0:
             return [Done(context)]
@@ -156,7 +156,7 @@ class WriterLac:
         return question, decision
 
     def fail_all(self, error: BookieError) -> list[Action]:
-        """Answer every question that somebody waits for, and forget them all."""
+        """Answer every question that a caller waits for, and forget them all."""
         failed: list[Action] = [
             Failed(question.context, error)
             for question in self._questions.values()

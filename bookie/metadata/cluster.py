@@ -128,7 +128,7 @@ async def initialize(
                 ) from error
             was_lost = True  # another's, or ours: decide by content
         except NoNodeError as error:
-            await patience.again(error)  # somebody removes nodes meanwhile
+            await patience.again(error)  # another client removes nodes meanwhile
         except BROKEN as error:
             was_lost = True
             await patience.again(error)

@@ -158,7 +158,7 @@ class CookieStore:
     async def write(self, bookie_id: BookieId, cookie: Cookie, version: int | None) -> int:
         """Store a cookie; version None makes it, else that version is replaced.
 
-        Returns the new version. MetadataVersionError: somebody else wrote it meanwhile.
+        Returns the new version. MetadataVersionError: another bookie wrote it meanwhile.
         """
         path = join(self._parent, bookie_id)
         data = cookie.to_bytes()

@@ -49,7 +49,7 @@ class Fate(Enum):
     LOSE_REQUEST = "lose request"
     """It never arrives."""
     LOSE_ANSWER = "lose answer"
-    """It is done; who asked does not hear of it."""
+    """It is done; the caller is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class MemoryStore:
             StoreConnectionError("the connection to the metadata store broke before the answer")
         )
         for watch in self._watches:
-            watch.forget_ring()
+            watch.forget_notice()
         self._tell(SessionState.SUSPENDED)
         if reconnect_s is not None:
             asyncio.get_running_loop().call_later(
@@ -238,7 +238,7 @@ class MemoryStore:
         if self.session.is_connected:
             self._set_state(SessionState.CONNECTED)
             for watch in self._watches:
-                watch.ring()  # whatever changed meanwhile
+                watch.notify()  # whatever changed meanwhile
 
     def _tell(self, state: SessionState) -> None:
         self._answers.post(0.0, lambda: self._set_state(state))
@@ -264,7 +264,7 @@ class MemoryStore:
         for future in pending:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # its waiter may be gone: then nobody misses it
+                future.exception()  # its waiter may be gone: the exception counts as seen
 
     async def _ask(self, path: str, work: Callable[[Session], T], *, is_write: bool = False) -> T:
         check_path(path)

@@ -56,25 +56,25 @@ class MemoryWatch:
         self.path = path
         self.is_children = is_children
         self._callback = callback
-        self._is_ringing = False
+        self._is_notice_due = False
         self._is_closed = False
 
-    def ring(self) -> None:
-        """Call back soon; several rings before that are one."""
-        if not self._is_ringing and not self._is_closed:
-            self._is_ringing = True
+    def notify(self) -> None:
+        """Call back soon; several notices before that are one."""
+        if not self._is_notice_due and not self._is_closed:
+            self._is_notice_due = True
             self.store.post_event(self.path, self._call)
 
-    def forget_ring(self) -> None:
+    def forget_notice(self) -> None:
         """Expect nothing that was on the way: the connection broke."""
-        self._is_ringing = False
+        self._is_notice_due = False
 
     def close(self) -> None:
         self._is_closed = True
         self.store.drop_watch(self)
 
     def _call(self) -> None:
-        self._is_ringing = False
+        self._is_notice_due = False
         if not self._is_closed:
             call_safely(self._callback)
 
@@ -102,7 +102,7 @@ class Session:
     lag: Lag | None = None
     """What its reads will see when it is connected again; None: the truth."""
     held: list[MemoryWatch] | None = None
-    """Watches whose news a frozen session has yet to hear."""
+    """Watches whose news a frozen session has yet to get."""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -206,7 +206,7 @@ class MemoryStoreServer:
         return session
 
     def close_session(self, session: Session) -> None:
-        """End a session at its client's wish, if that is heard; else it expires."""
+        """End a session at its client's wish, if that arrives; else it expires."""
         if session.is_connected:
             self._end(session)
 
@@ -219,11 +219,11 @@ class MemoryStoreServer:
         now_ms = self._clock.wall_us() // 1000
         if make_parents:
             for operation in operations:
-                self._ring(self._tree.make_parents(operation.path, now_ms))
+                self._notify(self._tree.make_parents(operation.path, now_ms))
         # One that is refused promises nothing of reads (VersionedStore): the session lags on.
         paths, changes = self._tree.apply(operations, session.session_id, now_ms)
         self._thaw(session)
-        self._ring(changes)
+        self._notify(changes)
         return paths
 
     def catch_up(self, session: Session) -> None:
@@ -245,7 +245,7 @@ class MemoryStoreServer:
         session.is_alive = session.is_connected = False
         gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
         _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
-        self._ring(changes)
+        self._notify(changes)
 
     def _freeze(self, session: Session, lag: Lag) -> None:
         session.view, session.held = lag.view, []
@@ -266,7 +266,7 @@ class MemoryStoreServer:
         # A watch set meanwhile hears, too, of what came before it and was not to be seen yet.
         held += [watch for watch in session.store.watches if self._differs(view, watch)]
         for watch in held:
-            watch.ring()
+            watch.notify()
 
     def _differs(self, view: MemoryTree, watch: MemoryWatch) -> bool:
         before, now = view.exists(watch.path), self._tree.exists(watch.path)
@@ -276,11 +276,11 @@ class MemoryStoreServer:
             return view.children(watch.path) != self._tree.children(watch.path)
         return (before.version, before.ctime_ms) != (now.version, now.ctime_ms)
 
-    def _ring(self, changes: Sequence[Change]) -> None:
+    def _notify(self, changes: Sequence[Change]) -> None:
         for change in changes:
             for watch in list(self._watches.get((change.path, change.is_children), ())):
                 session = watch.store.session
                 if session.held is not None:
                     session.held.append(watch)
                 elif session.is_connected:
-                    watch.ring()
+                    watch.notify()

@@ -1,4 +1,4 @@
-"""Who we are: a number that changes in a fork()ed child, and a text that names this process."""
+"""The identity of this process: a number that changes in a fork()ed child, and a text for locks."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _generation = 0
 def process_generation() -> int:
     """Return a number that differs between a process and the children it fork()ed.
 
-    Whoever keeps open files compares it with the number seen at open and refuses to go on in a
+    An owner of open files compares it with the number seen at open and refuses to go on in a
     child. It costs one global read, cheap enough for every statement.
     """
     return _generation

@@ -54,7 +54,7 @@ _FIGURES = {
 
 
 class BookieNode:
-    """Made by start(); the owner awaits close(), or wait() for an end that nobody asked for."""
+    """Made by start(); the owner awaits close(), or wait() for an end that it did not ask for."""
 
     def __init__(
         self, store: VersionedStore, disk: Disk, config: BookieConfig, bookie_id: BookieId
@@ -338,7 +338,7 @@ class BookieNode:
                     self._ended.set_result(None)
                 else:
                     self._ended.set_exception(error)
-                    self._ended.exception()  # not everybody asks
+                    self._ended.exception()  # not every owner asks
 
     async def wait(self) -> None:
         """Wait for the end; raises why the bookie stopped by itself."""

@@ -140,7 +140,7 @@ class _ServerSide:
         self._connection.data_received(data)
 
     def flood(self, rng: random.Random) -> None:
-        """Be a stranger that announces a long message and sends it: never an add."""
+        """Be a new peer that announces a long message and sends it: never an add."""
         connection = Connection(self._hub, *self._dispatchers)
         connection.connection_made(Wire(self._hub.loop, connection))
         length = rng.choice((1_000_000, 1 << 20, 5 << 20, rng.randrange(1 << 23)))
@@ -149,12 +149,12 @@ class _ServerSide:
         )
         for _ in range(40):
             connection.data_received(data)
-            if not connection.is_open or not connection.is_unauthenticated:
+            if not connection.is_open or connection._frame_count:
                 break
             held = connection.held_byte_count
             self.preauth_bytes = max(self.preauth_bytes, held)
             if held > PREAUTH_BYTES_MAX:
-                raise FindingError(f"a stranger made the server hold {held} bytes")
+                raise FindingError(f"a new peer made the server hold {held} bytes")
             data = rng.randbytes(1 << 16)
         connection.abort()
 
@@ -352,7 +352,7 @@ def main() -> int:
         f"({outcome.messages / outcome.seconds:.0f}/s; {outcome.messages / outcome.cpu_s:.0f} in a "
         f"second of CPU): {what}; "
         f"memory grew by {outcome.growth_bytes / 2**20:.1f} MB, "
-        f"a stranger cost {outcome.preauth_bytes} bytes at most"
+        f"a new peer cost {outcome.preauth_bytes} bytes at most"
     )
     return 0
 

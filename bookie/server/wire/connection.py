@@ -1,11 +1,11 @@
 """Connection: one peer of the bookie, from its bytes to requests and from answers to its bytes.
 
 Contract: memory for a peer grows only as bytes really arrive. The first message of a peer may pass
-1 MiB only when its head has been recognised as an add (there is no handshake in this protocol); any
-further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop are
-sent by one write. A peer that does not take its answers is not read from meanwhile. A message that
-cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught), and
-so does a message, or a taking of answers, without progress for frame_timeout_s.
+1 MiB only when its header has been recognised as an add (there is no handshake in this protocol);
+any further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop
+are sent by one write. A peer that does not take its answers is not read from meanwhile. A message
+that cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught),
+and so does a message, or a taking of answers, without progress for frame_timeout_s.
 
 The version is chosen by the peer: v3 until a message does not parse as v3; from then on v2
 (docs/formats/wire_v3.md). Everything happens on the server's loop.
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._is_open = False
         self._is_v2 = False
         self._first: bytes | None = b""
-        """Bytes of the first message until its head was judged; then None."""
+        """Bytes of the first message until its header was checked; then None."""
         self._frames: deque[memoryview] = deque()
         """Whole messages that wait until the peer takes answers."""
         self._frame_count = 0
@@ -150,10 +150,10 @@ class Connection(asyncio.Protocol):
             return
         self.now = self._hub.clock.monotonic()
         if self._first is not None:
-            judged = self._judge(data)
-            if judged is None:
+            checked = self._check_first_message(data)
+            if checked is None:
                 return
-            data = judged
+            data = checked
         try:
             frames = self._splitter.feed(data)
         except FrameTooLargeError as error:
@@ -343,8 +343,8 @@ class Connection(asyncio.Protocol):
 
     # --- receiving --------------------------------------------------------------------------------
 
-    def _judge(self, data: bytes) -> bytes | None:
-        """Look at the head of the first message; return the bytes to go on with, or None: wait."""
+    def _check_first_message(self, data: bytes) -> bytes | None:
+        """Check the header of the first message; return the bytes to go on with, or None: wait."""
         assert self._first is not None
         data = self._first + data if self._first else data
         if len(data) < 4:
@@ -358,7 +358,9 @@ class Connection(asyncio.Protocol):
                 self._watch_progress()
                 return None
             if not is_add_header(data[4:HEADER_BYTES_MAX]):
-                self.close_malformed(f"a first message of {byte_count} bytes that is no add")
+                self.close_malformed(
+                    f"a first message of {byte_count} bytes: expected an add, or at most 1 MiB"
+                )
                 return None
         self._first = None
         return data
@@ -466,7 +468,7 @@ class Connection(asyncio.Protocol):
             _log.info("TLS with %s failed: %s", self.peer, error)
             secured = None
         if secured is None or secured.is_closing() or not self._is_open:
-            # Who ends during a handshake is not told so by every kind of loop.
+            # Not every kind of loop tells a protocol that its connection ended during a handshake.
             self._abort()
             self.connection_lost(None)
             return

@@ -1,4 +1,4 @@
-"""A small run of `make fuzz-wire`, and what a stranger may cost, to the byte."""
+"""A small run of `make fuzz-wire`, and what a new peer may cost, to the byte."""
 
 import asyncio
 import tracemalloc
@@ -36,7 +36,7 @@ HEADS = {
 
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("announced", [PREAUTH_BYTES_MAX, 4 << 20, 5 * 1024 * 1024 - 4, 2**31 - 1])
-def test_a_stranger_costs_one_mebibyte_at_most(name: str, announced: int) -> None:
+def test_a_new_peer_costs_one_mebibyte_at_most(name: str, announced: int) -> None:
     async def main() -> int:
         async with running_bookie() as running:
             loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ def test_a_stranger_costs_one_mebibyte_at_most(name: str, announced: int) -> Non
     assert asyncio.run(main()) < PREAUTH_BYTES_MAX
 
 
-def test_many_small_messages_of_a_stranger_are_not_all_cut_out() -> None:
+def test_many_small_messages_of_a_new_peer_are_not_all_cut_out() -> None:
     async def main() -> int:
         async with running_bookie() as running:
             loop = asyncio.get_running_loop()
