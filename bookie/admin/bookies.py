@@ -19,7 +19,12 @@ def bookies() -> None:
 
 
 @bookies.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Those that are away, too.")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Also bookies that are known by their cookie and not registered now (away).",
+)
 @cluster_options
 def list_bookies(cluster: Cluster, output: Output, *, is_all: bool) -> None:
     """List the registered bookies: writable and read-only ones."""

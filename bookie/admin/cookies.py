@@ -21,6 +21,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def cookie() -> None:
     """Look at and mend the cookies that bind bookies to their directories.
 
+    A cookie names a bookie's id, directories and cluster; it lies in each directory and in the
+    metadata store, and a bookie starts only where all of them agree.
+
     A bookie whose disk was wiped has lost its cookie and does not start: it would deny entries
     that it acknowledged. Delete its cookie only after its ledgers were copied to other bookies.
     """

@@ -41,7 +41,7 @@ def quorum_options(command: click.decorators.FC) -> click.decorators.FC:
             type=click.Choice([digest.name for digest in DigestType], case_sensitive=False),
             default=DigestType.CRC32C.name,
             show_default=True,
-            help="How entries are protected; HMAC uses the password.",
+            help="The checksum that entries carry; HMAC is keyed with the password.",
         ),
         click.option(
             "--ack-quorum", default=2, show_default=True, help="Acknowledgements an add waits for."
@@ -58,7 +58,7 @@ def quorum_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 @ledger.command("list")
-@click.option("--long", "is_long", is_flag=True, help="Read each one's metadata, too.")
+@click.option("--long", "is_long", is_flag=True, help="Print each ledger's metadata, too.")
 @cluster_options
 def list_ledgers(cluster: Cluster, output: Output, *, is_long: bool) -> None:
     """List the ids of all ledgers, ascending."""
@@ -134,17 +134,23 @@ def metadata_record(found: LedgerMetadata) -> dict[str, object]:
 
 @ledger.command()
 @click.argument("ledger_id", type=int)
-@click.option("--first", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--last", type=click.IntRange(0), help="  [default: the last confirmed one]")
+@click.option(
+    "--first", type=click.IntRange(0), default=0, show_default=True, help="The first entry."
+)
+@click.option(
+    "--last", type=click.IntRange(0), help="The last entry.  [default: the last confirmed one]"
+)
 @click.option(
     "--recover", "is_recovering", is_flag=True,
-    help="Recover and close it before; a writer that is still at work is fenced.",
+    help="Recover and close the ledger first; a writer that is still at work is fenced.",
 )  # fmt: skip
 @click.option(
     "--unconfirmed", "is_unconfirmed", is_flag=True,
-    help="Read up to --last even beyond what is confirmed.",
+    help="Read up to --last even beyond the last confirmed entry.",
 )  # fmt: skip
-@click.option("--raw", "is_raw", is_flag=True, help="Write the payloads as they are, and no more.")
+@click.option(
+    "--raw", "is_raw", is_flag=True, help="Write the bytes of the payloads and nothing else."
+)
 @password_option
 @client_options
 def read(

@@ -1,6 +1,6 @@
 """`bookie serve`: one bookie in this process, until it is told to stop.
 
-This is where a bookie's world is built: the disk, the index, the executors, the session.
+This is where all that a bookie works on is built: the disk, the index, the executors, the session.
 """
 
 import asyncio
@@ -129,11 +129,23 @@ def log_to_stderr() -> None:
     help="The bookie's directory, made if missing: journal, entry logs, index.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=3181, show_default=True)
 @click.option(
-    "--advertised-address", metavar="HOST", help="What clients connect to.  [default: host]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=3181,
+    show_default=True,
+    help="Where clients connect; 0: any free port.",
 )
-@click.option("--bookie-id", metavar="ID", help="  [default: advertised address and port]")
+@click.option(
+    "--advertised-address",
+    metavar="HOST",
+    help="The host name that clients connect to.  [default: host]",
+)
+@click.option(
+    "--bookie-id",
+    metavar="ID",
+    help="The name that ledgers know it by, for good.  [default: advertised address and port]",
+)
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
@@ -146,7 +158,7 @@ def log_to_stderr() -> None:
     default=SESSION_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="After so long without a word ZooKeeper takes the bookie for gone.",
+    help="ZooKeeper deregisters a bookie that has been silent for so long.",
 )
 @click.option("--read-only", "is_read_only", is_flag=True, help="Take no writes.")
 @click.option(

@@ -19,9 +19,18 @@ _PASSWORD = b"simpletest"
 
 
 @click.command()
-@click.option("--entries", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--bytes", "entry_bytes", type=click.IntRange(1), default=100, show_default=True)
-@click.option("--keep", "is_kept", is_flag=True, help="Leave the ledger there.")
+@click.option(
+    "--entries", type=click.IntRange(1), default=1000, show_default=True, help="Entries to write."
+)
+@click.option(
+    "--bytes",
+    "entry_bytes",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Bytes of each entry.",
+)
+@click.option("--keep", "is_kept", is_flag=True, help="Do not delete the ledger at the end.")
 @quorum_options
 @client_options
 def simpletest(

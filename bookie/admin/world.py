@@ -159,7 +159,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         envvar="BOOKIE_ROOT",
         show_envvar=True,
         metavar="PATH",
-        help=f"Where the cluster's metadata begins.  [default: {DEFAULT_ROOT}]",
+        help=f"The ZooKeeper node with the cluster's metadata.  [default: {DEFAULT_ROOT}]",
     )
     @json_option
     @functools.wraps(command)
@@ -234,5 +234,5 @@ password_option = click.option(
     envvar="BOOKIE_PASSWORD",
     show_envvar=True,
     default="",
-    help="Of the ledger.  [default: empty]",
+    help="The ledger's password.  [default: empty]",
 )

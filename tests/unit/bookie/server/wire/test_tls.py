@@ -261,7 +261,7 @@ def requiring(pem: tuple[str, str], *, is_by_trust: bool) -> dict[str, object]:
 
 @pytest.mark.parametrize("is_by_trust", [True, False])
 @pytest.mark.parametrize("name", [*V3_REQUESTS, *OTHER_V3_REQUESTS])
-def test_a_v3_request_in_clear_is_unauthorized_where_tls_is_required(
+def test_g24_a_v3_request_in_clear_is_unauthorized_where_tls_is_required(
     pem: tuple[str, str], name: v3.Operation | str, is_by_trust: bool
 ) -> None:
     """Refused by EUA, which says it twice; TLS may still be asked for behind it."""
@@ -281,7 +281,7 @@ def test_a_v3_request_in_clear_is_unauthorized_where_tls_is_required(
 
 
 @pytest.mark.parametrize("name", V2_REQUESTS)
-def test_a_v2_request_in_clear_is_unauthorized_where_tls_is_required(
+def test_g24_a_v2_request_in_clear_is_unauthorized_where_tls_is_required(
     pem: tuple[str, str], name: str
 ) -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
