@@ -1,4 +1,4 @@
-"""Who we are: a number that changes in a fork()ed child, and a text that names this process."""
+"""The identity of this process: a number that changes in a fork()ed child, and a text for locks."""
 
 import os
 import sys

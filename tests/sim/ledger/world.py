@@ -33,6 +33,9 @@ PASSWORD = b"secret"
 SESSION_TIMEOUT_S = 1.0
 START_WALL_US = 1_700_000_000_000_000
 PORT = 3181
+_LAG_SHARE = 0.4
+"""Of the broken connections to the metadata store: the next server shows what was before."""
+LAG_S_MAX = 0.5
 
 
 class LoopClock:
@@ -77,7 +80,11 @@ class StoreLink:
         world.say(f"store: {self._who} loses {fate.value} at {path}")
         late = draw()
         reconnect_s = draw() * 0.02 if late < 0.8 else draw() * 2 * SESSION_TIMEOUT_S
-        return LinkPlan(request_s, answer_s, fate, reconnect_s)
+        lag_s = 0.0
+        if world.draw_lag() < _LAG_SHARE:
+            lag_s = world.draw_lag() * LAG_S_MAX
+            world.happen("lagging metadata server")
+        return LinkPlan(request_s, answer_s, fate, reconnect_s, lag_s)
 
     def event_s(self, session_id: int, path: str) -> float:
         return self._world.draw() * 0.002
@@ -310,6 +317,8 @@ class World:
         self.plan = plan
         self.rng = rng
         self.draw = rng.random
+        self.draw_lag = random.Random(f"lag {seed}").random
+        """Apart from `rng`, so that a seed keeps what else it draws."""
         self.loop = SimulatedLoop(seed)
         self.loop.trace = trace
         self.happened: dict[str, int] = {}
