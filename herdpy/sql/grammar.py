@@ -11,7 +11,7 @@ the depth that tokens.py checks.
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import ProgrammingError
-from herdpy.sql.tokens import STRINGS, Scanned
+from herdpy.sql.tokens import STRINGS, Scanned, token_name
 
 
 def _words(text: str) -> frozenset[str]:
@@ -808,9 +808,7 @@ class _Reader:
         if self.words[self.index] != "(":
             return
         token = self.scanned.tokens[self.places[self.index - 1]]
-        is_quoted = self.kinds[self.index - 1] == "q"
-        name = token.text if is_quoted else token.text.lower()
-        self.functions.append((name, token.start + 1))
+        self.functions.append((token_name(token), token.start + 1))
         self.index += 1
         if not (self.accept("*") or self.words[self.index] == ")"):
             self.accept_any(("ALL", "DISTINCT"))

@@ -1,6 +1,8 @@
 """Tokens to sqlglot's tree. sqlglot is a reader only: nothing of it is subclassed or edited."""
 
+import bisect
 import difflib
+import itertools
 from collections.abc import Iterable
 
 from sqlglot import exp
@@ -8,7 +10,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError
-from herdpy.sql.tokens import Scanned, postgres
+from herdpy.sql.tokens import Scanned, folded, postgres, token_name
 
 _CLAUSES = {"locks": "FOR UPDATE or SHARE", "conflict": "ON CONFLICT", "db": "a schema"}
 
@@ -20,8 +22,14 @@ _KEYWORDS = (
 
 def parse(scanned: Scanned) -> exp.Expr:
     """Return the tree of one statement; 42601 with position for what sqlglot cannot read."""
+    parser = postgres().parser()
+    for token, following in itertools.pairwise(scanned.tokens):
+        # sqlglot keeps a name's comments at the call, also where it forgets the name and its place.
+        is_call = following.token_type is TokenType.L_PAREN
+        is_forgotten = is_call and token.text.upper() in parser.FUNCTION_PARSERS
+        token.comments = [f"{token.start}"] if is_forgotten else []
     try:
-        trees = postgres().parser().parse(list(scanned.tokens), scanned.text)
+        trees = parser.parse(list(scanned.tokens), scanned.text)
     except ParseError as error:
         raise _syntax_error(scanned, error) from error
     except RecursionError as error:
@@ -80,6 +88,23 @@ def start_of(node: exp.Expr, scanned: Scanned) -> int | None:
     return min(starts) + 1 if starts else None
 
 
+def called_name(node: exp.Expr, scanned: Scanned) -> str | None:
+    """Return the name of the function that a node calls, as written, folded; None for no call.
+
+    sqlglot has a class for many names (mod(a, b) is a % b), and names of its own for classes.
+    """
+    start = node.meta.get("start")
+    if start is None and node.comments:  # see parse()
+        start = int(node.comments[0])
+    if start is None or isinstance(node, exp.Identifier):
+        return None
+    tokens = scanned.tokens
+    index = bisect.bisect_left(tokens, start, key=lambda token: token.start)
+    if index + 1 >= len(tokens) or tokens[index + 1].token_type is not TokenType.L_PAREN:
+        return None
+    return token_name(tokens[index])
+
+
 def placeholder_index(node: exp.Placeholder) -> int:
     """Return the 0-based index in Scanned.placeholders."""
     return int(node.this[1:]) - 1
@@ -97,8 +122,6 @@ def require_only(node: exp.Expr, allowed: Iterable[str], scanned: Scanned, what:
 
 def fold_name(identifier: exp.Expr) -> str:
     """Return an identifier's name as PostgreSQL does: in lower case unless quoted."""
-    name = identifier.name
     if isinstance(identifier, exp.Identifier) and identifier.args.get("quoted"):
-        return name
-    # Only ASCII folds: other letters keep their case, as in PostgreSQL with UTF-8.
-    return "".join(c.lower() if c.isascii() else c for c in name)
+        return identifier.name
+    return folded(identifier.name)

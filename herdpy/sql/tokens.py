@@ -82,6 +82,19 @@ class Scanned:
         )
 
 
+def folded(name: str) -> str:
+    """Return a name that is not quoted as PostgreSQL reads it.
+
+    Only ASCII folds: other letters keep their case, as in PostgreSQL with UTF-8.
+    """
+    return "".join(c.lower() if c.isascii() else c for c in name)
+
+
+def token_name(token: Token) -> str:
+    """Return the name that a token is: in lower case unless quoted."""
+    return token.text if token.token_type is TokenType.IDENTIFIER else folded(token.text)
+
+
 @cache
 def postgres() -> Dialect:
     """Return sqlglot's PostgreSQL, as it is."""
