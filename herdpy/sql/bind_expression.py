@@ -547,20 +547,51 @@ def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
+    written = _signed_number(node)
+    if written is not None:  # the signs are part of what decides about the type
+        value, kind = conversions.number_constant(written)
+        return tree.Literal(kind, value)
     operand = bind_open(node.this, scope)
-    value = operand.value if isinstance(operand, tree.Literal) else None
-    is_big = operand.type in (BIGINT, decimal_type(19, 0))
-    if isinstance(value, int) and is_big and isinstance(node.this, exp.Literal):
-        # The smallest integers: the sign is part of what decides about the type.
-        negated, kind = conversions.number_constant(f"-{node.this.this}")
-        return tree.Literal(kind, negated)
-    if isinstance(value, (int, float)) and operand.type.is_numeric:
-        return tree.Literal(operand.type, -value)
-    if not operand.type.is_numeric:
+    if operand.type.kind is Kind.UNKNOWN:
         raise scope.context.error(
-            "42883", f"operator does not exist: - {operand.type}".lower(), node
+            "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
         )
+    if not operand.type.is_numeric:
+        raise _no_sign("-", operand, node, scope)
+    if isinstance(operand, tree.Literal) and isinstance(operand.value, (int, float)):
+        try:
+            value = conversions.negate_constant(operand.value, operand.type)
+        except DataError as error:
+            error.position = scope.context.position(node)
+            raise
+        return tree.Literal(operand.type, value)
     return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
+
+
+def _signed_number(node: Any) -> str | None:
+    """Return a numeric constant behind signs and parentheses as one text, None for other nodes."""
+    is_negative = False
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        is_negative ^= isinstance(node, exp.Neg)
+        node = node.this
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    return f"-{node.this}" if is_negative else str(node.this)
+
+
+def bind_positive(node: Any, scope: Scope) -> tree.Expression:
+    """Bind + operand, which is the operand, a number."""
+    operand = bind_open(node.this, scope)
+    if operand.type.kind is Kind.UNKNOWN:
+        return convert(operand, DOUBLE, node, scope)
+    if not operand.type.is_numeric:
+        raise _no_sign("+", operand, node, scope)
+    return operand
+
+
+def _no_sign(sign: str, operand: tree.Expression, node: Any, scope: Scope) -> Exception:
+    message = f"operator does not exist: {sign} {operand.type}".lower()
+    return scope.context.error("42883", message, node)
 
 
 def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:

@@ -24,6 +24,7 @@ from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     BINDERS,
     bind_open,
+    bind_positive,
     compare,
     convert,
     make_comparable,
@@ -160,6 +161,8 @@ def _arguments(node: exp.Expr, keys: tuple[str, ...]) -> Iterator[exp.Expr]:
 
 def _bind_class(node: Any, scope: Scope) -> tree.Expression:
     name, keys = _CLASSES[type(node)]
+    if name == "sqrt" and scope.context.called(node) is None:
+        return bind_positive(node, scope)  # see parse()
     scope.context.only(node, (*keys, "charset", "safe"), f"{name}()")
     return call(name, [bind_open(item, scope) for item in _arguments(node, keys)], node, scope)
 

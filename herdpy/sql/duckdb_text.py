@@ -360,6 +360,9 @@ class _Printer:
             return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
         if name in _VARIADIC:
             return f"{name}({', '.join(arguments)})"
+        if name == "neg" and call.type.is_integer:
+            # DuckDB makes a wider type of the smallest integer where it is constant.
+            return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
         if name in _TEMPLATES:
             text = _TEMPLATES[name].format(*arguments)
         elif name.startswith("date_trunc:"):

@@ -8,6 +8,8 @@ Precedence plays no role, so a long chain of operators is a loop; () and CASE re
 the depth that tokens.py checks.
 """
 
+from dataclasses import dataclass
+
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import ProgrammingError
@@ -66,16 +68,28 @@ class _UnexpectedError(Exception):
     """The statement cannot go on with the piece of that index."""
 
 
-def check(scanned: Scanned) -> tuple[list[tuple[str, int]], ProgrammingError | None]:
-    """Return the functions called, as (name, 1-based position), and what is wrong."""
-    reader = _Reader(scanned)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reading found: functions called, as (name, 1-based position), and what is wrong.
+
+    `pluses` are the indices of the tokens that are the sign +.
+    """
+
+    functions: list[tuple[str, int]]
+    pluses: set[int]
+    wrong: ProgrammingError | None
+
+
+def check(scanned: Scanned) -> Reading:
+    """Read a statement."""
+    reader, wrong = _Reader(scanned), None
     try:
         reader.statement()
         if reader.index < reader.count:
             raise _UnexpectedError
     except _UnexpectedError:
-        return reader.functions, reader.error()
-    return reader.functions, None
+        wrong = reader.error()
+    return Reading(reader.functions, reader.pluses, wrong)
 
 
 class _Reader:
@@ -88,6 +102,7 @@ class _Reader:
     def __init__(self, scanned: Scanned) -> None:
         self.scanned = scanned
         self.functions: list[tuple[str, int]] = []
+        self.pluses: set[int] = set()
         self.allows_default = False
         self.index = 0
         self.kinds: list[str] = []
@@ -618,6 +633,8 @@ class _Reader:
         has_not = False
         while True:
             if self.accept_any(("+", "-", "~", "@")):
+                if self.words[self.index - 1] == "+":
+                    self.pluses.add(self.places[self.index - 1])
                 continue
             if is_restricted or not self.accept("NOT"):
                 break

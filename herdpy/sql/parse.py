@@ -3,7 +3,7 @@
 import bisect
 import difflib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
@@ -20,8 +20,12 @@ _KEYWORDS = (
 )  # fmt: skip
 
 
-def parse(scanned: Scanned) -> exp.Expr:
-    """Return the tree of one statement; 42601 with position for what sqlglot cannot read."""
+def parse(scanned: Scanned, pluses: Collection[int] = ()) -> exp.Expr:
+    """Return the tree of one statement; 42601 with position for what sqlglot cannot read.
+
+    sqlglot forgets the sign +. So the tokens of those indices become the operator |/, which the
+    grammar does not have: an exp.Sqrt that is no call.
+    """
     parser = postgres().parser()
     for token, following in itertools.pairwise(scanned.tokens):
         # sqlglot keeps a name's comments at the call, also where it forgets the name and its place.
@@ -29,7 +33,8 @@ def parse(scanned: Scanned) -> exp.Expr:
         is_forgotten = is_call and token.text.upper() in parser.FUNCTION_PARSERS
         token.comments = [f"{token.start}"] if is_forgotten else []
     try:
-        trees = parser.parse(list(scanned.tokens), scanned.text)
+        tokens = scanned.tokens_with_kind(TokenType.PIPE_SLASH, pluses)
+        trees = parser.parse(tokens, scanned.text)
     except ParseError as error:
         raise _syntax_error(scanned, error) from error
     except RecursionError as error:

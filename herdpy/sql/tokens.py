@@ -6,6 +6,7 @@ text. Positions of tokens, and so of all errors, stay those of the user's text.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,6 +74,13 @@ class Scanned:
 
     def without_prefix(self, count: int) -> "Scanned":
         return Scanned(self.text, self.tokens[count:], self.placeholders, self.placeholder_starts)
+
+    def tokens_with_kind(self, kind: TokenType, indices: Collection[int]) -> list[Token]:
+        """Return the tokens, those of the indices as if they were of that kind."""
+        return [
+            _token(kind, token.text, token) if index in indices else token
+            for index, token in enumerate(self.tokens)
+        ]
 
     def with_first_token(self, kind: TokenType, text: str) -> "Scanned":
         """Return the statement with its first word replaced, at the same place."""
