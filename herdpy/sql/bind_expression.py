@@ -721,7 +721,6 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
 
 BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Literal: _bind_literal,
-    exp.ByteString: lambda node, scope: text_constant(str(node.this), node, scope),
     exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
     exp.Boolean: lambda node, scope: TRUE if node.this else FALSE,
     exp.Placeholder: lambda node, scope: scope.context.parameter(node),

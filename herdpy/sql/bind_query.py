@@ -389,7 +389,7 @@ def _only_one(name: str, item: _Item, node: exp.Join, scope: Scope) -> tree.Expr
 
 def _bind_outputs(nodes: Sequence[exp.Expr], scope: Scope, is_open: bool) -> list[tree.Output]:
     outputs: list[tree.Output] = []
-    bind = bind_open if is_open else bind_expression
+    bind = _bind_open_output if is_open else bind_expression
     for node in nodes:
         if isinstance(node, exp.Star) or (
             isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
@@ -411,6 +411,13 @@ def _bind_outputs(nodes: Sequence[exp.Expr], scope: Scope, is_open: bool) -> lis
     if len(outputs) > columns_max:
         raise scope.context.error("54011", f"more than {columns_max} columns in a select list")
     return outputs
+
+
+def _bind_open_output(node: exp.Expr, scope: Scope) -> tree.Expression:
+    """Bind an output whose type, where it has none of its own, is decided by what is around."""
+    bound = bind_open(node, scope)
+    is_constant = isinstance(bound, tree.Literal) and bound.type.kind is not Kind.UNKNOWN
+    return scope.context.settle(bound) if is_constant else bound
 
 
 def _expand_star(node: exp.Expr, scope: Scope) -> list[tree.Output]:
@@ -481,6 +488,9 @@ def _bind_group_by(
             expression = bind_expression(item, scope)
         if any(isinstance(part, tree.Aggregate) for part in tree.walk(expression, is_deep=False)):
             raise scope.context.error("42803", "aggregates are not allowed in GROUP BY", item)
+        if any(isinstance(part, tree.Window) for part in tree.walk(expression, is_deep=False)):
+            message = "window functions are not allowed in GROUP BY"
+            raise scope.context.error("42P20", message, item)
         keys.append(expression)
     scope.clause = None
     return tuple(dict.fromkeys(keys))

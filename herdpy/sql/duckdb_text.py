@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from herdpy.errors import InvariantViolation
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.functions import EXTRACT_FIELDS, resolve
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
@@ -360,6 +360,8 @@ class _Printer:
             return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
         if name in _VARIADIC:
             return f"{name}({', '.join(arguments)})"
+        if name in ("like", "ilike"):
+            arguments[1:] = _like_pattern(name, arguments[1], call.arguments[2])
         if name == "neg" and call.type.is_integer:
             # DuckDB makes a wider type of the smallest integer where it is constant.
             return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
@@ -457,6 +459,19 @@ class _Printer:
             factor = 10 ** ((result.scale or 0) - scale)
             return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
         return f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+
+
+def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str, str]:
+    """Return the texts of a LIKE pattern and of its escape character.
+
+    DuckDB takes one byte, and of a letter ILIKE takes both cases: of such characters the pattern
+    gets backslashes instead.
+    """
+    character = str(escape.value) if isinstance(escape, tree.Literal) else ""
+    if character.isascii() and not (name == "ilike" and character.isalpha()):
+        return pattern, literal_text(tree.Literal(TEXT, character))
+    found = rf"'(\\)|{character}((?s:.)|$)', '\\\1\2', 'g'"
+    return f"regexp_replace({pattern}, {found})", r"'\'"
 
 
 def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
