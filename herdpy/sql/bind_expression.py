@@ -51,7 +51,7 @@ _NO_FUNCTIONS = (
     exp.Collate, exp.CurrentUser, exp.SessionUser, exp.TryCast, exp.Struct,
 )  # fmt: skip
 # What we do not have, as it is written, where sqlglot's name for it says little.
-_WORDS: dict[type[exp.Expr], str] = {
+WORDS: dict[type[exp.Expr], str] = {
     exp.JSONExtract: "the operator ->",
     exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
     exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
@@ -64,6 +64,16 @@ _WORDS: dict[type[exp.Expr], str] = {
     exp.BitString: "a B'…' string",
     exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
     exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
+    exp.ArrayContainsAll: "the operator @>", exp.ArrayContainedBy: "the operator <@",
+    exp.ArrayOverlaps: "the operator &&", exp.JSONBExtract: "the operator #>",
+    exp.JSONBExtractScalar: "the operator #>>", exp.Distance: "the operator <->",
+    exp.If: "IF()", exp.Localtime: "localtime", exp.CurrentTime: "current_time",
+    exp.CurrentCatalog: "current_catalog", exp.CurrentSchema: "current_schema",
+    exp.Operator: "OPERATOR()", exp.PropertyEQ: "the operator :=", exp.Overlaps: "OVERLAPS",
+    exp.WithinGroup: "WITHIN GROUP", exp.Rollup: "ROLLUP", exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS", exp.National: "an N'…' string",
+    exp.UnicodeString: "a U&'…' string", exp.RawString: "a $$…$$ string",
+    exp.Heredoc: "a $$…$$ string",
 }  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 
@@ -91,7 +101,8 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     if binder is None:
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
             return BINDERS[exp.Func](node, scope)
-        what = _WORDS.get(type(node), "this expression")
+        called = scope.context.called(node)
+        what = f"{called}()" if called else WORDS.get(type(node), "this expression")
         raise scope.context.error("0A000", f"{what} is not supported", node)
     return binder(node, scope)
 
@@ -217,9 +228,13 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
 
 
 def _unsupported_type(node: Any, scope: Scope) -> Exception:
+    word = getattr(node.this, "name", "")
+    tokens = scope.context.scanned.tokens
+    is_written = any(token.text.upper() == word for token in tokens)  # sqlglot has other names, too
+    shown = word if is_written and not node.expressions else node.sql("postgres")
     return scope.context.error(
         "0A000",
-        f"type {node.sql('postgres').lower()} is not supported",
+        f"type {shown.lower()} is not supported",
         node,
         "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
         "bytea, date, timestamp, timestamptz.",
@@ -620,7 +635,8 @@ def _bind_like(node: Any, scope: Scope) -> tree.Expression:
             )
     name = "ilike" if isinstance(inner, exp.ILike) else "like"
     if isinstance(inner.expression, (exp.Any, exp.All)):
-        raise scope.context.error("0A000", f"{name} ANY is not supported", node)
+        word = "ANY" if isinstance(inner.expression, exp.Any) else "ALL"
+        raise scope.context.error("0A000", f"{name.upper()} {word} is not supported", node)
     sides = (bind_open(inner.this, scope), bind_open(inner.expression, scope))
     if not {side.type.kind for side in sides} <= {Kind.TEXT, Kind.UNKNOWN}:
         raise no_operator(name, *sides, node, scope)

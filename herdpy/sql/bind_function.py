@@ -23,6 +23,7 @@ from herdpy.model.types import (
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     BINDERS,
+    WORDS,
     bind_open,
     bind_positive,
     compare,
@@ -284,7 +285,9 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_now(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, (), _SPECIAL_NAMES[type(node)])
+    if node.this is not None:
+        name = _SPECIAL_NAMES[type(node)]
+        raise scope.context.error("0A000", f"{name} with a number of digits", node)
     if isinstance(node, exp.CurrentTimestamp):
         return scope.context.now()
     now = scope.context.now(TIMESTAMP)
@@ -417,7 +420,11 @@ def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
-    raise unknown_function(scope.context.called(node) or node.sql_name().lower(), node, scope)
+    called = scope.context.called(node)
+    if called is None:  # an operator or a construct, which sqlglot has a function for
+        what = WORDS.get(type(node), "this expression")
+        raise scope.context.error("0A000", f"{what} is not supported", node)
+    raise unknown_function(called, node, scope)
 
 
 _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {

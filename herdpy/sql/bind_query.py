@@ -66,7 +66,7 @@ def bind_query(
     elif isinstance(node, exp.SetOperation):
         query = _bind_set_operation(node, context, outer)
     else:
-        raise context.error("0A000", f"{node.key.upper()} as a query is not supported", node)
+        raise context.error("0A000", "a query of this kind is not supported", node)
     return replace(query, ctes=ctes + query.ctes) if ctes else query
 
 

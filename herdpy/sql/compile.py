@@ -24,7 +24,7 @@ from herdpy.model.types import (
 from herdpy.sql import tree
 from herdpy.sql.bind import bind_statement
 from herdpy.sql.bind_function import unknown_name
-from herdpy.sql.grammar import Reading, check
+from herdpy.sql.grammar import PLACEHOLDER_HINT, Reading, check
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import parse, too_deep
 from herdpy.sql.plan import Compiled, Parameters, Slot
@@ -79,8 +79,9 @@ def compile_sql(
             return Compiled(found, ())
         check_interrupt()
         reading = check(found.rest)
-        if reading.wrong is not None and _is_logged(found.rest):
-            raise reading.wrong
+        wrong = reading.wrong
+        if wrong is not None and (_is_logged(found.rest) or wrong.hint == PLACEHOLDER_HINT):
+            raise wrong
         check_interrupt()
         node = parse(found.rest, reading.pluses)
         check_interrupt()

@@ -64,6 +64,9 @@ _LITERAL_TYPES = _words(
 _JOINS = _words("JOIN CROSS NATURAL INNER LEFT RIGHT FULL")
 
 
+PLACEHOLDER_HINT = "Placeholders are ? or :name, not %s or %(name)s."
+
+
 class _UnexpectedError(Exception):
     """The statement cannot go on with the piece of that index."""
 
@@ -141,7 +144,10 @@ class _Reader:
         if place < len(tokens):
             near = f'or near "{text[tokens[place].start : tokens[place].end + 1]}"'
         return ProgrammingError(
-            f"syntax error at {near}", sqlstate="42601", position=self.scanned.position(place)
+            f"syntax error at {near}",
+            sqlstate="42601",
+            position=self.scanned.position(place),
+            hint=PLACEHOLDER_HINT if self.words[self.index] == "%" else None,
         )
 
     # --- pieces ----------------------------------------------------------------------------------

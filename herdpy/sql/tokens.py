@@ -235,7 +235,7 @@ def _unescaped(text: str, begin: int, end: int) -> str:
     """Return what text[begin:end], between the quotes of E'…', means.
 
     22025 for an escape that is not complete, 42601 for a code that is no character, 22021 for
-    bytes that are no UTF-8.
+    bytes that are no UTF-8. The errors show nothing of the text, which may be a password.
     """
     found = bytearray()
     place, high = begin, 0
@@ -249,7 +249,7 @@ def _unescaped(text: str, begin: int, end: int) -> str:
             raise _bad_escape("42601", "invalid Unicode surrogate pair", place)
         if match[1] or match[2]:
             if not 0 < code <= 0x10FFFF:
-                raise _bad_escape("42601", f"invalid Unicode escape value {match[0]}", place)
+                raise _bad_escape("42601", "invalid Unicode escape value", place)
             if high:
                 code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00)
             high = code if 0xD800 <= code <= 0xDBFF else 0
@@ -257,7 +257,7 @@ def _unescaped(text: str, begin: int, end: int) -> str:
         elif match[3] or match[4]:
             found.append(int(match[3], 16) if match[3] else int(match[4], 8) & 0xFF)
         elif match[5] in ("u", "U"):
-            raise _bad_escape("22025", f"invalid Unicode escape \\{match[5]}", place)
+            raise _bad_escape("22025", "invalid Unicode escape", place)
         elif match[5]:
             found += _CONTROLS.get(match[5], match[5]).encode()
         else:
@@ -268,9 +268,7 @@ def _unescaped(text: str, begin: int, end: int) -> str:
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        what = " ".join(f"0x{byte:02x}" for byte in found[error.start : error.end])
-        message = f"invalid byte sequence for encoding UTF8: {what}"
-        raise _bad_escape("22021", message, begin - 1) from error
+        raise _bad_escape("22021", "invalid byte sequence for UTF-8", begin - 1) from error
 
 
 def _bad_escape(sqlstate: str, message: str, place: int) -> Error:
@@ -367,9 +365,10 @@ def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:
             index += 1
         elif kind is TokenType.PARAMETER:
             raise ProgrammingError(
-                "syntax error: placeholders are ? or :name",
+                f'syntax error at or near "{token.text}"',
                 sqlstate="42601",
                 position=token.start + 1,
+                hint="Placeholders are ? or :name.",
             )
         else:
             result.append(token)
