@@ -231,7 +231,9 @@ def _unsupported_type(node: Any, scope: Scope) -> Exception:
     word = getattr(node.this, "name", "")
     tokens = scope.context.scanned.tokens
     is_written = any(token.text.upper() == word for token in tokens)  # sqlglot has other names, too
-    shown = word if is_written and not node.expressions else node.sql("postgres")
+    shown = node.sql("postgres")
+    if is_written:
+        shown = word + "".join(shown.partition("(")[1:])
     return scope.context.error(
         "0A000",
         f"type {shown.lower()} is not supported",
