@@ -102,7 +102,7 @@ class HeldLease(Protocol):
 class Leasing(Protocol):
     """Snapshot leases and parts of tables: engine/session/leasing.py has the contract."""
 
-    def take(self, seconds: float) -> HeldLease: ...
+    def take(self, seconds: float, reuse: str | None = None) -> HeldLease: ...
 
     def use(self, number: str) -> HeldLease: ...
 
@@ -128,10 +128,17 @@ class StagingPort(Protocol):
     """A session's part in stagings: engine/statements/staging.py has the contract. Any thread."""
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table: ...
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]: ...
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]: ...
 
     def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int: ...
 
@@ -141,7 +148,7 @@ class StagingPort(Protocol):
 
     def commit(self, job: str, stages: Sequence[int]) -> str: ...
 
-    def abort(self, job: str) -> None: ...
+    def abort(self, job: str, run: str | None = None) -> None: ...
 
     def position(self, job: str) -> str | None: ...
 

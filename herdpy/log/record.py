@@ -124,7 +124,7 @@ class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
 
 
 class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=False):
-    """A job may stage rows for one commit to a table; again for the same job changes nothing."""
+    """A job may stage rows for one commit to a table; again for the same job adds a run."""
 
     job: str
     table_id: int
@@ -136,6 +136,8 @@ class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=Fals
     """Who began it; None: the program itself."""
     is_statement: bool = False
     """One statement's own: its name is not kept, and it does not outlive the database's opening."""
+    run: str | None = None
+    """Which of the programs that share the job began it here; each has a record of its own."""
 
 
 class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False):
@@ -146,6 +148,8 @@ class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False)
     """From the counter of table ids."""
     task: str
     attempt: str
+    run: str | None = None
+    """Whose stage it is, with whom it goes; None: the job's."""
 
 
 class StageRows(msgspec.Struct, array_like=True, tag=32, frozen=True, gc=False):
@@ -175,6 +179,9 @@ class DropStages(msgspec.Struct, array_like=True, tag=34, frozen=True, gc=False)
     """Attempts that do not count, with their rows."""
 
     stages: list[int]
+    job: str | None = None
+    """None: just these stages; else also the run of this job is given up, with all of its own."""
+    run: str | None = None
 
 
 class CommitStaging(msgspec.Struct, array_like=True, tag=35, frozen=True, gc=False):
@@ -191,6 +198,8 @@ class EndStaging(msgspec.Struct, array_like=True, tag=36, frozen=True, gc=False)
     """Jobs that are given up, with all that they staged."""
 
     jobs: list[str]
+    run: str | None = None
+    """The last run of the one job; where another has begun by here, only this run is given up."""
 
 
 class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False):

@@ -248,6 +248,8 @@ class TakeLease(Message, tag=50):
 
     request: int
     seconds: float
+    reuse: str | None = None
+    """A lease that will do instead, if it lives as long and nothing was committed since."""
 
 
 class UseLease(Message, tag=51):
@@ -313,6 +315,8 @@ class BeginStaging(Message, tag=55):
     job: str
     key_columns: Annotated[list[str], Meta(max_length=columns_max)] | None = None
     """None: the primary key, whatever it is."""
+    run: str | None = None
+    """Which of the programs that share the job this is."""
 
 
 class BeginStage(Message, tag=56):
@@ -322,6 +326,8 @@ class BeginStage(Message, tag=56):
     job: str
     task: str
     attempt: str
+    run: str | None = None
+    """Whose it is, with whom it is given up; None: the job's."""
 
 
 class StageRows(Message, tag=57):
@@ -353,6 +359,8 @@ class SettleStaging(Message, tag=59):
     action: str
     stages: Annotated[list[int], Meta(max_length=STAGES_MAX)] = []
     """What a commit consists of, in order."""
+    run: str | None = None
+    """Give up this run only; None: the job."""
 
 
 class ExecuteAll(Message, tag=35):

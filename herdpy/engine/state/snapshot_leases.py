@@ -18,7 +18,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
-from herdpy.limits import leases_max, leases_of_user_max
+from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Row
@@ -44,17 +44,22 @@ class SnapshotLease:
         "owner",
         "seconds",
         "state",
+        "taken_at",
         "token",
         "used_s",
     )
 
-    def __init__(self, record: BeginLease, state: State, used_s: float) -> None:
+    def __init__(
+        self, record: BeginLease, state: State, used_s: float, taken_at: int | None = None
+    ) -> None:
         # Constant after __init__.
         self.id = record.id
         self.owner = record.owner
         self.seconds = record.seconds
         self.at_us = record.at_us
         self.lsn = state.lsn
+        self.taken_at = taken_at
+        """State.position of then, equal as long as nothing was committed since; None: not known."""
         # Monitor.
         self.state = state
         self.token: int | None = None
@@ -132,10 +137,16 @@ class Leases:
     # --- the leader: monitor ---------------------------------------------------------------------
 
     def check_room(self, owner: str | None) -> None:
-        """Raise 53400 when there are as many as may be, in all or of one user."""
+        """Raise 53400 when there are as many as may be, in all or of one user.
+
+        While few are left, they are for users who have hardly any.
+        """
         owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
         own = 0 if owner is None else owners.count(owner)
-        if len(owners) >= leases_max or own >= leases_of_user_max:
+        of_user_max = leases_of_user_max
+        if len(owners) >= leases_of_user_max:
+            of_user_max = leases_crowded_max
+        if len(owners) >= leases_max or own >= of_user_max:
             whose = f", {own} of them user {owner!r}'s" if own else ""
             raise OperationalError(
                 f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
@@ -175,7 +186,7 @@ class Leases:
         lease = self._by_id.get(record.id)
         if lease is None:
             seen = State(state.position, state.lsn, state.catalog, state.tables)
-            lease = SnapshotLease(record, seen, self._now_s())
+            lease = SnapshotLease(record, seen, self._now_s(), state.position)
             lease.token = self._registry.new_token()
             self._by_id = {**self._by_id, lease.id: lease}
         if lease.token is not None:  # also when an interrupt came before it
