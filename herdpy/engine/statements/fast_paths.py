@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.state.memtable import TRIMMED
+from herdpy.engine.writes.keyed import ChangeRow, MakeRow
 from herdpy.exec.coerce import default_sources, output_converter, to_physical
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
@@ -44,14 +45,6 @@ ReadRow = Callable[
 ]
 """(parameters, state, own writes, statement) → rows; see compile_point_read."""
 
-ChangeRow = Callable[
-    [Any, "State", "dict[int, dict[Key, OwnVersion]] | None", int],
-    "tuple[Key, Row, Row | None] | None",
-]
-"""(parameters, state, own writes, statement) → what a row's change is; see compile_change."""
-
-MakeRow = Callable[[Any, int], "Row | None"]
-"""(parameters, now_us) → a row, whole and checked; see compile_row."""
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
 _parameters_max = 1_000

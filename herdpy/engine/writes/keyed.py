@@ -8,22 +8,30 @@ changed no table's definition. LogSpaceError: nothing was logged, prepare() and 
 path. Any thread.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from herdpy.engine.state.state import TableState
+from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.inserts import are_fresh, may_hold
 from herdpy.model.schema import Table
-from herdpy.model.types import Key
+from herdpy.model.types import Key, Row
 
-if TYPE_CHECKING:
-    from herdpy.engine.statements.fast_paths import ChangeRow, MakeRow
+MakeRow = Callable[[Any, int], Row | None]
+"""(parameters, now_us) → a row, whole and checked, or None; made by compile_row()."""
+ChangeRow = Callable[
+    [Any, State, dict[int, dict[Key, OwnVersion]] | None, int], tuple[Key, Row, Row | None] | None
+]
+"""(parameters, state, own writes, statement) → (key, row before, row after), or None.
+
+Made by compile_change(). The row after is None for a DELETE.
+"""
 
 
 def insert_row(
     table: Table,
-    make: "MakeRow",
+    make: MakeRow,
     tablespace: Tablespace,
     transaction: Transaction,
     parameters: Any,
@@ -53,7 +61,7 @@ def insert_row(
 
 def change_row(
     table: Table,
-    change: "ChangeRow",
+    change: ChangeRow,
     tablespace: Tablespace,
     transaction: Transaction,
     parameters: Any,
