@@ -1,4 +1,4 @@
-"""What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
+"""What the driver's API needs of a session, local or remote, and of the claim under it."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -203,7 +203,7 @@ class Pauses(Protocol):
 
 
 class Waits(Protocol):
-    """How whoever uses a connection waits: as a thread, or as a task of a loop."""
+    """How the caller of a connection waits: as a thread, or as a task of a loop."""
 
     def open_stream(self, target: "RemoteTarget") -> Stream:
         """Connect; OSError, or an Error that says more."""

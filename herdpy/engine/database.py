@@ -127,7 +127,7 @@ class Database:
         """By their ids."""
         self._is_closing = False
         self._is_closed = False
-        # Held by whoever checkpoints or compacts.
+        # Held by the thread that checkpoints or compacts.
         self._maintenance = new_mutex()
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
         self._planner = Planner()
@@ -196,7 +196,7 @@ class Database:
         create_if_new(disk, self.rng)
         self.manifest = manifest = Manifest.open(disk, MANIFEST)
         if is_empty(manifest.state):
-            # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
+            # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         self.tablespace = tablespace = recover_tablespace(
@@ -268,7 +268,7 @@ class Database:
             kill_statement(self.sessions(), number)
 
     def new_token_session(self) -> str:
-        """Return a name for commit tokens that nobody else has or guesses."""
+        """Return a name for commit tokens that is unique and cannot be guessed."""
         horizon = self.tablespace.applier.tokens.horizon
         random = self.rng.randbytes(16)
         return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
@@ -513,22 +513,22 @@ class Database:
                 self.tablespace.log_alone(Expire(sessions=names))
 
     def _end_leases(self) -> None:
-        """End the leases that nobody has used for their seconds."""
+        """End the leases that were not used for their seconds."""
         with suppress(DiskFullError):  # the next tick tries again
             ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
             if ended is not None:
-                # Nobody waits for it, and perhaps nobody else writes: it is applied when durable.
+                # No caller waits for it, and perhaps none writes: it is applied when durable.
                 self._syncer.request(Durability.SYNC)
 
     def _end_stagings(self) -> None:
-        """Give up the stagings that nobody touches any more."""
+        """Give up the stagings that are not used any more."""
         jobs = self.stagings.to_end(self.tablespace.state.staged)
         if jobs:
             with suppress(LogSpaceError):  # the next tick tries again
                 self.tablespace.log_alone(EndStaging(jobs))
 
     def _mark_if_idle(self, now_s: float) -> None:
-        """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.
+        """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
 
         A commit of durability none is with the operating system about a second later.
         """

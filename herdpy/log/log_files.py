@@ -3,7 +3,7 @@
 A file is named by its number ("00000007.log"), a number is used once. Files are pre-zeroed so that
 a write to the log changes no length and needs no space. Order of effects: content and name durable
 → listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
-the directory that nobody listed are therefore free to reuse. A spare is reused without zeroing:
+the directory that are not listed are therefore free to reuse. A spare is reused without zeroing:
 every frame carries its file's number, so old ones do not count.
 """
 

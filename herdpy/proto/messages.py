@@ -67,7 +67,7 @@ class Hello(Message, tag=1):
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
     user: str = ""
-    """Who wants to log in; empty: nobody in particular."""
+    """The user that logs in; empty: none."""
 
 
 class Execute(Message, tag=2):
@@ -244,7 +244,7 @@ class CloseExport(Message, tag=42):
 
 
 class TakeLease(Message, tag=50):
-    """Keep what is committed now, unless nobody uses it for so long. Leased or Failed."""
+    """Keep what is committed now, until it was not used for so long. Leased or Failed."""
 
     request: int
     seconds: float
@@ -646,7 +646,7 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", body: Any) -> Any:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError, MemoryError) as error:
-        raise ProtocolError(f"a message of {len(body):,} bytes that is none: {error}") from None
+        raise ProtocolError(f"a malformed message of {len(body):,} bytes: {error}") from None
 
 
 def raw(data: bytes) -> msgspec.Raw:

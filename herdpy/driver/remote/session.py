@@ -273,7 +273,7 @@ class RemoteSession:
         try:
             return [table_from_plain(each) for each in plain]
         except ValueError as error:
-            raise ProtocolError(f"a table that is none: {error}") from None
+            raise ProtocolError(f"a malformed table: {error}") from None
 
     @property
     def leasing(self) -> "RemoteLeasing":
@@ -645,7 +645,7 @@ class _Fetching:
                 pass  # the connection is gone, and with it the result
 
     def __del__(self) -> None:
-        if self._is_open:  # a cursor that nobody closed
+        if self._is_open:  # a cursor that was not closed
             self._session.drop(tuple(self._requests), self._number)
 
 

@@ -61,7 +61,7 @@ class Leasing:
         self._part = part
 
     def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
-        """Keep what is committed now until end(), or until nobody has used it for so long.
+        """Keep what is committed now until end(), or until it was not used for so long.
 
         `reuse`: the id of a lease that is returned instead, and counts as used, if it is the
         user's, lives as long and nothing was committed since it was taken. Durable on return.
@@ -153,7 +153,7 @@ class Leasing:
         ticket = with_log_space(tablespace, lambda: tablespace.end_leases([number]))
         if ticket is not None:
             self._wait(ticket)
-        elif not lease.is_gone:  # somebody else is ending it, or a call that was interrupted
+        elif not lease.is_gone:  # another session is ending it, or a call that was interrupted
             tablespace.log.sync()
             tablespace.on_progress()
         return ticket is not None
@@ -234,7 +234,7 @@ def _bound_key(table: Table, bound: bytes | None) -> Key | None:
         return decode_key(bound, [table.columns[ordinal].type.kind for ordinal in table.key])
     except ValueError as error:
         raise ProgrammingError(
-            f'a partition that is none of table "{table.name}": {error}',
+            f'a partition that is not of table "{table.name}": {error}',
             sqlstate="22023",
             hint="the table was made anew since: ask for its partitions again",
         ) from error

@@ -1,6 +1,6 @@
 """A session's transaction: begun, ended, given up, and what an error or an interrupt leaves of it.
 
-The ground floor of a session (session.py has the contract): its state, and whatever begins or ends
+The base layer of a session (session.py has the contract): its state, and what begins or ends
 a transaction. All but the properties runs under the mutex.
 """
 
@@ -230,7 +230,7 @@ class SessionTransaction:
         self._hurry(statement)
 
     def _hurry(self, transaction: Transaction) -> None:
-        """See that a logged COMMIT nobody waits for any more ends soon, and with it its locks."""
+        """See that a logged COMMIT without a waiter ends soon, and with it its locks."""
         if transaction.state is TransactionState.COMMITTING:
             self._request_sync(transaction.durability)
 

@@ -34,7 +34,7 @@ _OBJECT_OVERHEAD_BYTES = 36
 def _version_bytes(row_bytes: int, cell_count: int) -> int:
     """Return about what a version takes in memory, from the length of its encoded row.
 
-    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that everybody
+    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that all rows
     shares; the others have an object of their own.
     """
     objects = min(max(row_bytes - cell_count, 0) // 2, cell_count)
@@ -217,7 +217,7 @@ class Memtable:
     def touched_since(self, count: int) -> list[Key]:
         """Return the keys of all changes but the first `count`, in order.
 
-        Whoever reads a State after a commit was published finds the keys of that commit here;
+        A reader of a State after a commit was published finds the keys of that commit here;
         a key found here has its change in its chain.
         """
         keys = self.touched[count:]
@@ -256,7 +256,7 @@ class Memtable:
         return found
 
     def _sorted(self) -> tuple[list[Key], list[Key]]:
-        """Return all keys as two sorted lists, which nobody changes any more; a key may repeat."""
+        """Return all keys as two sorted lists, which are not changed any more; a key may repeat."""
         main, tail, count = self._ordered
         total = len(self._added)
         if total == count:

@@ -3,7 +3,7 @@
 One monitor guards everything that is not published by a single assignment. A change goes this way:
 the statement has done all its work and checks; under the monitor its Entry becomes `_incoming`,
 the log takes it, it joins the queue, its in-transaction effects are filled in; outside the monitor
-the log is made durable; whoever enters the monitor next applies what is durable, in order, and
+the log is made durable; the next thread to enter the monitor applies what is durable, in order, and
 completes the Tickets. An interrupt at any point leaves an Entry that the next one to enter the
 monitor carries to its end, or drops if the log has not taken a statement of a transaction, so a
 statement happens wholly or not at all.
@@ -117,7 +117,7 @@ class Tablespace:
         self.monitor = new_mutex()
         self.registry = SnapshotRegistry()
         self.syncer: Syncer | None = None  # set once by start()
-        # Whoever checkpoints or compacts, one at a time.
+        # By the thread that checkpoints or compacts.
         self.unpublished: Unpublished | None = None
         # Monitor.
         self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
@@ -196,7 +196,7 @@ class Tablespace:
     def _trim_versions(self) -> bool:
         """Drop the versions that no snapshot needs; holds the monitor for a moment at a time.
 
-        False: a reader was entering, so nobody knows what it needs; try again later.
+        False: a reader was entering, so it is not known what it needs; try again later.
         """
         for table in self.state.tables.values():
             for memtable in (table.memtable, *table.frozen):
@@ -219,7 +219,7 @@ class Tablespace:
     # --- writing: monitor held by the caller ---------------------------------------------------
 
     def enter(self) -> None:
-        """Finish what an interrupt left; the first call of whoever has taken the monitor."""
+        """Finish what an interrupt left; the first call of a thread that has taken the monitor."""
         entry = self._incoming
         if entry is not None:
             self._take(entry)
@@ -395,7 +395,7 @@ class Tablespace:
             self._queue.popleft()
 
     def stop(self, cause: BaseException) -> None:
-        """Take the tablespace to FAILED after an error that nobody was to see; repeatable."""
+        """Take the tablespace to FAILED after an internal error; repeatable."""
         with self.monitor:
             self._fail(_as_error(cause))
 
@@ -477,7 +477,7 @@ class Tablespace:
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
         """Return what became of a token; or the Ticket to wait for before asking again.
 
-        A token that nobody has used is refused, and counts as refused when that is durable; but
+        An unused token is refused, and counts as refused when that is durable; but
         of a session that has no name of this database's making nothing is known, nor kept.
         LogSpaceError: prepare and call again.
         """
@@ -498,14 +498,14 @@ class Tablespace:
             return asker.outcome
 
     def log_alone(self, record: Expire | EndStaging) -> None:
-        """Log what the database decides by itself, and nobody waits for.
+        """Log what the database decides by itself, and no caller waits for.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
-        nobody = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
+        system = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
         with self.monitor:
             self.enter()
-            self.submit(Entry([record], [encode(record)], nobody, ends=True))
+            self.submit(Entry([record], [encode(record)], system, ends=True))
 
     def begin_lease(self, record: BeginLease) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
@@ -519,7 +519,7 @@ class Tablespace:
             return self._submit_alone(record)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
-        """End these leases, or for None those that nobody used for so long; None: there are none.
+        """End these leases, or for None those that were not used for so long; None: there are none.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
@@ -546,7 +546,7 @@ class Tablespace:
                 self.locks.abandon(transaction)
 
     def log_rollback(self, transaction: Transaction) -> None:
-        """Append ROLLBACK, which nobody waits for. Monitor held.
+        """Append ROLLBACK, which no caller waits for. Monitor held.
 
         Without room for it the transaction stays among the open ones, ended and without locks:
         checkpoints go on listing it, so that its records find it at recovery, and

@@ -247,7 +247,7 @@ class Staging:
     def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
         """Log what make() returns under the monitor, if anything, and wait until it is applied."""
         tablespace, clock = self._tablespace, self._database.clock
-        nobody = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
+        system = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
 
         def step() -> bool:
             with tablespace.monitor:
@@ -255,12 +255,12 @@ class Staging:
                 tablespace.check_writable()
                 records = make()
                 if records:
-                    entry = Entry(records, list(map(encode, records)), nobody, ends=True)
+                    entry = Entry(records, list(map(encode, records)), system, ends=True)
                     tablespace.submit(entry)
                 return bool(records)
 
         if with_log_space(tablespace, step):
-            self._await(nobody)
+            self._await(system)
         if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
             tablespace.log.sync()  # what is known already may not be durable yet
 
@@ -377,7 +377,7 @@ class Staging:
         *,
         durability: Durability = Durability.SYNC,
     ) -> tuple[int, Table]:
-        """Begin a stage, durably: no crash may give a number to another one that somebody has."""
+        """Begin a stage, durably: no crash may give a number to another one that is in use."""
         _check_name("task", task)
         _check_name("attempt", attempt)
         job = self._job(name)
@@ -417,7 +417,7 @@ class Staging:
         found = self._stage(number).row_count
         if found < first_row + batch.num_rows:
             raise OperationalError(
-                f"staging: somebody else adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+                f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
             )
         return found
 
@@ -608,7 +608,7 @@ class Staging:
             return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
-        """Wait until nobody else writes to the table, and let nobody in."""
+        """Wait until no other transaction writes to the table, and keep others out."""
         tablespace = self._tablespace
         execution = self._session.execution(transaction)
 
@@ -679,7 +679,7 @@ def _check_share(
             f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
             sqlstate="53400",
             retry=Retry.SAFE,
-            hint="commit or abort those that nobody needs; SELECT * FROM sysstagings shows jobs",
+            hint="commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs",
         )
 
 

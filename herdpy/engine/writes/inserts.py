@@ -88,7 +88,7 @@ class FreshInsert(Write):
 
 
 class InsertOfAbsent(FreshInsert):
-    """INSERT … ON CONFLICT DO NOTHING: of rows with keys that somebody has, none are written."""
+    """INSERT … ON CONFLICT DO NOTHING: rows whose keys are there already are not written."""
 
     __slots__ = ()
 

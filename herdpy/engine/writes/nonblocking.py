@@ -36,7 +36,7 @@ _PARTS_MAX = 200
 def is_short(plan: Plan) -> bool:
     """Return whether it writes one row at the most, found by its key, and computes next to nothing.
 
-    Nobody can cancel what runs here, and all wait for it: a function of text may take long.
+    It cannot be cancelled, and all sessions wait for it: a function of text may take long.
     """
     if isinstance(plan, InsertPlan):
         rows = plan.statement.rows

@@ -1,4 +1,4 @@
-"""Arrow batches out of a stranger's bytes: checked, in bounded memory, before anybody uses them.
+"""Arrow batches out of untrusted bytes: checked, in bounded memory, before use.
 
 Little can claim to be much: compressed buffers, dictionaries, views and run ends that show one text
 a million times, rows of no bytes at all. What a message becomes is counted from its own words
@@ -50,7 +50,7 @@ def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:
         ) from None
     except (pa.ArrowException, OSError, ValueError, MemoryError, struct.error) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ProtocolError(f"an Arrow stream that is none: {text}") from None
+        raise ProtocolError(f"a malformed Arrow stream: {text}") from None
 
 
 def _as_bytes(array: Any) -> Any:
