@@ -287,7 +287,7 @@ async def run(
                 while hub.requests > 20_000:  # noqa: ASYNC110 - lets the journal keep up
                     await asyncio.sleep(0.001)
                 if unhandled:
-                    raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+                    raise FindingError(f"an exception that was not handled: {unhandled[0]}")
                 progress(number)
             if number == count // 5:
                 settled_bytes = resident_bytes()  # caches are full, pools are warm
@@ -304,7 +304,7 @@ async def run(
             executor.shutdown()
     await asyncio.sleep(0)
     if unhandled:
-        raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+        raise FindingError(f"an exception that was not handled: {unhandled[0]}")
     if hub.requests or hub.receive_bytes or hub.connections:
         raise FindingError(
             f"left behind: {hub.requests} requests, {hub.receive_bytes} bytes, "

@@ -165,7 +165,9 @@ def test_the_life_of_a_ledger(local: dict[str, Any]) -> None:
             zookeeper=zookeeper,
         )  # fmt: skip
         assert read.returncode == code, read.stderr
-    assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, "nobody to ask"
+    assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, (
+        "no terminal to ask at"
+    )
     assert run("ledger", "delete", ledger, "--yes", zookeeper=zookeeper).returncode == 0
     gone = run("ledger", "read", ledger, zookeeper=zookeeper)
     assert gone.returncode == 1
@@ -232,7 +234,9 @@ def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
     assert run("cookie", "create", bookie_id, str(file), zookeeper=zookeeper).returncode == 1
     running = run("cookie", "delete", bookie_id, "--yes", zookeeper=zookeeper)
     assert (running.returncode, b"found it registered" in running.stderr) == (1, True)
-    assert run("cookie", "delete", other, zookeeper=zookeeper).returncode == 2, "nobody to ask"
+    assert run("cookie", "delete", other, zookeeper=zookeeper).returncode == 2, (
+        "no terminal to ask at"
+    )
     assert run("cookie", "delete", other, "--yes", zookeeper=zookeeper).returncode == 0
     found = run("cookie", "get", other, zookeeper=zookeeper)
     assert found.returncode == 1

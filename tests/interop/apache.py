@@ -253,7 +253,7 @@ def shell(release: Release, conf: Path, *arguments: str, timeout_s: float = 120)
 
 
 def wait_for_bookies(zookeeper_hosts: str, count: int, root: str = "/ledgers") -> list[str]:
-    """Return the writable bookies once there are `count` of them, whoever made them."""
+    """Return the writable bookies once there are `count` of them, of either kind."""
     client = KazooClient(zookeeper_hosts)
     client.start(20)
     enough = threading.Event()

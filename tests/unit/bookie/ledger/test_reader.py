@@ -375,7 +375,7 @@ def test_failures_lead_on_and_all_of_them_to_an_error() -> None:
 
 
 def test_an_entry_beyond_what_is_confirmed_is_not_delivered() -> None:
-    """A bookie that sends entry 4 and knows of LAC 3 only is wrong; nobody may see it yet."""
+    """A bookie that sends entry 4 and knows of LAC 3 only is wrong; no reader may see it yet."""
     machine = poll(4)
     machine.start()
     assert machine.on_reply(2, Status.OK, 4, packet_of(4), 3) == [Poll(0, BookieId("b0"), 3)]

@@ -165,7 +165,7 @@ def test_slow_bookies_are_given_a_moment_once_enough_have_answered() -> None:
     machine.on_fence_reply(0, *NONE)
     assert machine.on_fence_reply(1, *NONE) == []
     (read,) = machine.on_fence_reply(2, Status.OK, packet_of(0))
-    assert read.bookie == "b2", "who has it is asked first"
+    assert read.bookie == "b2", "the bookie that has it is asked first"
 
 
 def test_4_6_all_answered_without_coverage_fails() -> None:
@@ -302,7 +302,7 @@ def test_g12_without_a_recovered_entry_the_length_is_that_of_the_lac() -> None:
     ]
 
 
-def test_g12_a_lac_entry_that_nobody_has_leaves_a_bound() -> None:
+def test_g12_a_lac_entry_that_no_bookie_has_leaves_a_bound() -> None:
     metadata = metadata_of(3, 3, 2).with_state(LedgerState.IN_RECOVERY)
     machine = Recovery(metadata, DIGEST, lambda *_: None, read_ahead=1)
     (read,) = begin(machine, NONE, NONE, (Status.OK, packet_of(4, lac=2)))

@@ -1,4 +1,4 @@
-"""Cookies: their text, and who may start; CookieTest and CookieIndexDirTest in our words."""
+"""Cookies: their text, and which bookie starts; CookieTest and CookieIndexDirTest in our words."""
 
 import asyncio
 import math
@@ -196,7 +196,7 @@ def test_a_stale_cookie_is_not_believed() -> None:
     run(scenario)
 
 
-# --- who may start --------------------------------------------------------------------------------
+# --- which bookie may start------------------------------------------------------------------------
 
 
 class Bookie:

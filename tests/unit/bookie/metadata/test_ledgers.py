@@ -32,7 +32,7 @@ Change = Callable[[LedgerMetadata], LedgerMetadata | None]
 
 
 async def update(manager: LedgerManager, ledger_id: int, change: Change) -> None:
-    """Read, change, compare-and-set, until it holds: how all who change metadata do it."""
+    """Read, change, compare-and-set, until it holds: how every client changes metadata."""
     while True:
         found, version = await manager.read(ledger_id)
         changed = change(found)

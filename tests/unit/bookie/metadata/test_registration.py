@@ -240,7 +240,7 @@ def test_after_its_session_expired_another_owner_makes_it_stop() -> None:
     run(scenario)
 
 
-def test_a_node_that_somebody_removed_is_made_again() -> None:
+def test_a_node_that_an_operator_removed_is_made_again() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         made, states = registration(world.client())

@@ -360,7 +360,7 @@ class TestFullQueues:
 
 
 class TestAnswersThatRaise:
-    """Whose answer raises is reported; whoever waits behind it is answered all the same."""
+    """A callback that raises is reported; the requests behind it are answered all the same."""
 
     def test_after_the_journal(self) -> None:
         async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
