@@ -248,8 +248,9 @@ def connection(target: str) -> Iterator[Connection]:
 
 
 def name_of(connection: Connection, text: str) -> str:
-    ((name, *_),) = connection.execute(text).description or ()
-    return str(name)
+    described = connection.execute(text).description or ()
+    assert len(described) == 1
+    return described[0][0]
 
 
 def test_names(connection: Connection) -> None:
