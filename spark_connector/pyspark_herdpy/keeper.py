@@ -30,6 +30,7 @@ RENEWED_MAX = 20
 """How many leases of one application are renewed, the last used ones; others end by themselves."""
 REQUEST_BYTES_MAX = 64 * 1024
 _RENEWALS_PER_LIFE = 3
+_TOO_OLD = "72000"
 _POLL_S = 1.0
 _CALL_S = 5.0
 
@@ -126,10 +127,9 @@ def renew(book: Book, now_s: float) -> None:
         try:
             with _connected(held) as connection:
                 connection.renew_lease(held.lease)
-        except herdpy.SnapshotTooOldError:
-            book.forget([held.lease])
-        except herdpy.Error:
-            continue
+        except herdpy.Error as error:
+            if error.sqlstate == _TOO_OLD:
+                book.forget([held.lease])
 
 
 def release_all(book: Book) -> None:
