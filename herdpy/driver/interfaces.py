@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 PointRows = tuple[Columns, list[LogicalRow]]
 
 
+def as_result(found: Result | PointRows) -> Result:
+    """Return what DriverSession.run() gave as a Result."""
+    if isinstance(found, Result):
+        return found
+    return Result(found[0], iter(found[1]))
+
+
 class DriverSession(Protocol):
     """One session; its contract: engine/session/session.py. Any thread; one statement at a time."""
 

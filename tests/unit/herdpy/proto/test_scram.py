@@ -270,7 +270,7 @@ def test_a_password_is_not_left_unasked(before: list[Any]) -> None:
     machine.receive(frames([*before, WELCOME]))
     failure: Error | None = machine.failure
     assert failure is not None
-    assert "lets everybody in" in failure.message
+    assert "lets every client in" in failure.message
     assert machine.welcome is None
 
 
