@@ -67,7 +67,7 @@ WORDS: dict[type[exp.Expr], str] = {
     exp.ArrayContainsAll: "the operator @>", exp.ArrayContainedBy: "the operator <@",
     exp.ArrayOverlaps: "the operator &&", exp.JSONBExtract: "the operator #>",
     exp.JSONBExtractScalar: "the operator #>>", exp.Distance: "the operator <->",
-    exp.If: "IF()", exp.Localtime: "localtime", exp.CurrentTime: "current_time",
+    exp.Localtime: "localtime", exp.CurrentTime: "current_time",
     exp.CurrentCatalog: "current_catalog", exp.CurrentSchema: "current_schema",
     exp.Operator: "OPERATOR()", exp.PropertyEQ: "the operator :=", exp.Overlaps: "OVERLAPS",
     exp.WithinGroup: "WITHIN GROUP", exp.Rollup: "ROLLUP", exp.Cube: "CUBE",

@@ -420,7 +420,7 @@ def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
-    called = scope.context.called(node)
+    called = "if" if isinstance(node, exp.If) else scope.context.called(node)
     if called is None:  # an operator or a construct, which sqlglot has a function for
         what = WORDS.get(type(node), "this expression")
         raise scope.context.error("0A000", f"{what} is not supported", node)
