@@ -29,10 +29,11 @@ from tests.fixtures.old_commit import (
 from tests.style.generate_reference import FOLDER as REFERENCE
 from tests.style.generate_reference import findings_page
 
-_TIMEOUT_S = 120
 _NO_TESTS = 5
 """How pytest ends that has found none."""
 _COMMON = ["-q", "-n", "2", "--tb=line", "-m", "finding", "-p", "finding_outcomes"]
+# By a signal: the test that took too long fails, and the others of its process go on.
+_COMMON += ["--timeout=120", "--timeout-method=signal"]
 
 
 def run_here() -> Run:
@@ -51,8 +52,6 @@ def run_there(commit: OldCommit) -> Run:
     settings.write_text(
         "[pytest]\n"
         "addopts = --strict-markers --import-mode=importlib -p no:cacheprovider\n"
-        # By a signal: the test that took too long fails, and the others go on.
-        f"timeout = {_TIMEOUT_S}\ntimeout_method = signal\n"
         "markers =\n" + "".join(f"    {marker}\n" for marker in markers)
     )
     command = [commit.python, "-m", "pytest", *_COMMON, "-c", str(settings), "--rootdir", str(copy)]
