@@ -8,12 +8,12 @@ from herdpy.proto.messages import KEPT_CHARACTERS_MAX, KEPT_MAX, Execute, Execut
 
 def test_the_second_time_asks_and_the_third_goes_by_number() -> None:
     kept = KeptTexts()
-    assert kept.message(1, "a", [1], 7, 6, 0, 0) == Execute(1, "a", [1], 7, 6)
+    assert kept.message(1, "a", [1], 7, 6) == Execute(1, "a", [1], 7, 6)
     kept.has_run("a")
     assert kept.message(2, "a", [2], 0, 0) == Execute(2, "a", [2], keep=1)
     assert kept.message(3, "a", [3], 0, 0) == Execute(3, "a", [3], keep=1)  # the other had failed
     kept.has_run("a")
-    assert kept.message(4, "a", [4], 8, 7, 0, 0) == ExecuteKept(4, 1, [4], 8, 7)
+    assert kept.message(4, "a", [4], 8, 7) == ExecuteKept(4, 1, [4], 8, 7)
 
 
 def test_long_texts_are_not_kept() -> None:
