@@ -96,6 +96,7 @@ def test_every_kind_is_a_result_and_a_parameter(connection: Connection, kind: Ki
     for sample in (*SAMPLES[kind], f"nullif({SAMPLES[kind][0]}, {SAMPLES[kind][0]})"):
         cursor = connection.execute(f"SELECT {sample} AS x")
         ((value,),) = cursor.fetchall()
+        assert cursor.description is not None
         assert cursor.description[0][1] == kind.name
         assert connection.execute("SELECT ? AS x", (value,)).fetchall() == [(value,)]
 

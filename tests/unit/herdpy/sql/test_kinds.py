@@ -66,8 +66,8 @@ def test_a_constant_of_every_kind_is_read_and_printed(kind: Kind) -> None:
     assert TEXTS[kind][:7].replace("'", "''").lower() in text.literal_text(value, sql_type).lower()
     for constant in (value, None):
         printed = duckdb_text.literal_text(Literal(sql_type, constant))
-        (shown,) = duckdb.sql(f"SELECT {printed}").types
-        assert str(shown) == duckdb_text.type_text(sql_type)
+        [(shown,)] = duckdb.execute(f"SELECT typeof({printed})").fetchall()
+        assert shown == duckdb_text.type_text(sql_type)
     assert conversions.common_type(sql_type, sql_type) == sql_type
     assert conversions.is_comparable(sql_type, sql_type)
 
