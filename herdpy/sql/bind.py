@@ -8,7 +8,17 @@ from sqlglot import exp
 
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
-from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, TIMESTAMPTZ, Kind, Physical, SqlType
+from herdpy.model.types import (
+    BIGINT,
+    DATE,
+    INTERVAL,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    Physical,
+    SqlType,
+)
 from herdpy.sql import tree
 from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
@@ -355,6 +365,13 @@ def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Colum
         raise context.error("42601", f'column "{name}" needs a type', node)
     scope = Scope(context, clause="DEFAULT")
     kind = bind_type(node.args["kind"], scope)
+    if kind == INTERVAL:
+        raise context.error(
+            "0A000",
+            f'column "{name}": interval is a type of expressions, not of columns',
+            node,
+            "Store seconds as numeric(20,6), or two timestamps.",
+        )
     is_not_null = is_key = False
     default: Physical = None
     default_sql = None
@@ -384,9 +401,10 @@ def _bind_default(node: Any, kind: SqlType, name: str, scope: Scope) -> tuple[Ph
         raise scope.context.error(
             "0A000", f'DEFAULT of column "{name}" must be a constant of its type', node
         )
-    if kind.length is not None and len(str(bound.value)) > kind.length:
+    value = bound.value
+    if isinstance(value, str) and kind.length is not None and len(value) > kind.length:
         raise scope.context.error("22001", f'DEFAULT of column "{name}" is too long', node)
-    return bound.value, None
+    return value, None
 
 
 def _with_not_null(column: Column) -> Column:

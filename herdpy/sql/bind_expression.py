@@ -42,7 +42,7 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
 _TYPES = {
     "BOOLEAN": BOOLEAN, "INT": INTEGER, "BIGINT": BIGINT, "DOUBLE": DOUBLE, "TEXT": TEXT,
     "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ,
+    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ, "INTERVAL": INTERVAL,
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 # Operators and constructs of PostgreSQL that sqlglot takes for functions.
@@ -118,7 +118,7 @@ def convert(
     source = expression.type
     if isinstance(expression, tree.Literal) and _is_foldable(source, target):
         try:
-            value = conversions.convert_constant(expression.value, source, target)  # type: ignore[arg-type]  # no INTERVAL here
+            value = conversions.convert_constant(expression.value, source, target)
         except DataError as error:
             error.position = context.position(node)
             raise
@@ -270,8 +270,6 @@ def _bind_column(node: Any, scope: Scope) -> tree.Expression:
 def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "to", "_type"), "CAST")
     type_name = getattr(node.to.this, "name", "")
-    if type_name == "INTERVAL" and isinstance(node.this, exp.Literal):
-        return BINDERS[exp.Interval](node, scope)
     operand = bind_open(node.this, scope)
     if type_name == "DECIMAL" and not node.to.expressions:
         target = _unbounded(operand, node, scope)
@@ -517,30 +515,58 @@ def arithmetic(
 def _moment_arithmetic(
     operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
 ) -> tree.Expression:
-    """Return date ± integer, date - date, moment ± interval, timestamp - timestamp."""
+    """Return what a date, timestamp or interval is part of.
+
+    date ± integer, date - date, moment ± interval, timestamp - timestamp, interval ± interval,
+    interval * number, interval / number. An untyped literal beside an interval is one, too, or the
+    number; added to a timestamp it is an interval, taken from one a timestamp.
+    """
     kinds = (left.type.kind, right.type.kind)
-    if operator == "+" and (kinds[0] is Kind.INTERVAL or left.type.is_integer):
-        left, right, kinds = right, left, (kinds[1], kinds[0])
     moments = MOMENT_KINDS
+    if Kind.INTERVAL in kinds and not (kinds[0] in moments or kinds[1] in moments):
+        return _interval_arithmetic(operator, left, right, node, scope)
+    if operator == "+" and kinds[1] in moments:
+        left, right, kinds = right, left, (kinds[1], kinds[0])
+    if operator == "+" and kinds[1] is Kind.UNKNOWN and kinds[0] is not Kind.DATE:
+        right = convert(right, INTERVAL, node, scope)
+        kinds = (kinds[0], Kind.INTERVAL)
     if operator in "+-" and kinds[0] is Kind.DATE and right.type.is_integer:
-        days = scope.context.settle(right)
-        return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", (left, days))
+        parts = (scope.context.settle(left), scope.context.settle(right))
+        return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", parts)
     if operator in "+-" and kinds[0] in moments and kinds[1] is Kind.INTERVAL:
         result = TIMESTAMPTZ if kinds[0] is Kind.TIMESTAMPTZ else TIMESTAMP
         moment = convert(left, result, node, scope)
         name = "timestamp_plus" if operator == "+" else "timestamp_minus"
-        return tree.Call(result, name, (moment, right))
+        return tree.Call(result, name, (moment, scope.context.settle(right)))
     if operator == "-" and Kind.UNKNOWN in kinds:
         known = left.type if kinds[1] is Kind.UNKNOWN else right.type
         if known.kind in moments:
             left, right = convert(left, known, node, scope), convert(right, known, node, scope)
             kinds = (known.kind, known.kind)
     if operator == "-" and kinds == (Kind.DATE, Kind.DATE):
-        return tree.Call(INTEGER, "date_diff", (left, right))
+        parts = (scope.context.settle(left), scope.context.settle(right))
+        return tree.Call(INTEGER, "date_diff", parts)
     if operator == "-" and kinds[0] in moments and kinds[1] in moments:
         parts = (convert(left, TIMESTAMP, node, scope), convert(right, TIMESTAMP, node, scope))
         return tree.Call(INTERVAL, "timestamp_diff", parts)
     raise no_operator(operator, left, right, node, scope)
+
+
+def _interval_arithmetic(
+    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+) -> tree.Expression:
+    """Return interval ± interval, interval * number, number * interval, interval / number."""
+    if operator in "+-" and {left.type.kind, right.type.kind} <= {Kind.INTERVAL, Kind.UNKNOWN}:
+        parts = (convert(left, INTERVAL, node, scope), convert(right, INTERVAL, node, scope))
+        return tree.Call(INTERVAL, operator, parts)
+    if operator == "*" and left.type.kind is not Kind.INTERVAL:
+        left, right = right, left
+    is_number = right.type.is_numeric or right.type.kind is Kind.UNKNOWN
+    if operator not in "*/" or left.type.kind is not Kind.INTERVAL or not is_number:
+        raise no_operator(operator, left, right, node, scope)
+    name = "interval_times" if operator == "*" else "interval_over"
+    parts = (scope.context.settle(left), convert(right, DOUBLE, node, scope))
+    return tree.Call(INTERVAL, name, parts)
 
 
 _UTC_NAMES = frozenset(("utc", "gmt", "z", "zulu", "uct", "etc/utc", "+00", "+00:00", "0"))
@@ -573,7 +599,7 @@ def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
         raise scope.context.error(
             "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
         )
-    if not operand.type.is_numeric:
+    if not (operand.type.is_numeric or operand.type.kind is Kind.INTERVAL):
         raise _no_sign("-", operand, node, scope)
     if isinstance(operand, tree.Literal) and isinstance(operand.value, (int, float)):
         try:
@@ -617,7 +643,7 @@ def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
     kinds = {side.type.kind for side in sides}
     if kinds == {Kind.BYTEA}:
         return tree.Call(BYTEA, "||", sides)
-    if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds or Kind.INTERVAL in kinds:
+    if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds:
         raise no_operator("||", *sides, node, scope)
     return tree.Call(TEXT, "||", tuple(convert(side, TEXT, node, scope) for side in sides))
 

@@ -400,14 +400,6 @@ def _bind_outputs(nodes: Sequence[exp.Expr], scope: Scope, is_open: bool) -> lis
         else:
             bound = bind(node, scope)
             outputs.append(tree.Output(_name_of(node, bound, scope), bound))
-    for output in outputs:
-        if output.expression.type.kind is Kind.INTERVAL:
-            raise scope.context.error(
-                "0A000",
-                f'column "{output.name}": a result of type interval is not supported',
-                None,
-                "Use extract(epoch FROM …), or add it to a timestamp.",
-            )
     if len(outputs) > columns_max:
         raise scope.context.error("54011", f"more than {columns_max} columns in a select list")
     return outputs

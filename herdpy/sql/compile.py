@@ -15,6 +15,7 @@ from herdpy.model.types import (
     BYTEA,
     DATE,
     DOUBLE,
+    INTERVAL,
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
@@ -38,6 +39,7 @@ __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_type
 _TYPES: dict[type, SqlType] = {
     bool: BOOLEAN, float: DOUBLE, str: UNKNOWN, type(None): UNKNOWN, bytes: BYTEA,
     bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
+    datetime.timedelta: INTERVAL,
 }  # fmt: skip
 
 _statement_shown_max = 500  # characters, in the message of an internal error
@@ -195,7 +197,10 @@ def _type_of(value: Any, source: int | str) -> SqlType:
         plain = value.item()
         if type(plain) is not kind:  # numpy.longdouble has no class of Python
             return _type_of(plain, source)
-    for base in (bool, int, float, str, bytes, datetime.datetime, datetime.date):
+    for base in (
+        *(bool, int, float, str, bytes),
+        *(datetime.datetime, datetime.date, datetime.timedelta),
+    ):
         if isinstance(value, base):
             if base is datetime.datetime and getattr(value, "tzinfo", None) is not None:
                 return TIMESTAMPTZ
@@ -204,7 +209,7 @@ def _type_of(value: Any, source: int | str) -> SqlType:
     raise ProgrammingError(
         f"parameter {name}: values of class {kind.__name__} are not supported",
         sqlstate="42804",
-        hint="Pass bool, int, float, Decimal, str, bytes, date, datetime or None.",
+        hint="Pass bool, int, float, Decimal, str, bytes, date, datetime, timedelta or None.",
     )
 
 

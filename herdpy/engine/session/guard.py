@@ -123,6 +123,7 @@ class SessionGuard(SessionTransaction):
     def _guarded(self, body: Callable[[], T], text: str) -> T:
         with self._mutex:
             self._check_open()
+            self._statement_us = None
             try:
                 try:
                     self._database.check_usable()

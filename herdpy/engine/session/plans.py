@@ -98,11 +98,14 @@ class SessionPlans(SessionGuard):
         return prepared, prepared.values(parameters, self._now_us)
 
     def _now_us(self) -> int:
-        """Return the time of the transaction, which begins here if it is to."""
+        """Return the time of the transaction, which begins here if it is to.
+
+        An autocommit statement is a transaction: its time is fixed by the first call.
+        """
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
         transaction = self._transaction
-        return self._clock.wall_us() if transaction is None else transaction.begun_us
+        return self._autocommit_us() if transaction is None else transaction.begun_us
 
     def _execution(self, transaction: Transaction | None) -> Execution:
         if self._interrupt is None:

@@ -66,6 +66,7 @@ class SessionTransaction:
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement: Transaction | None = None  # the autocommit statement that runs
+        self._statement_us: int | None = None  # its time, None until something asks for it
         self._is_loss_told = False  # that _transaction was rolled back under the program
         self._is_closed = False  # set without it
         # Read by cancel() without it.
@@ -154,7 +155,7 @@ class SessionTransaction:
         transaction = self._transaction
         if transaction is None:
             transaction = self._statement = self._tablespace.begin(
-                self._settings.durability, is_autocommit=True
+                self._settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
             )
             transaction.token = self.token
         elif transaction.lease is not None:
@@ -164,6 +165,12 @@ class SessionTransaction:
                 hint="COMMIT or ROLLBACK ends it; write in another transaction.",
             )
         return transaction
+
+    def _autocommit_us(self) -> int:
+        """Return the time of the autocommit statement: one, however often it is asked for."""
+        if self._statement_us is None:
+            self._statement_us = self._clock.wall_us()
+        return self._statement_us
 
     def _finish_autocommit(self, transaction: Transaction) -> None:
         if transaction.state is TransactionState.ACTIVE:  # nothing was logged

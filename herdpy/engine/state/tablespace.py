@@ -415,8 +415,12 @@ class Tablespace:
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 
-    def begin(self, durability: Durability, *, is_autocommit: bool) -> Transaction:
-        return Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=is_autocommit)
+    def begin(
+        self, durability: Durability, *, is_autocommit: bool, begun_us: int | None = None
+    ) -> Transaction:
+        """Return a transaction that begins now, or began at begun_us."""
+        begun_us = self.clock.wall_us() if begun_us is None else begun_us
+        return Transaction(durability, begun_us=begun_us, is_autocommit=is_autocommit)
 
     def commit_record(self, transaction: Transaction) -> Commit:
         """Return the COMMIT of a transaction that has an id, with its token. Monitor held.

@@ -532,8 +532,9 @@ class Execution:
         return changes, len(changes)
 
     def _now_us(self) -> int:
-        transaction = self._transaction
-        return transaction.begun_us if transaction is not None else self._clock.wall_us()
+        if self._transaction is None:
+            raise InternalError("a write without transaction")
+        return self._transaction.begun_us
 
 
 def _insert_changes(

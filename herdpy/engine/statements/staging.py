@@ -409,8 +409,8 @@ class Staging:
         self._check_room(stage, batch.nbytes)
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
-            if now_us is None:
-                now_us = self._database.clock.wall_us()
+            if now_us is None:  # one time for all rows of one commit
+                now_us = self._staged.jobs[stage.job].at_us
             for piece in stage_records(number, stage, batch.slice(known), now_us):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()
