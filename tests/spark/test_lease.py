@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import herdpy
+import herdpy.spark
 from pyspark_herdpy.options import read_options
 from pyspark_herdpy.reading import HerdReader
 from tests.fixtures.served import Served
@@ -37,18 +38,30 @@ def until_gone(conn: herdpy.Connection, lease: str) -> None:
         pass
 
 
-def test_it_ends_when_nobody_uses_it(conn: herdpy.Connection, load: Load) -> None:
-    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
-    conn.execute("INSERT INTO t VALUES (1)")
-    frame = load(table="t", leaseSeconds=1)
-    assert frame.rdd.getNumPartitions() == 1  # it is planned, and no task runs
+def test_it_ends_when_nobody_uses_it(server: Served, conn: herdpy.Connection) -> None:
+    """Of a program without a keeper, or behind a keeper's end."""
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
+    reader = made(server, leaseSeconds="1")
+    (part,) = reader.partitions()
     ((lease, seconds),) = conn.execute("SELECT lease, seconds FROM sysleases").fetchall()
     assert seconds == 1.0
     until_gone(conn, lease)
-    with pytest.raises(Exception, match="SQLSTATE 72000") as caught:
-        frame.count()
+    with pytest.raises(herdpy.Error, match="SQLSTATE 72000") as caught:
+        list(reader.read(part))
     assert "the snapshot of this DataFrame is gone" in str(caught.value)
     assert "a greater leaseSeconds keeps it longer between actions" in str(caught.value)
+
+
+def test_a_dataframe_whose_lease_was_released_says_so(
+    server: Served, conn: herdpy.Connection, load: Load
+) -> None:
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    frame = load(table="t")
+    assert frame.count() == 0
+    assert herdpy.spark.release(server.url) == 1
+    assert herdpy.spark.release(server.url) == 0
+    with pytest.raises(Exception, match="SQLSTATE 72000"):
+        frame.count()
 
 
 def test_a_task_keeps_it_however_slow_it_is(server: Served, wide: herdpy.Connection) -> None:

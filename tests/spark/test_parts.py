@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import herdpy
-from pyspark_herdpy import kept, reading, session
+from pyspark_herdpy import leases, reading, session
 from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.options import read_options, split_names, write_options
@@ -78,29 +78,30 @@ def test_batches_are_joined_up_to_a_number_of_bytes() -> None:
     assert [batch.num_rows for batch in joined([wide, large, wide], 1_000_000)] == [3, 1, 3]
 
 
-def test_leases_are_noted_in_a_folder_if_there_is_one(
-    tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
+def test_sockets_of_keepers_are_in_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(kept.FOLDER, raising=False)
-    kept.note("a")
-    kept.forget("a")
-    assert kept.noted() == []
-    monkeypatch.setenv(kept.FOLDER, str(tmp_path))
-    for lease in ("b", "a"):
-        kept.note(lease)
-    assert kept.noted() == ["a", "b"]
-    kept.forget("a")
-    kept.forget("a")
-    assert kept.noted() == ["b"]
-    monkeypatch.setenv(kept.FOLDER, f"{tmp_path}/gone")
-    kept.note("c")
-    assert kept.noted() == []
+    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = leases._own_folder()
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert leases._own_folder() == folder
+    folder.chmod(0o755)
+    with pytest.raises(PermissionError, match="is not this user's alone"):
+        leases._own_folder()
+    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: f"{tmp_path}/{'deep' * 30}")
+    assert leases._own_folder().parent == Path("/tmp")
+
+
+def test_a_program_that_is_no_planner_has_no_keeper() -> None:
+    assert leases._application() is None
+    assert leases._parent_of(os.getpid()) == os.getppid()
 
 
 def test_the_environment_of_a_session(
     tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", kept.FOLDER):
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"):
         monkeypatch.setenv(name, "")  # so that what is set here goes again
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", "/mine")
@@ -115,7 +116,6 @@ def test_the_environment_of_a_session(
     for name in ("herdpy", "pyspark_herdpy"):
         assert any(os.path.exists(f"{folder}/{name}/__init__.py") for folder in folders)
     assert os.access(f"{os.environ['JAVA_HOME']}/bin/java", os.X_OK)
-    assert os.path.isdir(os.environ[kept.FOLDER])
     session._set_environment()
     assert os.environ["PYTHONPATH"].split(os.pathsep) == folders
 
