@@ -92,6 +92,8 @@ class SessionShort(SessionPlans):
         if prepared is None or prepared.make_row is None:
             return None
         with self._mutex:
+            if self._wait is not None:
+                return None
             self._check_open()
             try:
                 try:

@@ -101,7 +101,7 @@ class SessionPlans(SessionGuard):
         """Return the time of the transaction, which begins here if it is to."""
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        transaction = self._transaction
+        transaction = self._transaction or self._statement
         return self._clock.wall_us() if transaction is None else transaction.begun_us
 
     def _execution(self, transaction: Transaction | None) -> Execution:

@@ -13,6 +13,7 @@ from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.errors import (
     DeadlockError,
     Error,
@@ -63,6 +64,10 @@ class SessionTransaction:
         self._settings = settings
         self._autocommit = autocommit
         self._transaction: Transaction | None = None
+        self.leaves_waits = False
+        """A statement that has to wait for a lock raises MustWaitError, and its caller repeats the
+        call when lock_wait has ended; else the calling thread waits. Set before the first one."""
+        self._wait: LockWait | None = None
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement: Transaction | None = None  # the autocommit statement that runs
@@ -146,12 +151,17 @@ class SessionTransaction:
         self._transaction = self._tablespace.begin(durability, is_autocommit=False)
 
     def _own_or_statement(self) -> Transaction:
-        """Return the open transaction, or begin the autocommit statement's own."""
+        """Return the open transaction, or begin the autocommit statement's own.
+
+        A statement that is run again behind a wait has its own already, with its locks.
+        """
         transaction = self._transaction
         if transaction is None:
-            transaction = self._statement = self._tablespace.begin(
-                self._settings.durability, is_autocommit=True
-            )
+            transaction = self._statement
+            if transaction is None:
+                transaction = self._statement = self._tablespace.begin(
+                    self._settings.durability, is_autocommit=True
+                )
             transaction.token = self.token
         elif transaction.lease is not None:
             raise InternalError(

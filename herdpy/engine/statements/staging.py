@@ -198,7 +198,8 @@ class Staging:
         """Commit it with the token of the session's statement; 25001 in a transaction."""
 
         def commit() -> None:
-            self._log(lambda: [FinishStage(stage)], Durability.NONE)
+            if not self._stage(stage).is_finished:  # before a wait for the table's lock
+                self._log(lambda: [FinishStage(stage)], Durability.NONE)
             self._commit_now(self._job(job), [stage], self._session.begin())
 
         self._run(commit, job)
@@ -441,15 +442,15 @@ class Staging:
         token, acknowledged = (None, 0) if used is None else (used.token, used.acknowledged)
         record = CommitStaging(job.name, numbers, token, acknowledged)
         entry = Entry([record], [encode(record)], transaction, ends=True)
-        with self._database.stagings.busy(job.name):
-            self._lock(transaction, job.table)
-            stages = self._checked_stages(job, numbers)
-            if is_by_rows(stages, job.operation):
-                self._check_rows(job, stages)
-                with_log_space(self._tablespace, lambda: self._submit(entry, None))
-                self._session.finish(transaction)
-            else:
-                self._commit_pages(job, numbers, entry)
+        self._database.stagings.busy(job.name, transaction)
+        self._lock(transaction, job.table)
+        stages = self._checked_stages(job, numbers)
+        if is_by_rows(stages, job.operation):
+            self._check_rows(job, stages)
+            with_log_space(self._tablespace, lambda: self._submit(entry, None))
+            self._session.finish(transaction)
+        else:
+            self._commit_pages(job, numbers, entry)
         if entry.is_void:
             self._job(job.name)
             raise ProgrammingError(
@@ -515,18 +516,14 @@ class Staging:
             return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
-        """Wait until nobody else writes to the table, and let nobody in."""
+        """Keep all other writers from the table; MustWaitError: there are some."""
         tablespace = self._tablespace
-        execution = self._session.execution(transaction)
-
-        while True:
-            with tablespace.monitor:
-                tablespace.enter()
-                tablespace.check_writable()
-                wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-            if wait is None:
-                return
-            execution.wait_for_lock(wait)
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+        if wait is not None:
+            raise self._session.execution(transaction).must_wait(wait)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
