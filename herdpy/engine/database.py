@@ -294,6 +294,11 @@ class Database:
         is_valid = until_us is None or self.clock.wall_us() < until_us
         return Login(role.verifier if is_valid else None, role.can_login)
 
+    def is_superuser(self, user: str | None) -> bool:
+        """Tell whether a user may do everything, as a session without one may. Any thread."""
+        role = None if user is None else self.tablespace.state.catalog.access.role(user)
+        return user is None or (role is not None and role.is_superuser)
+
     @property
     def has_logins(self) -> bool:
         """True when some user can log in with a password."""

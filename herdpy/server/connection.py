@@ -8,10 +8,12 @@ While the peer takes no answers nothing is read from it, and no further request 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.session.activity import Client, killed_error, shown_text
+from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
 from herdpy.model.durability import Durability
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
-_Answering = asyncio.Future[bytes | memoryview]
+_Answering = asyncio.Future[bytes | memoryview | LockWait]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
@@ -277,7 +279,7 @@ class ServerConnection(asyncio.Protocol):
         hello, hub = self._hello, self._hub
         assert hello is not None
         try:
-            hub.enter(self)
+            hub.enter(self, is_superuser=hub.database.is_superuser(self._user))
             client = Client(self.protocol, self.peer, self._kill)
             session = hub.session(_settings(hello), hello, client, self._user)
         except Error as error:
@@ -370,15 +372,72 @@ class ServerConnection(asyncio.Protocol):
             parameters = small_parameters(message)
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        if not is_urgent and isinstance(message, _QUEUED):
-            refusal = hub.check_queue()
-            if refusal is not None:
-                self._answer(requests.failed(message, refusal))
-                return
-        job = partial(requests.carry_out, message)
+        if is_urgent:
+            job = partial(requests.carry_out, message)
+            self._submit(message, begun_s, job, is_urgent=True)
+        elif hub.workers.are_busy and requests.is_superuser:
+            self._run_reserved(message, begun_s, requests)
+        else:
+            self._queue(message, begun_s, requests)
+
+    def _submit(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        job: Callable[[], bytes | memoryview | LockWait],
+        *,
+        is_urgent: bool,
+    ) -> None:
         self._is_running = True
-        running = hub.submit(job, is_urgent=is_urgent)
+        running = self._hub.workers.submit(job, is_urgent=is_urgent)
         running.add_done_callback(partial(self._carried_out, message, begun_s))
+
+    def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
+        """Carry out what a superuser needs to see the server; anything else waits for a worker."""
+        self._is_running = True
+        job = partial(requests.carry_out_reserved, message)
+        running = self._hub.workers.submit_reserved(job)
+
+        def end(future: asyncio.Future[bytes | memoryview | LockWait | None]) -> None:
+            is_done = future.cancelled() or future.exception() is not None
+            if is_done or future.result() is not None:
+                self._carried_out(message, begun_s, cast("_Answering", future))
+            elif self._is_lost:
+                self._is_running = False
+                self._end_session()
+            else:
+                self._queue(message, begun_s, requests)
+                self._count_received()
+                self._pause_or_resume()
+                self.drain()
+
+        running.add_done_callback(end)
+
+    def _queue(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
+        """Have a worker carry out a request outside a transaction, unless too many wait for one."""
+        refusal = self._hub.check_queue() if isinstance(message, _QUEUED) else None
+        if refusal is not None:
+            self._is_running = False
+            self._answer(requests.failed(message, refusal))
+            return
+        self._submit(message, begun_s, partial(requests.carry_out, message), is_urgent=False)
+
+    def _park(
+        self, message: messages.ToServer, begun_s: float, requests: Requests, wait: LockWait
+    ) -> None:
+        """Have the request go on behind its wait. Its message counts as received until then."""
+        hub, byte_count = self._hub, self._machine.running_byte_count
+        if not hub.received.take(byte_count):
+            job = partial(requests.give_up, message, hub.too_much_received())
+            self._submit(message, begun_s, job, is_urgent=True)
+            return
+
+        def go_on() -> None:
+            hub.received.give(byte_count)
+            job = partial(requests.carry_out, message, is_again=True)
+            self._submit(message, begun_s, job, is_urgent=True)
+
+        hub.workers.park(wait, go_on)
 
     def _at_once(
         self,
@@ -408,7 +467,9 @@ class ServerConnection(asyncio.Protocol):
             return True
         assert begun.outcome is not None
         self._is_running = True
-        hub.when_done(begun.outcome, partial(self._written, message, begun_s, requests, begun))
+        hub.workers.when_done(
+            begun.outcome, partial(self._written, message, begun_s, requests, begun)
+        )
         return True
 
     def _stop(self) -> None:
@@ -428,11 +489,15 @@ class ServerConnection(asyncio.Protocol):
 
     def _carried_out(self, message: messages.ToServer, begun_s: float, future: _Answering) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        requests = self._requests
+        assert requests is not None
         if error is None:
             frame = future.result()
+            if isinstance(frame, LockWait):
+                self._park(message, begun_s, requests, frame)
+                return
         else:
-            assert self._requests is not None
-            frame = self._bug(message, self._requests, error)
+            frame = self._bug(message, requests, error)
         self._ran(message, begun_s, frame)
 
     def _ran(self, message: messages.ToServer, begun_s: float, frame: bytes | memoryview) -> None:
@@ -543,7 +608,7 @@ class ServerConnection(asyncio.Protocol):
         """Roll back and close, on a worker: it may wait."""
         requests, self._requests = self._requests, None
         if requests is not None:
-            self._hub.submit(requests.close, is_urgent=True)
+            self._hub.workers.submit(requests.close, is_urgent=True)
 
 
 def _address(peer: Any) -> str:

@@ -42,6 +42,7 @@ from herdpy.sql.tree import (
     TruncateTables,
 )
 
+_SHORT = Kill | Begin | Commit | Rollback | SetOption | ShowOption
 _AUDITED = Kill | CreateTable | DropTable | TruncateTables | AccessStatement
 
 
@@ -71,6 +72,25 @@ class SessionStatements(SessionShort):
             except Error as error:
                 return results, error
         return results, None
+
+    def is_introspection(self, text: str, parameters: Parameters = None) -> bool:
+        """Tell whether a statement takes no longer than system tables are long.
+
+        It reads nothing but them, KILLs, or is about the session's own options or transaction.
+        """
+
+        def look() -> bool:
+            prepared = self._bound(text, parameters)[0]
+            plan = prepared.plan
+            if isinstance(plan, UtilityPlan):
+                return isinstance(plan.statement, _SHORT)
+            if not isinstance(plan, RowSelect | VectorSelect):
+                return False
+            if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
+                return isinstance(plan, RowSelect) and plan.ref is None
+            return all(table is not None and table.is_system for table, _ in prepared.needs)
+
+        return self._planned(look, text)
 
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""

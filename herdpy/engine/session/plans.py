@@ -48,6 +48,11 @@ class SessionPlans(SessionGuard):
             self._gate.check(prepared, current_access(self._tablespace, self._transaction))
         return prepared
 
+    @property
+    def is_superuser(self) -> bool:
+        """The session's user may do everything now. Any thread."""
+        return self._database.is_superuser(self.user)
+
     def _visible_tables(self) -> list[Table]:
         """Return the tables that the session's user has any right on, by name."""
         tables, rights = self._catalog().tables(), self._rights()

@@ -98,7 +98,7 @@ class CallLogin:
     async def receive(self, data: bytes) -> bytes:
         """Take what the server says; return what to answer."""
         if self.is_needed and self.machine.welcome is None:
-            return await self._hub.submit(lambda: self._answer(data), is_urgent=False)
+            return await self._hub.workers.submit(lambda: self._answer(data), is_urgent=False)
         return self._answer(data)
 
     def _answer(self, data: bytes) -> bytes:
