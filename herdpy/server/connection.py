@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from herdpy.engine.session.activity import Client, killed_error, shown_text
+from herdpy.engine.session.activity import Client, shown_text
 from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.proto import messages
@@ -77,8 +78,10 @@ class ServerConnection(asyncio.Protocol):
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
-        self._user: str | None = None
-        self._believed: str | None = None  # who the peer has proved to be, before it began
+        self.user: User | None = None
+        """Who has logged in; None: nobody has, or no login was asked for."""
+        self._believed: User | None = None  # who the peer has proved to be, before it began
+        self._claimed: User | None = None  # who has the name that the peer logs in by
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._is_held = False  # what ran was answered, and what waits was not begun
@@ -168,7 +171,7 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
-    def believe(self, user: str) -> None:
+    def believe(self, user: User) -> None:
         """Ask the peer for no login: it has proved to be this user. Before connection_made()."""
         self._believed = user
 
@@ -209,9 +212,14 @@ class ServerConnection(asyncio.Protocol):
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
         self.client = hello.client
-        gate, user, pause_s = self._hub.gate, hello.user, 0.0
+        hub, user, pause_s = self._hub, hello.user, 0.0
+        gate = hub.gate
+        if user:  # who is looked up before the proof, and so is no other user than the one it is of
+            login = hub.database.login(user)
+            self._claimed = User(user, None) if login is None else login.user
         try:
-            if self._believed is not None and self._believed == user:
+            if self._believed is not None and self._believed.name == user:
+                self._claimed = self._believed
                 gate.check_again(user, self._certificate)
             else:
                 binding = None if self._tls is None else self._tls.binding
@@ -223,7 +231,7 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(error)
             return
         if self._login is None:
-            self._user = user or None
+            self.user = self._claimed
             self._enter()
         elif pause_s:
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
@@ -271,7 +279,7 @@ class ServerConnection(asyncio.Protocol):
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
         else:
-            self._user = hello.user
+            self.user = self._claimed
             self._enter(verified)
 
     def _enter(self, *before: Message) -> None:
@@ -279,9 +287,10 @@ class ServerConnection(asyncio.Protocol):
         hello, hub = self._hello, self._hub
         assert hello is not None
         try:
-            hub.enter(self, is_superuser=hub.database.is_superuser(self._user))
+            name = None if self.user is None else self.user.name
+            hub.enter(self, is_superuser=hub.database.is_superuser(name))
             client = Client(self.protocol, self.peer, self._kill)
-            session = hub.session(_settings(hello), hello, client, self._user)
+            session = hub.session(_settings(hello), hello, client, self.user)
         except Error as error:
             self._audit("refused", reason=error.message)
             self.refuse(error)
@@ -600,9 +609,9 @@ class ServerConnection(asyncio.Protocol):
         is_busy = requests is not None and (requests.in_transaction or requests.has_results)
         return self._machine.is_idle and not is_busy
 
-    def _kill(self) -> None:
-        """End the connection because of KILL; any thread."""
-        self._hub.loop.call_soon_threadsafe(self.refuse, killed_error())
+    def _kill(self, error: Error) -> None:
+        """End the connection because of KILL, or DROP USER; any thread."""
+        self._hub.loop.call_soon_threadsafe(self.refuse, error)
 
     def _end_session(self) -> None:
         """Roll back and close, on a worker: it may wait."""

@@ -13,6 +13,7 @@ from herdpy.engine.database import Database
 from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
+from herdpy.model.access import User
 from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
@@ -111,7 +112,7 @@ class Hub:
             self._empty.set()
 
     def session(
-        self, settings: Settings, hello: Hello, client: Client, user: str | None = None
+        self, settings: Settings, hello: Hello, client: Client, user: User | None = None
     ) -> Session:
         """Return a new session with the rights of the user, of all rights for None.
 

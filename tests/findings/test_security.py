@@ -73,3 +73,86 @@ def test_waits_for_one_row_lock_do_not_stop_the_server(serve: Callable[..., Any]
         thread.join(_PATIENCE_S)
     assert [getattr(error, "sqlstate", None) for error in errors] == ["57014"]
     assert root.execute("SELECT v FROM t ORDER BY id").fetchall() == [(WAITERS - 1,), (5,)]
+
+
+# --- S5 -------------------------------------------------------------------------------------------
+
+
+def users_of(server: Any) -> tuple[herdpy.Connection, Callable[[str], herdpy.Connection]]:
+    """Make table t and the superuser root; return its connection, and what logs a user in."""
+    with connected(server.url) as first:
+        first.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        first.execute("INSERT INTO t VALUES (1, 0)")
+        first.execute("CREATE USER root PASSWORD 'password' SUPERUSER")
+    at = server.url.removeprefix("herd://")
+
+    def log_in(name: str) -> herdpy.Connection:
+        return connected(f"herd://{name}@{at}", password="password")
+
+    return log_in("root"), log_in
+
+
+def sqlstate_of(function: Callable[[], Any]) -> str | None:
+    """Return the SQLSTATE that a call fails with; None: it succeeded."""
+    try:
+        function()
+    except herdpy.Error as error:
+        return error.sqlstate
+    return None
+
+
+@pytest.mark.finding("S5")
+def test_a_new_user_of_the_name_gives_an_old_session_nothing(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    ann = log_in("ann")
+    assert sqlstate_of(lambda: ann.execute("SELECT v FROM t")) == "42501"
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'other password'")
+    root.execute("GRANT SELECT ON t TO ann")
+    assert sqlstate_of(lambda: ann.execute("SELECT v FROM t")) in ("57P01", "28000", "08006")
+    shown = root.execute("SELECT count(*) FROM sysclients WHERE user_name = 'ann'").fetchone()
+    assert shown == (0,)
+
+
+@pytest.mark.finding("S5")
+def test_a_dropped_user_commits_nothing(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    root.execute("GRANT SELECT, UPDATE ON t TO ann")
+    ann = log_in("ann")
+    ann.execute("BEGIN")
+    ann.execute("UPDATE t SET v = 13 WHERE id = 1")
+    root.execute("REVOKE SELECT, UPDATE ON t FROM ann")
+    root.execute("DROP USER ann")
+    assert sqlstate_of(lambda: ann.execute("COMMIT")) is not None
+    assert root.execute("SELECT v FROM t").fetchall() == [(0,)]
+    root.execute("SET lock_timeout = '10s'")
+    root.execute("UPDATE t SET v = 1 WHERE id = 1")  # the row's lock is free
+
+
+@pytest.mark.finding("S5")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
+    serve: Callable[..., Any], *, is_restarted: bool
+) -> None:
+    server = serve()
+    root, log_in = users_of(server)
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    root.execute("GRANT SELECT, INSERT ON t TO ann")
+    ann = log_in("ann")
+    lease = ann.lease(3600)
+    ann.begin_staging("t", job="job")
+    owned = "SELECT count(*) FROM {} WHERE user_name = 'ann'"
+    queries = [owned.format(table) for table in ("sysleases", "sysstagings")]
+    assert [root.execute(query).fetchone() for query in queries] == [(1,), (1,)]
+    assert lease.seconds == 3600
+    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    if is_restarted:
+        server.process.kill()
+        server.process.wait()
+        at = serve(directory=server.directory).url.removeprefix("herd://")
+        root = connected(f"herd://root@{at}", password="password")
+    assert [root.execute(query).fetchone() for query in queries] == [(0,), (0,)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.errors import OperationalError, ProgrammingError, Retry
+from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Client(NamedTuple):
 
     protocol: str = "local"
     address: str = ""
-    on_kill: Callable[[], object] | None = None
+    on_kill: Callable[[Error], object] | None = None
     """Ends the connection soon, in any thread; None: there is only the session."""
 
 
@@ -113,7 +113,7 @@ def kill_session(sessions: Iterable["Session"], number: int, own: int) -> None:
         )
     for session in sessions:
         if session.id == number:
-            session.kill()
+            session.kill(killed_error())
             return
     raise _unknown("connection", number, "sysclients")
 

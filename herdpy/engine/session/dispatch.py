@@ -33,6 +33,7 @@ from herdpy.sql.tree import (
     Commit,
     CreateRole,
     CreateTable,
+    DropRole,
     DropTable,
     Kill,
     Rollback,
@@ -266,7 +267,9 @@ class SessionStatements(SessionShort):
             self._open_transaction(self._settings.durability)
         transaction = self._own_or_statement()
         secret = None if verifier is None else self._database.rng.randbytes(32).hex()
-        actor = Actor(self.user, verifier, secret)
+        actor = Actor(self.identity, verifier, secret)
         self._execution(transaction).define(transaction, statement, actor)
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
+            if isinstance(statement, DropRole):
+                self._database.end_dropped_users()

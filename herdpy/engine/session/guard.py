@@ -10,11 +10,12 @@ caller repeats the call.
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import TypeVar
 
-from herdpy.engine.session.activity import Running, killed_error
+from herdpy.engine.session.activity import Running
 from herdpy.engine.session.transaction import SessionTransaction
-from herdpy.engine.state.error_messages import idle_error
+from herdpy.engine.state.error_messages import dropped_error, idle_error
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError, lock_wait_of
@@ -65,19 +66,30 @@ class SessionGuard(SessionTransaction):
                 self._end_transaction()
                 self._database.forget_session(self.id)
 
-    def kill(self) -> None:
-        """End it for someone else: every later call fails with 57P01. Any thread; never waits."""
-        self._is_killed = True
+    def kill(self, error: Error) -> None:
+        """End it for another one: every later call fails with the error (57P01).
+
+        Any thread; never waits.
+        """
+        self._end_error = error
         running = self.running
         if running is not None:
-            running.interrupt.cancel("KILL CONNECTION")
+            running.interrupt.cancel(error.message)
         if self.client.on_kill is not None:
-            self.client.on_kill()
+            self.client.on_kill(error)
         self.end_if_killed()
+
+    def end_if_dropped(self) -> None:
+        """End it when its user was dropped. Any thread; never waits."""
+        user = self.identity
+        if user is None or self._end_error is not None:
+            return
+        if not self._tablespace.state.catalog.access.has(user):
+            self.kill(dropped_error(user.name))
 
     def end_if_killed(self) -> None:
         """Roll back what a killed session has left, unless a statement of it still runs."""
-        if self._is_killed and self.in_transaction and self._mutex.acquire(False):
+        if self._end_error is not None and self.in_transaction and self._mutex.acquire(False):
             try:
                 self._end_transaction()
             finally:
@@ -110,8 +122,11 @@ class SessionGuard(SessionTransaction):
     def _check_open(self) -> None:
         if self._is_closed:
             raise InterfaceError("the session is closed")
-        if self._is_killed:
-            raise killed_error()
+        if self._end_error is not None:
+            raise copy(self._end_error)
+        user = self.identity
+        if user is not None and not self._tablespace.state.catalog.access.has(user):
+            raise dropped_error(user.name)
 
     def _check_interrupt(self) -> None:
         interrupt = self._interrupt

@@ -40,7 +40,7 @@ class SessionPlans(SessionGuard):
 
     def _rights(self) -> Rights | None:
         """Return what the session's user may do, None for all."""
-        return rights_of(current_access(self._tablespace, self._transaction), self.user)
+        return rights_of(current_access(self._tablespace, self._transaction), self.identity)
 
     def _authorize(self, prepared: Prepared) -> Prepared:
         """Return the statement, unless the session's user may not run it (42501)."""
@@ -117,7 +117,7 @@ class SessionPlans(SessionGuard):
         )
 
     def _leased(self, number: str) -> SnapshotLease:
-        return use_lease(self._database, number, self.user, self._rights())
+        return use_lease(self._database, number, self.identity, self._rights())
 
     def _use_lease(self) -> None:
         """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""

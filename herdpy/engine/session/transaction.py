@@ -22,6 +22,7 @@ from herdpy.errors import (
     Retry,
     SerializationError,
 )
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
@@ -41,13 +42,14 @@ class SessionTransaction:
         autocommit: bool,
         id: int = 0,  # noqa: A002 - the word of sysclients
         client: Client = Client(),  # noqa: B008 - immutable
-        user: str | None = None,
+        user: User | None = None,
     ) -> None:
         # Constant after __init__.
         self.id = id
         self.client = client
-        self.user = user
+        self.identity = user
         """Whose rights it has; None: all, as the program's own session."""
+        self.user = None if user is None else user.name
         self.connected_us = database.clock.wall_us()
         self._database = database
         self._tablespace = database.tablespace
@@ -77,7 +79,7 @@ class SessionTransaction:
         self._interrupt: StatementInterrupt | None = None
         # Written under the mutex, read without it.
         self.running: Running | None = None
-        self._is_killed = False  # set without it
+        self._end_error: Error | None = None  # why it was ended, set without it
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
 
@@ -142,6 +144,8 @@ class SessionTransaction:
             raise
         self._await_commit(transaction)
         self._transaction = None
+        if transaction.access_changes:
+            self._database.end_dropped_users()
 
     def _rollback(self) -> None:
         self._end_transaction()

@@ -56,7 +56,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE
+from herdpy.model.access import DELETE, INSERT, UPDATE, User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -92,7 +92,7 @@ class SessionPart(NamedTuple):
     begin: Callable[[], Transaction]
     """Begin an autocommit statement's transaction; 25001 inside of another one."""
     finish: Callable[[Transaction], None]
-    user: str | None
+    user: User | None
     is_superuser: Callable[[], bool]
 
 
@@ -175,11 +175,16 @@ class Staging:
         """Begin a job of one stage, for a statement with too many rows for memory."""
 
         def begin() -> int:
-            at_us, user = self._database.clock.wall_us(), self._session.user
+            at_us, user = self._database.clock.wall_us(), self._user
             record = BeginStaging(
                 job, table.id, table.version, operation.value, at_us, user, is_statement=True
             )
-            self._log(lambda: [record], Durability.NONE)
+
+            def make() -> list[Record]:
+                self._tablespace.check_user(self._session.user)
+                return [record]
+
+            self._log(make, Durability.NONE)
             return self._begin_stage(job, "0", "0", Durability.NONE)[0]
 
         return self._run(begin, table.name)
@@ -215,6 +220,12 @@ class Staging:
         found: list[T] = []
         self._session.guard(lambda: found.append(body()), f"STAGING {what}")
         return found[0]
+
+    @property
+    def _user(self) -> str | None:
+        """The name is enough for owning: what a user stages is given up before she is dropped."""
+        user = self._session.user
+        return None if user is None else user.name
 
     @property
     def _staged(self) -> Staged:
@@ -260,7 +271,7 @@ class Staging:
                 sqlstate="42704",
                 hint="begin_staging() begins a job, commit_position() tells whether one committed",
             )
-        user = self._session.user
+        user = self._user
         if user is not None and job.user != user and not self._session.is_superuser():
             raise ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
         self._database.stagings.touch(name)
@@ -298,7 +309,8 @@ class Staging:
                     sqlstate="42710",
                     hint="choose another name; commit_position() returns that position",
                 )
-            user = self._session.user
+            self._tablespace.check_user(self._session.user)
+            user = self._user
             if len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
                 _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
