@@ -156,3 +156,16 @@ def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
         at = serve(directory=server.directory).url.removeprefix("herd://")
         root = connected(f"herd://root@{at}", password="password")
     assert [root.execute(query).fetchone() for query in queries] == [(0,), (0,)]
+
+
+@pytest.mark.finding("S14")
+def test_a_name_of_a_program_is_shown_without_control_characters(
+    serve: Callable[..., Any],
+) -> None:
+    server = serve()
+    root = connected(server.url)
+    client = connected(f"{server.url}/?application_name=evil%0A%1B%5B2Jname%C2%9B1m%E2%80%AE")
+    query = "SELECT client FROM sysclients WHERE client LIKE 'evil%'"
+    assert root.execute(query).fetchall() == [("evil??[2Jname?1m?",)]
+    client.execute("SET application_name = 'evil too\n\x1b[31m'")
+    assert root.execute(query).fetchall() == [("evil too??[31m",)]

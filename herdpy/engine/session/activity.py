@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
+from herdpy.model.printable import masked
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def shown_text(text: str) -> str:
     What makes or changes roles is shown up to its first quote, or the first word that is not known:
     PASSWORD may be misspelled in it, and its quotes be missing.
     """
+    text = masked(text, kept="\n\t")
     if len(text) > _TEXT_LENGTH_MAX:
         text = f"{text[: _TEXT_LENGTH_MAX - 1]}…"
     ends = [found.end() for found in [_SECRET.search(text)] if found is not None]

@@ -626,6 +626,10 @@ def _check_name(what: str, name: str) -> None:
             f"{len(name.encode())}",
             sqlstate="22023",
         )
+    if not name.isprintable():  # superusers see it in sysstagings
+        raise ProgrammingError(
+            f"staging: {what}: expected printable characters, found {name!r}", sqlstate="22023"
+        )
 
 
 def _check_key(table: Table, operation: Operation, key_columns: Sequence[str] | None) -> None:

@@ -105,7 +105,7 @@ def test_a_table_of_hers_is_named(engine: Engine) -> None:
     run(root, "REVOKE CREATE ON TABLESPACE default FROM ann")
     error = refusal(root, "DROP USER ann")
     assert error.sqlstate == "2BP01"
-    assert 'it owns table hers' in error.message
+    assert "it owns table hers" in error.message
     assert run(ann, "SELECT 1") == [(1,)]
 
 
