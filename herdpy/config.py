@@ -96,7 +96,7 @@ class Config:
     )
 
     staging_timeout_s: float = _setting(
-        3_600.0, 1, 30 * 86_400, "seconds", "until a staging that nobody touches is given up"
+        3_600.0, 1, 30 * 86_400, "seconds", "until a staging that is not used is given up"
     )
     staging_bytes_max: int = _setting(
         64 * 1024 * MIB, 1 * MIB, 2**46, "bytes", "staged by one job before it commits; then 53400"
@@ -172,8 +172,8 @@ class ServerConfig:
     )
     authentication: str = _text(
         "auto",
-        "who comes without a user: required: nobody; trust: everybody on this machine, with all "
-        "rights; auto: everybody on this machine until the first password was ever set",
+        "clients that need no user: required: none; trust: all on this machine, with all "
+        "rights; auto: all on this machine until the first password was ever set",
         ("auto", "required", "trust"),
     )
     tls_certificate: str = _text(
@@ -241,7 +241,7 @@ class ServerConfig:
     log_level: str = _text(
         "info", "of what is logged, at least", ("debug", "info", "warning", "error")
     )
-    log_format: str = _text("text", "lines for people, or one JSON object a line", ("text", "json"))
+    log_format: str = _text("text", "lines of text, or one JSON object a line", ("text", "json"))
 
     def __post_init__(self) -> None:
         _check(self)

@@ -33,7 +33,7 @@ join_tables_max = 64
 
 # Users and rights: roles, memberships, grants and owners of one tablespace together.
 access_facts_max = 100_000
-access_names_max = 1_000  # of one statement: while it runs, nobody else can write
+access_names_max = 1_000  # of one statement: while it runs, no other session can write
 
 # Transactions.
 statement_restarts_max = 100
@@ -46,12 +46,14 @@ token_outcomes_max = 1_000
 # Snapshot leases: how many, and how long one may live unused.
 leases_max = 100
 leases_of_user_max = 80  # so that no user takes them from all others
+leases_crowded_max = 4  # of one user, while leases_of_user_max are held in all
 lease_seconds_max = 30 * 24 * 3600
 # Partitions that a table is asked to be read in.
 partitions_max = 10_000
 # Staging: jobs that are open, attempts of their tasks, and committed jobs that are remembered.
 stagings_max = 1_000
 stagings_of_user_max = 800  # so that no user takes them from all others
+staging_runs_max = 1_000  # of one job: programs that began it and have not given it up
 stages_max = 100_000
 stages_of_user_max = 80_000
 staging_commits_max = 10_000

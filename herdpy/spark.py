@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark_herdpy.mapping import create_table as create_table
     from pyspark_herdpy.mapping import spark_schema as spark_schema
     from pyspark_herdpy.mapping import sql_type as sql_type
+    from pyspark_herdpy.session import active as active
     from pyspark_herdpy.session import commit_position as commit_position
     from pyspark_herdpy.session import release as release
     from pyspark_herdpy.session import session as session
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _SESSION, _MAPPING = "pyspark_herdpy.session", "pyspark_herdpy.mapping"
 _MODULES = {
-    **dict.fromkeys(("commit_position", "release", "session", "with_pushdown"), _SESSION),
+    **dict.fromkeys(("active", "commit_position", "release", "session", "with_pushdown"), _SESSION),
     **dict.fromkeys(("create_table", "spark_schema", "sql_type"), _MAPPING),
 }
 

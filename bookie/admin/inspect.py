@@ -22,7 +22,9 @@ from bookie.server.storage.journal_format import BLOCK_BYTES, JournalFileReader,
 from bookie.server.storage.lmdb_index import LmdbIndex
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
-_LEDGER = click.option("--ledger", type=int, metavar="ID", help="Only what belongs to this one.")
+_LEDGER = click.option(
+    "--ledger", type=int, metavar="ID", help="Only what belongs to the ledger of this id."
+)
 
 
 @click.group()

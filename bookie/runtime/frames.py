@@ -55,7 +55,7 @@ class FrameSplitter:
     def hand_over(self, bytes_min: int, bytes_max: int) -> tuple[bytearray, int] | None:
         """Hand over a frame of such a length that is not whole: what came of it, and its length.
 
-        Both with the length field. Who takes it takes the rest of its bytes, too, and feeds only
+        Both with the length field. The caller takes the rest of its bytes, too, and feeds only
         what comes behind them. None: there is no such frame.
         """
         partial, needed = self._partial, self._needed

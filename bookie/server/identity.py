@@ -1,4 +1,4 @@
-"""Who a bookie is: its id, what it publishes, and the cookie that its directories carry.
+"""The identity of a bookie: its id, what it publishes, and the cookie that its directories carry.
 
 One bookie has one root directory (of its Disk) with `journal` and `entries` below it; each has a
 VERSION file. Source: docs/formats/zookeeper.md.

@@ -54,7 +54,7 @@ _FIGURES = {
 
 
 class BookieNode:
-    """Made by start(); the owner awaits close(), or wait() for an end that nobody asked for."""
+    """Made by start(); the owner awaits close(), or wait() for an end that it did not ask for."""
 
     def __init__(
         self, store: VersionedStore, disk: Disk, config: BookieConfig, bookie_id: BookieId
@@ -108,6 +108,11 @@ class BookieNode:
         of another bookie or of a wiped disk, another owner of the directory or of the id, no
         cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
         """
+        if config.is_tls_required and tls is None:
+            raise BookieStartError(
+                "is_tls_required: expected a certificate to serve TLS with, found none; give "
+                "--tls CERTIFICATE KEY, or take the setting out"
+            )
         node = cls(store, disk, config, bookie_id_of(config))
         try:
             node._lock_directory(directory)
@@ -333,7 +338,7 @@ class BookieNode:
                     self._ended.set_result(None)
                 else:
                     self._ended.set_exception(error)
-                    self._ended.exception()  # not everybody asks
+                    self._ended.exception()  # not every owner asks
 
     async def wait(self) -> None:
         """Wait for the end; raises why the bookie stopped by itself."""

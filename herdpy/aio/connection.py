@@ -20,10 +20,11 @@ from herdpy.errors import InterfaceError
 if TYPE_CHECKING:
     import os
 
+    from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition
-    from herdpy.driver.staging import StageToken
+    from herdpy.driver.staging import StageToken, StagingJob
 
 T = TypeVar("T")
 
@@ -128,7 +129,7 @@ class AsyncConnection:
         operation: str = "append",
         job: str | None = None,
         key_columns: Sequence[str] | None = None,
-    ) -> str:
+    ) -> "StagingJob":
         """Begin a job whose rows many processes stage and one commits; return its name."""
         return await self.run(
             lambda: self.blocking.begin_staging(
@@ -145,16 +146,20 @@ class AsyncConnection:
         return await self.run(lambda: self.blocking.commit_staging(job, tokens))
 
     async def abort_staging(self, job: str) -> None:
-        """Give a job up with all that it staged; nothing to do when it is over."""
+        """Give up the run that begin_staging() returned; by a plain name the whole job."""
         await self.run(lambda: self.blocking.abort_staging(job))
 
     async def commit_position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""
         return await self.run(lambda: self.blocking.commit_position(job))
 
-    async def lease(self, seconds: float = 600) -> AsyncLease:
-        """Keep what is committed now until release(), or until nobody has used it for so long."""
-        return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds)))
+    async def column_defaults(self, table: str) -> "dict[str, ColumnDefault]":
+        """Return the defaults of a table's columns by name; those without are left out."""
+        return await self.run(lambda: self.blocking.column_defaults(table))
+
+    async def lease(self, seconds: float = 600, *, reuse: str | None = None) -> AsyncLease:
+        """Keep what is committed now until release(), or until it was not used for so long."""
+        return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds, reuse=reuse)))
 
     async def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id; False: it was gone."""

@@ -1,4 +1,4 @@
-"""Consoles of the command line, and errors as people read them."""
+"""Consoles of the command line, and errors as they are shown."""
 
 import os
 import sys

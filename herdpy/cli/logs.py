@@ -1,4 +1,4 @@
-"""What `herdpy serve` logs, to standard error: lines for people, or one JSON object a line.
+"""What `herdpy serve` logs, to standard error: lines of text, or one JSON object a line.
 
 A record's `fields` (extra={"fields": {…}}) are keys of the object, or `key=value` behind the line.
 Only the command line sets up logging; the library leaves the program's as it is.

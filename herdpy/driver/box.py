@@ -228,7 +228,7 @@ def _capped(columns: Sequence[_Column], ordinal: int | None, cap: int) -> int:
 
 
 def display(value: object) -> str:
-    """Return one value on one line, as SQL people write it."""
+    """Return one value on one line, as SQL writes it."""
     if value is None:
         return _NULL
     if isinstance(value, bool):

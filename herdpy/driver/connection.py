@@ -1,4 +1,4 @@
-"""Connection: one session of a database, with PEP 249's face and a few conveniences.
+"""Connection: one session of a database, with PEP 249's API and a few conveniences.
 
 Threads may share a connection (threadsafety 2): the session runs one statement at a time. After
 close(), and in a fork()ed child, every method raises InterfaceError. A connection that is
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_process import forks, process_generation
 from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.box import Box
+    from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
     from herdpy.driver.ingest import Progress
     from herdpy.driver.leases import Partition, SnapshotLease
     from herdpy.driver.pipeline import Pipeline
-    from herdpy.driver.staging import Stage, StageToken
+    from herdpy.driver.staging import Stage, StageToken, StagingJob
 
 
 def connect(
@@ -181,71 +182,97 @@ class Connection:
         operation: str = "append",
         job: str | None = None,
         key_columns: Sequence[str] | None = None,
-    ) -> str:
+    ) -> "StagingJob":
         """Begin a job whose rows many processes stage and one commits; return its name.
 
         `operation` says what becomes of rows with the same keys: "append" (an error), "upsert",
         "replace" (the table has the staged rows and no others), "ignore" (those that are there
         stay), "update" (the given columns change), "delete". `job` is a name of the program's
-        choice; the same name again finds the job open. `key_columns`, if given, must be the
-        primary key. A job that nobody touches for staging_timeout_s is given up.
+        choice; the same name again joins the open job, as another run of it. The returned name
+        knows its run and the table's columns (`.description`). `key_columns`, if given, must be the
+        primary key. A job that no call uses for staging_timeout_s is given up.
         """
-        if not job:
-            from herdpy.driver.local import rng
+        from herdpy.driver.local import rng
+        from herdpy.driver.staging import begin_job
 
-            job = rng().randbytes(16).hex()
+        run = rng().randbytes(16).hex()
+        job = job or rng().randbytes(16).hex()
         for what, text in (("table", table), ("operation", operation), ("job", job)):
             checked_text(f"begin_staging: {what}", text)
         if key_columns is not None:
             key_columns = checked_texts("begin_staging: key_columns", key_columns)
-        self.live_session().staging.begin(table, operation, job, key_columns)
-        return job
+        return begin_job(self.live_session(), table, operation, (str(job), run), key_columns)
 
     def stage(self, job: str, task: int | str, attempt: int | str = 0) -> "Stage":
         """Return what takes the rows of one attempt of a task of a job.
 
         Attempts are apart from each other: only those count that the commit names. The same
-        attempt again begins anew.
+        attempt again begins anew. It belongs to the run that begin_staging() returned as `job`;
+        by a plain name, to the job.
         """
-        from herdpy.driver.staging import Stage
+        from herdpy.driver.staging import Stage, run_of
 
         names = ("job", job), ("task", str(task)), ("attempt", str(attempt))
         checked = [checked_text(f"stage: {what}", text) for what, text in names]
-        return Stage(self.live_session(), *checked)
+        return Stage(self.live_session(), str(checked[0]), checked[1], checked[2], run_of(job))
 
     def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
         """Commit a job: the rows of these stages, and no others, as one transaction.
 
         Return the position of the commit, by which a snapshot can be named. A job commits once:
-        asked again, also after a lost answer or a restart, this returns the same position.
+        asked again for the same stages, also after a lost answer or a restart, this returns the
+        same position; ProgrammingError 42710: it has committed others, and these are not written.
         """
-        checked_text("commit_staging: job", job)
+        job = str(checked_text("commit_staging: job", job))
         stages = [_stage_of(token, job) for token in tokens]
         return self.live_session().staging.commit(job, stages)
 
     def abort_staging(self, job: str) -> None:
-        """Give a job up with all that it staged; nothing to do when it is over."""
-        self.live_session().staging.abort(checked_text("abort_staging: job", job))
+        """Give up the run that begin_staging() returned, and the job with its last run.
+
+        By a plain name: the job, with all that any run has staged. Nothing to do when it is over.
+        """
+        from herdpy.driver.staging import run_of
+
+        name = str(checked_text("abort_staging: job", job))
+        self.live_session().staging.abort(name, run_of(job))
 
     def commit_position(self, job: str) -> str | None:
-        """Return the position of a job's commit; None: it has not committed."""
-        return self.live_session().staging.position(checked_text("commit_position: job", job))
+        """Return the position of a job's commit; None: it has not committed.
+
+        ProgrammingError 42501: it is another user's.
+        """
+        name = str(checked_text("commit_position: job", job))
+        return self.live_session().staging.position(name)
+
+    def column_defaults(self, table: str) -> "dict[str, ColumnDefault]":
+        """Return the defaults of a table's columns by name; for users with any right on it.
+
+        The table's name is as the catalog has it. Columns without a default are left out.
+        """
+        from herdpy.driver.defaults import column_defaults
+
+        return column_defaults(self.live_session(), checked_text("column_defaults", table))
 
     # Snapshots that are kept, and tables in parts.
 
-    def lease(self, seconds: float = 600) -> "SnapshotLease":
+    def lease(self, seconds: float = 600, *, reuse: str | None = None) -> "SnapshotLease":
         """Keep what is committed now, to be read later and by others, as it is now.
 
-        It stays over restarts of the server, until release(), or until nobody has used it for
+        It stays over restarts of the server, until release(), or until it was not used for
         `seconds`. `SET TRANSACTION SNAPSHOT '<its id>'` reads at it, and so does read_partition().
+        `reuse` is the id of a lease of the same user, which this returns, renewed, if it has as
+        many seconds and nothing was committed since: one counts, and release() ends it for all.
         """
         from herdpy.driver.leases import SnapshotLease
 
         seconds = checked_seconds("lease", seconds)
-        return SnapshotLease(self, self.live_session().leasing.take(seconds))
+        if reuse is not None:
+            checked_text("lease: reuse", reuse)
+        return SnapshotLease(self, self.live_session().leasing.take(seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
-        """Let a lease go, by its id, whoever of the same user took it; False: it was gone."""
+        """Let a lease go, by its id, of any session of the user; False: it was gone."""
         return self.live_session().leasing.end(checked_text("release_lease", lease))
 
     def renew_lease(self, lease: str) -> None:
@@ -464,7 +491,7 @@ class Connection:
         """Return the session; InterfaceError when closed or inherited by a fork."""
         if self._is_closed:
             raise InterfaceError("the connection is closed", hint="call herdpy.connect() again")
-        if process_generation() != self._generation:
+        if len(forks) != self._generation:
             raise InterfaceError(
                 "the connection was opened by the parent of this forked process",
                 hint="connect after the fork, or start children by 'spawn'",

@@ -1,4 +1,4 @@
-"""What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
+"""What the driver's API needs of a session, local or remote, and of the claim under it."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -34,11 +34,13 @@ class DriverSession(Protocol):
         """Of the log: what the session has seen or committed is at or before it."""
         ...
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Run a point read in the short way; None: execute() has to."""
+    def run(self, text: str, parameters: Parameters) -> Result | PointRows:
+        """Run one statement; a row found by its key comes as it is."""
         ...
 
-    def execute(self, text: str, parameters: Parameters = None) -> Result: ...
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        ...
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
 
@@ -100,7 +102,7 @@ class HeldLease(Protocol):
 class Leasing(Protocol):
     """Snapshot leases and parts of tables: engine/session/leasing.py has the contract."""
 
-    def take(self, seconds: float) -> HeldLease: ...
+    def take(self, seconds: float, reuse: str | None = None) -> HeldLease: ...
 
     def use(self, number: str) -> HeldLease: ...
 
@@ -126,10 +128,17 @@ class StagingPort(Protocol):
     """A session's part in stagings: engine/statements/staging.py has the contract. Any thread."""
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table: ...
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]: ...
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]: ...
 
     def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int: ...
 
@@ -139,7 +148,7 @@ class StagingPort(Protocol):
 
     def commit(self, job: str, stages: Sequence[int]) -> str: ...
 
-    def abort(self, job: str) -> None: ...
+    def abort(self, job: str, run: str | None = None) -> None: ...
 
     def position(self, job: str) -> str | None: ...
 
@@ -194,7 +203,7 @@ class Pauses(Protocol):
 
 
 class Waits(Protocol):
-    """How whoever uses a connection waits: as a thread, or as a task of a loop."""
+    """How the caller of a connection waits: as a thread, or as a task of a loop."""
 
     def open_stream(self, target: "RemoteTarget") -> Stream:
         """Connect; OSError, or an Error that says more."""

@@ -1,14 +1,60 @@
 """Staging as a program sees it: rows from many processes, committed by one as one transaction.
 
 A job is a name; its tasks stage rows over connections of their own, and what finish() returns
-travels to whoever commits (it can be pickled). All calls may be repeated, also on another
+travels to the process that commits (it can be pickled). All calls may be repeated, also on another
 connection and after a restart of the server. docs/guides/staging.md.
 """
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
+from herdpy.driver.types import Description, describe
+from herdpy.model.schema import Table
+
+
+class StagingJob(str):
+    """The name of a job, and which run of it this program has begun; can be pickled.
+
+    Several programs may begin a job of one name. stage() and abort_staging() with this value are
+    about its own run, with the plain name about the job.
+    """
+
+    __slots__ = ("description", "run")
+
+    def __new__(cls, name: str, run: str, description: tuple[Description, ...]) -> "StagingJob":
+        made = super().__new__(cls, name)
+        made.run = run
+        made.description = description
+        return made
+
+    run: str
+    """An id that no other run has."""
+    description: tuple[Description, ...]
+    """The table's columns, as Cursor.description has those of a result."""
+
+    def __reduce__(self) -> tuple[type["StagingJob"], tuple[Any, ...]]:
+        return StagingJob, (str(self), self.run, self.description)
+
+
+def begin_job(
+    session: DriverSession,
+    table: str,
+    operation: str,
+    names: tuple[str, str],
+    key_columns: Sequence[str] | None,
+) -> StagingJob:
+    """Begin a run of a job; `names` are the job's and the run's."""
+    job, run = names
+    found: Table = session.staging.begin(table, operation, job, key_columns, run)
+    columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
+    return StagingJob(job, run, columns)
+
+
+def run_of(job: str) -> str | None:
+    """Return the run that a program means by a job; None: the job itself."""
+    return job.run if isinstance(job, StagingJob) else None
 
 
 class StageToken(NamedTuple):
@@ -25,12 +71,14 @@ class Stage:
     Made by Connection.stage().
     """
 
-    def __init__(self, session: DriverSession, job: str, task: str, attempt: str) -> None:
+    def __init__(
+        self, session: DriverSession, job: str, task: str, attempt: str, run: str | None
+    ) -> None:
         self._session = session
         self.job = job
         self.row_count = 0
         """Rows staged so far."""
-        self._number, self._table = session.staging.begin_stage(job, task, attempt)
+        self._number, self._table = session.staging.begin_stage(job, task, attempt, run)
         self._is_over = False
 
     def add(self, data: Any) -> int:

@@ -129,7 +129,7 @@ class Database:
         """By their ids."""
         self._is_closing = False
         self._is_closed = False
-        # Held by whoever checkpoints or compacts.
+        # Held by the thread that checkpoints or compacts.
         self._maintenance = new_mutex()
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
         self._planner = Planner()
@@ -149,7 +149,7 @@ class Database:
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
-        self._is_full = False  # as far as checkpoint_error lasts
+        self.is_full = False  # as far as checkpoint_error lasts
 
     @classmethod
     def open(
@@ -199,7 +199,7 @@ class Database:
         create_if_new(disk, self.rng)
         self.manifest = manifest = Manifest.open(disk, MANIFEST)
         if is_empty(manifest.state):
-            # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
+            # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         self.tablespace = tablespace = recover_tablespace(
@@ -217,24 +217,21 @@ class Database:
             SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 
-        def on_progress() -> None:
-            try:
-                tablespace.on_progress()
-            except Exception as error:
-                tablespace.stop(error)  # a syncer that dies must not leave anyone waiting
-                raise
-
         def on_failure(error: Error) -> None:
-            on_progress()  # what became durable before counts
+            tablespace.on_progress()  # what became durable before counts
             tablespace.stop(error)
 
         if is_threaded:
             self._syncer = GroupSyncer(
-                tablespace.log, driver, on_progress, on_failure, self.log_appends.measure
+                tablespace.log,
+                driver,
+                tablespace.on_progress,
+                on_failure,
+                self.log_appends.measure,
             )
         else:
             self._syncer = InlineSyncer(
-                tablespace.log, on_progress, on_failure, self.log_appends.measure
+                tablespace.log, tablespace.on_progress, on_failure, self.log_appends.measure
             )
         tablespace.start(self._syncer)
         if is_threaded:
@@ -291,7 +288,7 @@ class Database:
                 session.end_if_dropped()
 
     def new_token_session(self) -> str:
-        """Return a name for commit tokens that nobody else has or guesses."""
+        """Return a name for commit tokens that is unique and cannot be guessed."""
         horizon = self.tablespace.applier.tokens.horizon
         random = self.rng.randbytes(16)
         return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
@@ -371,7 +368,7 @@ class Database:
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
                 self._bell.ring()
-            self._is_full = (
+            self.is_full = (
                 self.checkpoint_error is not None
                 and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
             )
@@ -379,7 +376,7 @@ class Database:
     def check_memory(self) -> None:
         """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
         error = self.checkpoint_error
-        if self._is_full and error is not None:
+        if self.is_full and error is not None:
             raise no_memory_error(error)
 
     @contextmanager
@@ -543,22 +540,22 @@ class Database:
                 self.tablespace.log_alone(Expire(sessions=names))
 
     def _end_leases(self) -> None:
-        """End the leases that nobody has used for their seconds."""
+        """End the leases that were not used for their seconds."""
         with suppress(DiskFullError):  # the next tick tries again
             ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
             if ended is not None:
-                # Nobody waits for it, and perhaps nobody else writes: it is applied when durable.
+                # No caller waits for it, and perhaps none writes: it is applied when durable.
                 self._syncer.request(Durability.SYNC)
 
     def _end_stagings(self) -> None:
-        """Give up the stagings that nobody touches any more."""
+        """Give up the stagings that are not used any more."""
         jobs = self.stagings.to_end(self.tablespace.state.staged)
         if jobs:
             with suppress(LogSpaceError):  # the next tick tries again
                 self.tablespace.log_alone(EndStaging(jobs))
 
     def _mark_if_idle(self, now_s: float) -> None:
-        """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.
+        """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
 
         A commit of durability none is with the operating system about a second later.
         """

@@ -24,21 +24,28 @@ class Timed:
     end at the same instant in two threads one may go uncounted.
     """
 
-    __slots__ = ("_clock", "histogram", "last_success_us")
+    __slots__ = ("_clock", "_ended_s", "histogram")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.histogram = Histogram()
-        self.last_success_us: int | None = None
+        self._ended_s: float | None = None
 
     def measure(self, step: Callable[[], T]) -> T:
         """Run a step and note how long it took, if it came to its end."""
         begun_s = self._clock.monotonic()
         result = step()
-        took_s = self._clock.monotonic() - begun_s
-        self.histogram.observe(took_s)
-        self.last_success_us = self._clock.wall_us()
+        self._ended_s = ended_s = self._clock.monotonic()
+        self.histogram.observe(ended_s - begun_s)
         return result
+
+    @property
+    def last_success_us(self) -> int | None:
+        """When the last one ended well, by the wall clock as it is now; None: never."""
+        if self._ended_s is None:
+            return None
+        ago_s = self._clock.monotonic() - self._ended_s
+        return self._clock.wall_us() - int(ago_s * 1e6)
 
 
 class DatabaseStats(NamedTuple):

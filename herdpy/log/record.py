@@ -8,7 +8,7 @@ and after, a DELETE the row before, so that a change stream can rebuild both. DE
 Table.wide_ordinals are 16 bytes, little-endian, two's complement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -82,7 +82,7 @@ class CreateTable(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False)
     statement: int
     table: list[Any]
     owner: str | None = None
-    """The role whose table a new one is; None: nobody's but the superusers'."""
+    """The role whose table a new one is; None: the superusers'."""
 
 
 class DropTable(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
@@ -107,7 +107,7 @@ class ChangeAccess(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=Fals
     statement: int
     changes: list[Any]
 
-    def __repr__(self) -> str:  # verifiers are nobody's to read
+    def __repr__(self) -> str:  # never shows a verifier
         return f"ChangeAccess(tx={self.tx}, statement={self.statement}, …)"
 
 
@@ -118,13 +118,13 @@ class Refuse(msgspec.Struct, array_like=True, tag=20, frozen=True, gc=False):
 
 
 class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
-    """The outcomes of these sessions' tokens are forgotten: nobody can be told any more."""
+    """The outcomes of these sessions' tokens are forgotten: they read UNKNOWN from now on."""
 
     sessions: list[str]
 
 
 class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=False):
-    """A job may stage rows for one commit to a table; again for the same job changes nothing."""
+    """A job may stage rows for one commit to a table; again for the same job adds a run."""
 
     job: str
     table_id: int
@@ -136,6 +136,8 @@ class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=Fals
     """Who began it; None: the program itself."""
     is_statement: bool = False
     """One statement's own: its name is not kept, and it does not outlive the database's opening."""
+    run: str | None = None
+    """Which of the programs that share the job began it here; each has a record of its own."""
 
 
 class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False):
@@ -146,6 +148,8 @@ class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False)
     """From the counter of table ids."""
     task: str
     attempt: str
+    run: str | None = None
+    """Whose stage it is, with whom it goes; None: the job's."""
 
 
 class StageRows(msgspec.Struct, array_like=True, tag=32, frozen=True, gc=False):
@@ -175,6 +179,9 @@ class DropStages(msgspec.Struct, array_like=True, tag=34, frozen=True, gc=False)
     """Attempts that do not count, with their rows."""
 
     stages: list[int]
+    job: str | None = None
+    """None: just these stages; else also the run of this job is given up, with all of its own."""
+    run: str | None = None
 
 
 class CommitStaging(msgspec.Struct, array_like=True, tag=35, frozen=True, gc=False):
@@ -191,6 +198,8 @@ class EndStaging(msgspec.Struct, array_like=True, tag=36, frozen=True, gc=False)
     """Jobs that are given up, with all that they staged."""
 
     jobs: list[str]
+    run: str | None = None
+    """The last run of the one job; where another has begun by here, only this run is given up."""
 
 
 class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False):
@@ -200,7 +209,7 @@ class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False)
     owner: str | None
     """Whose it is; None: the program's own."""
     seconds: float
-    """The leader may end it when nobody has used it for so long."""
+    """The leader may end it when it was not used for so long."""
     at_us: int
 
 
@@ -234,11 +243,9 @@ Record = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+encode: Callable[[Record], bytes] = _encoder.encode
+"""Return a record's bytes; decode() inverts it."""
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode(record: Record) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode(data: bytes) -> Record:
@@ -290,7 +297,7 @@ def rows_records(
     """Return one statement's Rows records, none longer than record_bytes_max; at least one.
 
     Inserts before changes; what is too long, many rows by an estimate, is split by halves. Each has
-    the token: whoever gives one has no use for several.
+    the token: a caller that gives one has no use for several.
     InvariantViolation when one row (or one change) does not fit in a record.
     """
     wide = table.wide_ordinals

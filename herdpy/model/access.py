@@ -106,7 +106,7 @@ class LoginSecret:
     """What makes the salts of users who do not exist, the same ones on every server; 64 hex digits.
 
     It comes with the first password ever set, and stays when there is none any more: a database
-    that has it does not go back to letting everybody in.
+    that has it does not go back to letting every client in.
     """
 
     text: str = field(repr=False)
@@ -257,7 +257,7 @@ class Access:
         return found
 
     def without_support(self) -> list[tuple[Grant, int]]:
-        """Return the grants, in order, with those of their rights that nobody may hand on any more.
+        """Return the grants, in order, with those of their rights that go no further.
 
         A right is supported that comes, from hand to hand, from "" or the table's owner; so grants
         in a circle do not support each other.

@@ -1,6 +1,6 @@
 """DriverMachine: the driver's side of one connection, without I/O: requests out, answers in.
 
-Answers come in the order of the requests; each is kept until it is taken. An answer that nobody
+Answers come in the order of the requests; each is kept until it is taken. An answer that no caller
 waits for any more is dropped, and an open result in it given up. One thread at a time.
 """
 
@@ -156,7 +156,7 @@ class DriverMachine:
                 raise ProtocolError("a second Welcome")
             if self._login is not None and not self._login.is_verified:
                 raise OperationalError(
-                    "login: the server lets everybody in and has not shown that it knows the "
+                    "login: the server lets every client in and has not shown that it knows the "
                     "password: it may not be the one that is meant",
                     sqlstate="28000",
                     hint="leave user and password out if it has no users",
@@ -205,7 +205,7 @@ class DriverMachine:
 
 
 def given_up(answer: Any) -> list[Message]:
-    """Return what closes the open results in an answer that nobody takes."""
+    """Return what closes the open results in an answer that no caller takes."""
     if isinstance(answer, Done) and answer.result is not None:
         return [CloseResult(answer.result)]
     if isinstance(answer, Answers):

@@ -67,7 +67,7 @@ class Hello(Message, tag=1):
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
     user: str = ""
-    """Who wants to log in; empty: nobody in particular."""
+    """The user that logs in; empty: none."""
 
 
 class Execute(Message, tag=2):
@@ -244,10 +244,12 @@ class CloseExport(Message, tag=42):
 
 
 class TakeLease(Message, tag=50):
-    """Keep what is committed now, unless nobody uses it for so long. Leased or Failed."""
+    """Keep what is committed now, until it was not used for so long. Leased or Failed."""
 
     request: int
     seconds: float
+    reuse: str | None = None
+    """A lease that will do instead, if it lives as long and nothing was committed since."""
 
 
 class UseLease(Message, tag=51):
@@ -313,6 +315,8 @@ class BeginStaging(Message, tag=55):
     job: str
     key_columns: Annotated[list[str], Meta(max_length=columns_max)] | None = None
     """None: the primary key, whatever it is."""
+    run: str | None = None
+    """Which of the programs that share the job this is."""
 
 
 class BeginStage(Message, tag=56):
@@ -322,6 +326,8 @@ class BeginStage(Message, tag=56):
     job: str
     task: str
     attempt: str
+    run: str | None = None
+    """Whose it is, with whom it is given up; None: the job's."""
 
 
 class StageRows(Message, tag=57):
@@ -353,6 +359,8 @@ class SettleStaging(Message, tag=59):
     action: str
     stages: Annotated[list[int], Meta(max_length=STAGES_MAX)] = []
     """What a commit consists of, in order."""
+    run: str | None = None
+    """Give up this run only; None: the job."""
 
 
 class ExecuteAll(Message, tag=35):
@@ -638,7 +646,7 @@ def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", body: Any) -> Any:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError, MemoryError) as error:
-        raise ProtocolError(f"a message of {len(body):,} bytes that is none: {error}") from None
+        raise ProtocolError(f"a malformed message of {len(body):,} bytes: {error}") from None
 
 
 def raw(data: bytes) -> msgspec.Raw:

@@ -68,7 +68,7 @@ class Hub:
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     def admit(self, connection: "ServerConnection") -> Error | None:
-        """Count a connection, as a stranger; or say why it has to go."""
+        """Count an unauthenticated connection; or say why it has to go."""
         if self.is_draining:
             return self.shutting_down()
         if len(self._unauthenticated) >= self.config.logins_max:

@@ -14,7 +14,7 @@ from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
 from herdpy.sql.bind_expression import assign, bind_condition, bind_open, bind_type
 from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
-from herdpy.sql.parse import fold_name
+from herdpy.sql.parse import INSTEAD_OF_REPLACING, fold_name
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
 EXPRESSION_BINDERS.update(AGGREGATE_BINDERS)
@@ -30,6 +30,7 @@ _NOT_YET = {
     exp.CollateColumnConstraint: "COLLATE",
     exp.ComputedColumnConstraint: "GENERATED ALWAYS AS",
     exp.LikeProperty: "LIKE",
+    exp.ExcludeColumnConstraint: "EXCLUDE",
 }
 
 
@@ -43,7 +44,8 @@ def bind_statement(node: exp.Expr, context: StatementContext, *, is_upsert: bool
         return insert
     binder = _BINDERS.get(type(node))
     if binder is None:
-        raise context.error("0A000", f"{node.key.upper()} is not supported")
+        words = " ".join(filter(None, map(context.scanned.word, range(2))))
+        raise context.error("0A000", f"{words} is not supported")
     return binder(node, context)
 
 
@@ -71,12 +73,9 @@ def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.
 def _check_conflict(node: Any, table: Table, context: StatementContext) -> None:
     """Refuse what is not ON CONFLICT [(the primary key's columns)] DO NOTHING."""
     if str(node.args.get("action")).upper() != "DO NOTHING":
-        raise context.error(
-            "0A000",
-            "ON CONFLICT DO UPDATE is not supported",
-            node,
-            "UPSERT INTO replaces the row that is there.",
-        )
+        words = "ON DUPLICATE KEY" if node.args.get("duplicate") else "ON CONFLICT DO"
+        message = f"{words} UPDATE is not supported"
+        raise context.error("0A000", message, node, INSTEAD_OF_REPLACING)
     context.only(node, ("action", "conflict_keys"), "ON CONFLICT")
     items = node.args.get("conflict_keys") or ()
     names: list[str] = []

@@ -230,11 +230,11 @@ def _window_call(
         raise context.error("0A000", "FILTER is for aggregates only", node)
     if kind in _RANKS:
         name, result = _RANKS[kind]
-        context.only(node, (), name)
+        context.only(node, (), f"{name}()")
         return tree.Window(result, name, (), partition, order, None)
     name = _VALUES.get(kind)
     if name is None:
-        what = node.name if isinstance(node, exp.Anonymous) else node.key
+        what = f"{context.called(node) or 'this expression'}"
         raise context.error("42809", f"{what} is no window function", node)
     context.only(node, ("this", "offset", "default"), name)
     if name == "ntile":

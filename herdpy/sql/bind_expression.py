@@ -51,7 +51,7 @@ _NO_FUNCTIONS = (
     exp.Collate, exp.CurrentUser, exp.SessionUser, exp.TryCast, exp.Struct,
 )  # fmt: skip
 # What we do not have, as it is written, where sqlglot's name for it says little.
-_WORDS: dict[type[exp.Expr], str] = {
+WORDS: dict[type[exp.Expr], str] = {
     exp.JSONExtract: "the operator ->",
     exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
     exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
@@ -64,6 +64,16 @@ _WORDS: dict[type[exp.Expr], str] = {
     exp.BitString: "a B'…' string",
     exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
     exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
+    exp.ArrayContainsAll: "the operator @>", exp.ArrayContainedBy: "the operator <@",
+    exp.ArrayOverlaps: "the operator &&", exp.JSONBExtract: "the operator #>",
+    exp.JSONBExtractScalar: "the operator #>>", exp.Distance: "the operator <->",
+    exp.If: "IF()", exp.Localtime: "localtime", exp.CurrentTime: "current_time",
+    exp.CurrentCatalog: "current_catalog", exp.CurrentSchema: "current_schema",
+    exp.Operator: "OPERATOR()", exp.PropertyEQ: "the operator :=", exp.Overlaps: "OVERLAPS",
+    exp.WithinGroup: "WITHIN GROUP", exp.Rollup: "ROLLUP", exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS", exp.National: "an N'…' string",
+    exp.UnicodeString: "a U&'…' string", exp.RawString: "a $$…$$ string",
+    exp.Heredoc: "a $$…$$ string",
 }  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 
@@ -91,7 +101,8 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     if binder is None:
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
             return BINDERS[exp.Func](node, scope)
-        what = _WORDS.get(type(node), "this expression")
+        called = scope.context.called(node)
+        what = f"{called}()" if called else WORDS.get(type(node), "this expression")
         raise scope.context.error("0A000", f"{what} is not supported", node)
     return binder(node, scope)
 
@@ -217,9 +228,15 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
 
 
 def _unsupported_type(node: Any, scope: Scope) -> Exception:
+    word = getattr(node.this, "name", "")
+    tokens = scope.context.scanned.tokens
+    is_written = any(token.text.upper() == word for token in tokens)  # sqlglot has other names, too
+    shown = node.sql("postgres")
+    if is_written:
+        shown = word + "".join(shown.partition("(")[1:])
     return scope.context.error(
         "0A000",
-        f"type {node.sql('postgres').lower()} is not supported",
+        f"type {shown.lower()} is not supported",
         node,
         "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
         "bytea, date, timestamp, timestamptz.",
@@ -547,20 +564,51 @@ def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
+    written = _signed_number(node)
+    if written is not None:  # the signs are part of what decides about the type
+        value, kind = conversions.number_constant(written)
+        return tree.Literal(kind, value)
     operand = bind_open(node.this, scope)
-    value = operand.value if isinstance(operand, tree.Literal) else None
-    is_big = operand.type in (BIGINT, decimal_type(19, 0))
-    if isinstance(value, int) and is_big and isinstance(node.this, exp.Literal):
-        # The smallest integers: the sign is part of what decides about the type.
-        negated, kind = conversions.number_constant(f"-{node.this.this}")
-        return tree.Literal(kind, negated)
-    if isinstance(value, (int, float)) and operand.type.is_numeric:
-        return tree.Literal(operand.type, -value)
-    if not operand.type.is_numeric:
+    if operand.type.kind is Kind.UNKNOWN:
         raise scope.context.error(
-            "42883", f"operator does not exist: - {operand.type}".lower(), node
+            "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
         )
+    if not operand.type.is_numeric:
+        raise _no_sign("-", operand, node, scope)
+    if isinstance(operand, tree.Literal) and isinstance(operand.value, (int, float)):
+        try:
+            value = conversions.negate_constant(operand.value, operand.type)
+        except DataError as error:
+            error.position = scope.context.position(node)
+            raise
+        return tree.Literal(operand.type, value)
     return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
+
+
+def _signed_number(node: Any) -> str | None:
+    """Return a numeric constant behind signs and parentheses as one text, None for other nodes."""
+    is_negative = False
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        is_negative ^= isinstance(node, exp.Neg)
+        node = node.this
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    return f"-{node.this}" if is_negative else str(node.this)
+
+
+def bind_positive(node: Any, scope: Scope) -> tree.Expression:
+    """Bind + operand, which is the operand, a number."""
+    operand = bind_open(node.this, scope)
+    if operand.type.kind is Kind.UNKNOWN:
+        return convert(operand, DOUBLE, node, scope)
+    if not operand.type.is_numeric:
+        raise _no_sign("+", operand, node, scope)
+    return operand
+
+
+def _no_sign(sign: str, operand: tree.Expression, node: Any, scope: Scope) -> Exception:
+    message = f"operator does not exist: {sign} {operand.type}".lower()
+    return scope.context.error("42883", message, node)
 
 
 def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
@@ -589,7 +637,8 @@ def _bind_like(node: Any, scope: Scope) -> tree.Expression:
             )
     name = "ilike" if isinstance(inner, exp.ILike) else "like"
     if isinstance(inner.expression, (exp.Any, exp.All)):
-        raise scope.context.error("0A000", f"{name} ANY is not supported", node)
+        word = "ANY" if isinstance(inner.expression, exp.Any) else "ALL"
+        raise scope.context.error("0A000", f"{name.upper()} {word} is not supported", node)
     sides = (bind_open(inner.this, scope), bind_open(inner.expression, scope))
     if not {side.type.kind for side in sides} <= {Kind.TEXT, Kind.UNKNOWN}:
         raise no_operator(name, *sides, node, scope)
@@ -690,7 +739,6 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
 
 BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Literal: _bind_literal,
-    exp.ByteString: lambda node, scope: text_constant(str(node.this), node, scope),
     exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
     exp.Boolean: lambda node, scope: TRUE if node.this else FALSE,
     exp.Placeholder: lambda node, scope: scope.context.parameter(node),

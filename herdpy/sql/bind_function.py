@@ -1,13 +1,11 @@
 """Calls of functions: sqlglot's many classes to names, and names to overloads of functions.py."""
 
 import difflib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import ProgrammingError
 from herdpy.limits import decimal_precision_max
@@ -25,7 +23,9 @@ from herdpy.model.types import (
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     BINDERS,
+    WORDS,
     bind_open,
+    bind_positive,
     compare,
     convert,
     make_comparable,
@@ -73,7 +73,7 @@ _CLASSES: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
 _SPECIAL_NAMES: dict[type[exp.Expr], str] = {
     exp.Coalesce: "coalesce", exp.Nullif: "nullif", exp.Greatest: "greatest", exp.Least: "least",
     exp.Concat: "concat", exp.ConcatWs: "concat_ws", exp.Trim: "btrim", exp.Mod: "mod",
-    exp.CurrentTimestamp: "now", exp.CurrentDate: "current_date", exp.Round: "round",
+    exp.CurrentTimestamp: "current_timestamp", exp.CurrentDate: "current_date", exp.Round: "round",
     exp.Localtimestamp: "localtimestamp", exp.TimestampTrunc: "date_trunc",
     exp.DateTrunc: "date_trunc",
     exp.Extract: "extract", exp.Trunc: "trunc", exp.Log: "log", exp.Pad: "lpad",
@@ -92,17 +92,6 @@ _TYPE_NAMES = {
     Kind.TIMESTAMPTZ: "timestamp with time zone",
     Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
 }  # fmt: skip
-
-
-def function_name(node: Any) -> str | None:
-    """Return the name of a call, as a result column is called after it; None for no call."""
-    if isinstance(node, exp.Anonymous):
-        return str(node.name).lower()
-    if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
-        return function_name(node.this)
-    if type(node) in _CLASSES:
-        return _CLASSES[type(node)][0] if not isinstance(node, exp.Pow) else None
-    return _SPECIAL_NAMES.get(type(node)) if not isinstance(node, exp.Mod) else None
 
 
 _KNOWN = frozenset(
@@ -141,19 +130,6 @@ def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -
     return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
-def written_name(node: exp.Func, scope: Scope) -> str:
-    """Return the name of an unknown function as it was written; sqlglot has names of its own."""
-    own = node.sql_name().lower()
-    called = [
-        token.text.lower()
-        for token, following in itertools.pairwise(scope.context.scanned.tokens)
-        if following.token_type is TokenType.L_PAREN and token.text.isidentifier()
-    ]
-    unknown = [name for name in called if name not in _KNOWN]
-    close = difflib.get_close_matches(own, unknown or called, n=1, cutoff=0)
-    return close[0] if close else own
-
-
 def call(
     name: str, arguments: list[tree.Expression], node: exp.Expr, scope: Scope
 ) -> tree.Expression:
@@ -186,6 +162,8 @@ def _arguments(node: exp.Expr, keys: tuple[str, ...]) -> Iterator[exp.Expr]:
 
 def _bind_class(node: Any, scope: Scope) -> tree.Expression:
     name, keys = _CLASSES[type(node)]
+    if name == "sqrt" and scope.context.called(node) is None:
+        return bind_positive(node, scope)  # see parse()
     scope.context.only(node, (*keys, "charset", "safe"), f"{name}()")
     return call(name, [bind_open(item, scope) for item in _arguments(node, keys)], node, scope)
 
@@ -270,8 +248,7 @@ def _bind_pad(node: Any, scope: Scope) -> tree.Expression:
 def _bind_log(node: Any, scope: Scope) -> tree.Expression:
     if node.args.get("expression") is None:
         return call("log", [bind_open(node.this, scope)], node, scope)
-    base = node.this
-    if isinstance(base, exp.Literal) and base.this == "10":  # log10(x); log(10, x) means the same
+    if scope.context.called(node) == "log10":
         return call("log10", [bind_open(node.expression, scope)], node, scope)
     raise unknown_function("log", node, scope, "numeric, numeric")
 
@@ -308,7 +285,9 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_now(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, (), _SPECIAL_NAMES[type(node)])
+    if node.this is not None:
+        name = _SPECIAL_NAMES[type(node)]
+        raise scope.context.error("0A000", f"{name} with a number of digits", node)
     if isinstance(node, exp.CurrentTimestamp):
         return scope.context.now()
     now = scope.context.now(TIMESTAMP)
@@ -441,7 +420,11 @@ def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
-    raise unknown_function(written_name(node, scope), node, scope)
+    called = scope.context.called(node)
+    if called is None:  # an operator or a construct, which sqlglot has a function for
+        what = WORDS.get(type(node), "this expression")
+        raise scope.context.error("0A000", f"{what} is not supported", node)
+    raise unknown_function(called, node, scope)
 
 
 _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {

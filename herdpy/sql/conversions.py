@@ -166,6 +166,11 @@ def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
     return value // _DAY_US if target.kind is Kind.DATE else value
 
 
+def negate_constant(value: int | float, kind: SqlType) -> int | float:
+    """Return -value, a number of that type; 22003 for the smallest integers."""
+    return -value if isinstance(value, float) else _check_range(-value, kind)
+
+
 def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
     """Tell whether a numeric constant means the same in target (an integer or DECIMAL)."""
     scale, target_scale = source.scale or 0, target.scale or 0

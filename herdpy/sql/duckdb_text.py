@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from herdpy.errors import InvariantViolation
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.functions import EXTRACT_FIELDS, resolve
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
@@ -27,6 +27,9 @@ _AGGREGATES = {
     "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
     "stddev_pop", "var_samp", "var_pop",
 }  # fmt: skip
+_SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
+_REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
+_SUBQUERIES = (tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified)
 _WINDOWS = _AGGREGATES | {
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
     "first_value", "last_value", "nth_value",
@@ -360,6 +363,11 @@ class _Printer:
             return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
         if name in _VARIADIC:
             return f"{name}({', '.join(arguments)})"
+        if name in ("like", "ilike"):
+            arguments[1:] = _like_pattern(name, arguments[1], call.arguments[2])
+        if name == "neg" and call.type.is_integer:
+            # DuckDB makes a wider type of the smallest integer where it is constant.
+            return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
         if name in _TEMPLATES:
             text = _TEMPLATES[name].format(*arguments)
         elif name.startswith("date_trunc:"):
@@ -453,7 +461,57 @@ class _Printer:
             number = f"h_unscaled({total})" if scale else total
             factor = 10 ** ((result.scale or 0) - scale)
             return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
-        return f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+        text = f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+        walked = tuple(tree.walk(arguments, is_deep=False))
+        is_once = len(walked) > _REPEATED_MAX or any(isinstance(p, _SUBQUERIES) for p in walked)
+        if function == "sum" and result.kind is Kind.DOUBLE and not is_once:
+            # DuckDB begins with 0, which -0 added to is 0.
+            is_negative = f"bool_and(signbit({texts[0]})){tail}"
+            return (
+                f"(CASE WHEN {is_negative} AND {text} = 0"
+                f" THEN CAST('-0.0' AS DOUBLE) ELSE {text} END)"
+            )
+        if function in _SPREADS:
+            return _spread(function, texts[0], word, tail, is_once=is_once)
+        return text
+
+
+def _spread(function: str, value: str, word: str, tail: str, *, is_once: bool) -> str:
+    """Return the text of a variance or standard deviation.
+
+    DuckDB's own loses as many digits as the mean has more than the deviations, and is 0 for one
+    NaN. So the whole parts of the values and their rests are added up exactly, but where the
+    values are DISTINCT, long to compute, or beyond functions._WHOLE_MAX.
+    """
+    count = f"CAST(count({word}{value}){tail} AS HUGEINT)"
+    simple = f"var_pop({word}{value}){tail}"
+    squares = f"{simple} * {count}"
+    if not (word or is_once):
+        whole, rest = f"h_whole({value})", f"h_rest({value})"
+        parts = (
+            f"sum({whole})",
+            f"sum({whole} * {whole})",
+            f"sum(h_fixed(CAST({whole} AS DOUBLE) * {rest}))",
+            f"sum(h_fixed({rest}))",
+            f"var_pop({rest})",
+        )
+        squares = f"h_exact_squares({count}, {', '.join(f'{part}{tail}' for part in parts)})"
+    largest, mean = f"max(abs({value})){tail}", f"avg({word}{value}){tail}"
+    checked = f"h_squares({count}, {simple}, {largest}, {mean}, {squares})"
+    return f"h_{function}({checked}, {count})"
+
+
+def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str, str]:
+    """Return the texts of a LIKE pattern and of its escape character.
+
+    DuckDB takes one byte, and of a letter ILIKE takes both cases: of such characters the pattern
+    gets backslashes instead.
+    """
+    character = str(escape.value) if isinstance(escape, tree.Literal) else ""
+    if character.isascii() and not (name == "ilike" and character.isalpha()):
+        return pattern, literal_text(tree.Literal(TEXT, character))
+    found = rf"'(\\)|{character}((?s:.)|$)', '\\\1\2', 'g'"
+    return f"regexp_replace({pattern}, {found})", r"'\'"
 
 
 def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
@@ -463,7 +521,9 @@ def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
 def _may_raise(key: tree.Expression) -> bool:
     """Tell whether anything in it but operators, columns and constants is there."""
     return any(
-        not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter, tree.Aggregate))
+        part.function in _SPREADS
+        if isinstance(part, tree.Aggregate)
+        else not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
         for part in tree.walk(key)
     )
 

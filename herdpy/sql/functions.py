@@ -94,7 +94,7 @@ _TABLE = (
     _function("random()", DOUBLE, "random()", "0 <= number < 1; another for each row"),
     # text
     _function("lower(text)", TEXT, "lower({0})", "in lower case, Unicode"),
-    _function("upper(text)", TEXT, "upper({0})", "in upper case, Unicode"),
+    _function("upper(text)", TEXT, "h_upper({0})", "in upper case, Unicode; ß stays"),
     _function("length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "number of characters"),
     _function("length(bytea)", INTEGER, "CAST(octet_length({0}) AS INTEGER)", "number of bytes"),
     _function("octet_length(text)", INTEGER, "CAST(strlen({0}) AS INTEGER)", "bytes of UTF-8"),
@@ -250,6 +250,9 @@ _DISPLACEMENT = _error("22009", "time zone displacement out of range")
 _ZERO = _error("22012", "division by zero")
 _OVERFLOW = _error("22003", "value out of range: overflow")
 _UNDERFLOW = _error("22003", "value out of range: underflow")
+# Values below it have whole parts whose squares add up in 128 bits, for 10^10 rows; the rest of a
+# value is counted in steps of 2^-52, which it is a multiple of when there is a whole part.
+_WHOLE_MAX, _FIXED = 2**46, 2**52
 _ZERO_POWER = _error("2201F", "zero raised to a negative power is undefined")
 _COMPLEX_POWER = _error("2201F", "a negative number to a non-integer power is a complex number")
 
@@ -275,14 +278,46 @@ MACROS: tuple[tuple[str, str], ...] = (
     ),
     (
         "h_power(x, y)",
-        "CASE WHEN isinf(x) OR isinf(y) OR isnan(x) OR isnan(y) THEN pow(x, y)"
+        "CASE WHEN isnan(x) OR isnan(y) THEN pow(x, y)"
         f" WHEN x = 0 AND y < 0 THEN {_ZERO_POWER}"
         " WHEN x < 0 AND y <> floor(y) THEN"
         f" {_COMPLEX_POWER}"
+        " WHEN isinf(x) OR isinf(y) THEN pow(x, y)"
         f" WHEN isinf(pow(x, y)) THEN {_OVERFLOW}"
         f" WHEN pow(x, y) = 0 AND x <> 0 THEN {_UNDERFLOW}"
         " ELSE pow(x, y) END",
     ),
+    # variance: arguments are what duckdb_text.py gathers of the values
+    ("h_is_whole(x)", f"coalesce(abs(x) < {_WHOLE_MAX}, FALSE)"),
+    ("h_whole(x)", "CASE WHEN h_is_whole(x) THEN CAST(trunc(x) AS HUGEINT) ELSE 0 END"),
+    ("h_rest(x)", "CASE WHEN h_is_whole(x) THEN x - trunc(x) END"),
+    ("h_fixed(x)", f"CAST(round_even(coalesce(x, 0) * {_FIXED}, 0) AS HUGEINT)"),
+    (
+        # Sum of (w + r - mean) squared, w being whole parts and r rests, c the mean of w, rounded.
+        "h_whole_squares(n, w, ww, c)",
+        "CAST(ww - n * c * c - 2 * c * (w - c * n) AS DOUBLE)"
+        " - CAST(w - c * n AS DOUBLE) * CAST(w - c * n AS DOUBLE) / n",
+    ),
+    (
+        "h_mixed_squares(n, w, wr, r, c)",
+        f"2 * (CAST(wr - c * r AS DOUBLE) - CAST(w - c * n AS DOUBLE) / n * r) / {_FIXED}",
+    ),
+    (
+        "h_exact_squares(n, w, ww, wr, r, rest)",
+        "greatest(h_whole_squares(n, w, ww, w // n) + h_mixed_squares(n, w, wr, r, w // n)"
+        " + rest * n, 0)",
+    ),
+    (
+        "h_squares(n, simple, largest, mean, exact)",
+        "CASE WHEN simple IS NULL THEN NULL WHEN NOT isfinite(largest) THEN 'NaN'::DOUBLE"
+        f" WHEN NOT isfinite(simple * n) THEN {_OVERFLOW}"
+        f" WHEN largest < {_WHOLE_MAX} AND abs(mean) * sqrt(simple) > 1 THEN exact"
+        " ELSE simple * n END",
+    ),
+    ("h_var_pop(q, n)", "q / nullif(n, 0)"),
+    ("h_var_samp(q, n)", "q / CASE WHEN n > 1 THEN n - 1 END"),
+    ("h_stddev_pop(q, n)", "sqrt(h_var_pop(q, n))"),
+    ("h_stddev_samp(q, n)", "sqrt(h_var_samp(q, n))"),
     (
         "h_finite(x, y)",
         f"CASE WHEN isinf(x) THEN {_error('22003', 'input is out of range')} ELSE y END",
@@ -291,6 +326,12 @@ MACROS: tuple[tuple[str, str], ...] = (
         "h_unit(x, y)",
         "CASE WHEN NOT isnan(x) AND (x < -1 OR x > 1) THEN"
         f" {_error('22003', 'input is out of range')} ELSE y END",
+    ),
+    (
+        # As the C library, and so PostgreSQL; DuckDB has the newer capital ẞ for it.
+        "h_upper(x)",
+        "CASE WHEN contains(x, 'ß') THEN array_to_string(list_transform(string_split(x, 'ß'),"
+        " lambda part: upper(part)), 'ß') ELSE upper(x) END",
     ),
     (
         "h_substr2(x, s)",
@@ -340,7 +381,8 @@ MACROS: tuple[tuple[str, str], ...] = (
     ),
     (
         "h_chr(n)",
-        f"CASE WHEN n < 1 THEN {_error('54000', 'null character not permitted')}"
+        f"CASE WHEN n < 0 THEN {_error('22023', 'character number must be positive')}"
+        f" WHEN n = 0 THEN {_error('54000', 'null character not permitted')}"
         " WHEN n > 1114111 OR n BETWEEN 55296 AND 57343 THEN"
         f" {_error('54000', 'requested character not valid for encoding')}"
         " ELSE chr(CAST(n AS INTEGER)) END",

@@ -1,8 +1,13 @@
 """What the connector asks about tables: their names, columns and types, by SQL alone."""
 
+from typing import TYPE_CHECKING
+
 import herdpy
-from pyspark_herdpy.options import Options, near, wrong
+from pyspark_herdpy.options import Options, known_name, near, wrong
 from pyspark_herdpy.types import Column, spark_columns
+
+if TYPE_CHECKING:
+    from herdpy.driver.defaults import ColumnDefault
 
 
 def quoted(name: str) -> str:
@@ -31,6 +36,12 @@ def columns_of(connection: herdpy.Connection, table: str) -> list[Column]:
     return spark_columns(cursor.description or ())
 
 
+def defaults_of(connection: herdpy.Connection, given: str) -> "dict[str, ColumnDefault]":
+    """Return the defaults of a table's columns by name; {}: the user may do nothing with it."""
+    found = find_table(connection, given)
+    return {} if found is None else connection.column_defaults(found)
+
+
 def result_columns(connection: herdpy.Connection, options: Options) -> list[Column]:
     """Return what a DataFrame of these options has; 42P01, 42703, 0A000."""
     if options.query is not None:
@@ -50,8 +61,8 @@ def result_columns(connection: herdpy.Connection, options: Options) -> list[Colu
     described = {item[0]: item for item in cursor.description or ()}
     items = []
     for given in options.columns:
-        name = given if given in described else given.lower()
-        if name not in described:
+        name = known_name(given, described)
+        if name is None:
             hint = near(given, list(described))
             raise wrong(f'table "{table}" has no column "{given}"', hint, "42703")
         if described[name] in items:

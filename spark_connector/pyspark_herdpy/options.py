@@ -1,7 +1,7 @@
 """The options of spark.read and df.write: read from text once, checked, unknown ones refused."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,11 @@ class Options:
     lease_s: float = 600.0
     snapshot: str | None = None
     pushdown: str | None = None  # the file of pushing.py
+    releases: bool = False
     operation: str | None = None
     key_columns: tuple[str, ...] | None = None
     creates_table: bool = False
+    rounds: bool = False
     job: str | None = None
 
     def connect(self) -> herdpy.Connection:
@@ -51,6 +53,18 @@ def near(word: str, known: tuple[str, ...] | list[str]) -> str | None:
     by_folded = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
     return f"Did you mean {by_folded[found[0]]}?" if found else None
+
+
+def known_name(given: str, known: Collection[str]) -> str | None:
+    """Return the column that a name means in Spark, which does not mind case; None: none, or two.
+
+    The one with just this name, or in lower case, comes before others.
+    """
+    for name in (given, given.lower()):
+        if name in known:
+            return name
+    found = [name for name in known if name.lower() == given.lower()]
+    return found[0] if len(found) == 1 else None
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -150,11 +164,13 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "leaseSeconds": ("lease_s", _seconds),
     "snapshot": ("snapshot", _text),
     "pushdown": ("pushdown", _pushdown),
+    "release": ("releases", _truth),
 }
 _WRITE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "operation": ("operation", _operation),
     "keyColumns": ("key_columns", split_names),
     "createTable": ("creates_table", _truth),
+    "rounding": ("rounds", _truth),
     "jobId": ("job", _text),
 }
 
@@ -162,6 +178,8 @@ _WRITE: dict[str, tuple[str, Callable[[str], Any]]] = {
 def read_options(given: Mapping[str, str]) -> Options:
     """Return the options of spark.read; ProgrammingError (22023) for what they cannot be."""
     options = _options(given, _READ, _WRITE, "writing")
+    if options.releases:
+        return options
     if (options.table is None) == (options.query is None):
         raise wrong('expected one of the options "table" and "query"')
     if options.query is not None:

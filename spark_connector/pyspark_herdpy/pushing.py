@@ -15,11 +15,12 @@ import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType, VariantVal
 
 import herdpy
 from pyspark_herdpy.catalog import quoted
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MARKER = "herdpy_pushdown"
 _MARKED = spark.IsNull((MARKER,))
 _VALUES_MAX = 1_000
+_FAR = object()
+"""A value that Python cannot hold: it is sent nowhere."""
 _COMPARISONS: dict[type[spark.Filter], str] = {
     spark.EqualTo: "=",
     spark.EqualNullSafe: "IS NOT DISTINCT FROM",
@@ -58,6 +61,7 @@ class PushReader(HerdReader):
             raise wrong('option "pushdown" goes without a schema', 'Say "columns" instead.')
         super().__init__(options, StructType([f for f in schema.fields if f.name != MARKER]))
         self._whole = schema.names
+        _read_far_values()
         kinds = zip(self._names, schema.fields, strict=False)
         self._pushable = {
             field.name: name for name, field in kinds if field.dataType != BinaryType()
@@ -112,6 +116,26 @@ class PushReader(HerdReader):
             yield batch.add_column(place, MARKER, marks)
 
 
+def _read_far_values() -> None:
+    """Let Spark's process of the planner read filters with dates that Python has none for.
+
+    It turns values into Python's before pushFilters() sees them, and fails the query where one is
+    of a year before 1 or behind 9999. Such a filter stays with Spark.
+    """
+    read = VariantVal.toPython
+    if hasattr(read, "__wrapped__"):
+        return
+
+    @wraps(read)
+    def tolerant(value: VariantVal) -> Any:
+        try:
+            return read(value)
+        except (OverflowError, ValueError):
+            return _FAR
+
+    VariantVal.toPython = tolerant  # type: ignore[method-assign]
+
+
 def _unmarked() -> herdpy.Error:
     return wrong(
         'option "pushdown" is that of herdpy.spark.with_pushdown(), whose DataFrame was taken apart'
@@ -152,7 +176,7 @@ def _condition(item: spark.Filter, names: dict[str, str]) -> Condition | None:
     if isinstance(item, spark.IsNotNull):
         return f"{column} IS NOT NULL", []
     if isinstance(item, spark.In):
-        values = list(item.value)
+        values: list[Any] = list(item.value) if isinstance(item.value, (list, tuple)) else []
         if not 0 < len(values) <= _VALUES_MAX or not all(map(_is_sent, values)):
             return None
         return f"{column} IN ({', '.join('?' * len(values))})", values

@@ -1,9 +1,9 @@
 """Batch read: a table in ranges of its key, or a query, everything at one leased snapshot.
 
 partitions() runs once for a DataFrame, in a process of the planner: it takes the lease and cuts the
-table. read() runs in tasks, again for every action, each over a connection of its own. Nobody
-knows when the last action was, so the lease ends when no task has used it for leaseSeconds, or by
-herdpy.spark.release().
+table. read() runs in tasks, again for every action, each over a connection of its own. Which action
+is the last one is not known, so the lease ends with the application, by herdpy.spark.release(), or,
+where no keeper renews it (leases.py), when no task has used it for leaseSeconds.
 """
 
 import re
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import herdpy
-from pyspark_herdpy import kept
+from pyspark_herdpy import leases
 from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.catalog import quoted, result_columns, table_name
@@ -75,14 +75,14 @@ class HerdReader(DataSourceReader):
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
                 return kept_at, self._cut(connection, kept_at)
-            lease = connection.lease(options.lease_s)
+            lease, is_new = leases.take(connection, options)
             try:
                 _check_reached(lease.position, snapshot)
                 partitions = self._cut(connection, lease.id)
             except BaseException:
-                lease.release()
+                if is_new:  # else other DataFrames read at it
+                    lease.release()
                 raise
-            kept.note(lease.id)
             return lease.id, partitions
 
     def _cut(self, connection: herdpy.Connection, lease: str) -> list[HerdPartition]:

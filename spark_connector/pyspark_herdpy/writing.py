@@ -7,8 +7,7 @@ given up by the server after a time.
 """
 
 import re
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,10 @@ from pyspark.sql.types import StructType
 import herdpy
 from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
-from pyspark_herdpy.catalog import find_table, quoted, table_name
+from pyspark_herdpy.catalog import find_table, table_name
+from pyspark_herdpy.exact import Target, check_exact
 from pyspark_herdpy.mapping import create_table
-from pyspark_herdpy.options import Options, near, wrong
+from pyspark_herdpy.options import Options, known_name, near, wrong
 from pyspark_herdpy.types import check_written
 from pyspark_herdpy.workers import settle
 
@@ -58,24 +58,28 @@ class HerdWriter(DataSourceArrowWriter):
                 f'Use mode("append") with operation "{operation}".',
             )
         self._options = options
-        # Beside the task's number, which another program with the same jobId may use, too.
-        self._run = uuid.uuid4().hex[:16]
         with closing(options.connect()) as connection:
             table = _prepared_table(connection, options, schema)
-            self._names = _checked_columns(connection, table, schema)
             self.job = connection.begin_staging(
                 table,
                 operation="replace" if overwrite else operation,
-                job=options.job or uuid.uuid4().hex,
+                job=options.job,
                 key_columns=options.key_columns,
             )
+            try:
+                self._targets = _checked_columns(table, self.job.description, schema)
+            except BaseException:
+                connection.abort_staging(self.job)  # this run of it
+                raise
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Stage the rows of a task; errors name the row."""
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("herdpy writes in tasks of Spark only")
-        attempt = f"{self._run}.{context.taskAttemptId()}"
+        # A server that knows no runs tells those of one jobId apart by this.
+        attempt = f"{self.job.run}.{context.taskAttemptId()}"
+        names = [target.name for target in self._targets]
         with (
             closing(connect_again(self._options)) as connection,
             connection.stage(self.job, context.partitionId(), attempt) as stage,
@@ -83,7 +87,9 @@ class HerdWriter(DataSourceArrowWriter):
             for batch in joined(iterator, _BATCH_ROWS):
                 first = stage.row_count
                 try:
-                    stage.add(batch.rename_columns(self._names))
+                    if not self._options.rounds:
+                        check_exact(batch, self._targets, first)
+                    stage.add(batch.rename_columns(names))
                 except herdpy.Error as error:
                     raise _with_row(error, batch, first, context.partitionId()) from None
             token = stage.finish()
@@ -98,14 +104,14 @@ class HerdWriter(DataSourceArrowWriter):
             connection.commit_staging(self.job, tokens)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
-        """Give the job up, with what tasks have staged; repeatable."""
+        """Give this run of the job up, with what its tasks have staged; repeatable."""
         del messages
         with closing(connect_again(self._options)) as connection:
             connection.abort_staging(self.job)
 
 
 def _with_row(error: herdpy.Error, batch: "pa.RecordBatch", first: int, task: int) -> herdpy.Error:
-    """Return an error that shows the row it numbers, which nobody could find by the number."""
+    """Return an error that shows the row it numbers: a task's rows have no other mark."""
     found = _ROW.match(error.message)
     if found is None:
         return error
@@ -122,7 +128,7 @@ def _with_row(error: herdpy.Error, batch: "pa.RecordBatch", first: int, task: in
 def _shown(column: "pa.Array[Any]") -> str:
     try:
         return repr(column[0].as_py())[:_VALUE_MAX]
-    except (ValueError, OverflowError):  # Python has no such date
+    except (ValueError, OverflowError):  # Python has no such date or text
         return "…"
 
 
@@ -135,20 +141,25 @@ def _prepared_table(connection: herdpy.Connection, options: Options, schema: Str
     return given
 
 
-def _checked_columns(connection: herdpy.Connection, table: str, schema: StructType) -> list[str]:
-    """Return the table's names of the DataFrame's columns; 42703, 42804."""
-    cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
-    codes = {item[0]: item[1] for item in cursor.description or ()}
-    names: list[str] = []
+def _checked_columns(
+    table: str, description: Sequence[Sequence[Any]], schema: StructType
+) -> list[Target]:
+    """Return the columns that those of the DataFrame go to; 42703, 42804.
+
+    `description` is that of begin_staging(), which takes no SELECT.
+    """
+    columns = {item[0]: Target(item[0], item[1], item[4], item[5]) for item in description}
+    found: list[Target] = []
     for item in schema.fields:
-        name = item.name if item.name in codes else item.name.lower()
-        if name not in codes:
-            hint = near(item.name, list(codes))
+        name = known_name(item.name, columns)
+        if name is None:
+            hint = near(item.name, list(columns))
             raise wrong(f'table "{table}" has no column "{item.name}"', hint, "42703")
-        if name in names:
+        target = columns[name]
+        if target in found:
             raise wrong(
                 f'the DataFrame has column "{name}" of table "{table}" twice', None, "42701"
             )
-        check_written(name, item.dataType, codes[name])
-        names.append(name)
-    return names
+        check_written(name, item.dataType, target.code)
+        found.append(target)
+    return found

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 import herdpy
-from pyspark_herdpy import kept
 from tests.crash.kill import BrokenPromiseError
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.served import Served
@@ -51,11 +50,8 @@ class Application:
     def __init__(self, folder: Path, url: str) -> None:
         program = [sys.executable, "-m", "tests.spark_faults.application", url]
         folder.mkdir()
-        leases = folder / "leases"
-        leases.mkdir()
-        env = environment(folder) | {kept.FOLDER: str(leases)}
         self._folder = folder
-        self._process = LineProcess(program, env)
+        self._process = LineProcess(program, environment(folder))
         self._jvm = 0
         self.is_busy = False
 

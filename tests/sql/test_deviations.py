@@ -78,8 +78,19 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
         ("SELECT extract(epoch FROM TIMESTAMP '2020-01-02' - TIMESTAMP '2020-01-01')",
          [(Decimal(86400),)]),
     ],
-    "Text compares by code point, as with the collation C; upper and lower know all of Unicode.": [
+    "A DECIMAL has the scale of its type: the values of a column of VALUES, of CASE, coalesce,"
+    " greatest, least and UNION all have the largest scale of them, also as text; in PostgreSQL"
+    " each keeps its own.": [
+        ("SELECT a::text FROM (VALUES (1.5), (2.25)) AS v (a)", [("1.50",), ("2.25",)]),
+        ("SELECT coalesce(1.5, 2.25)::text", [("1.50",)]),
+        ("SELECT (CASE WHEN true THEN 1.5 ELSE 2.25 END)::text", [("1.50",)]),
+        ("SELECT a::text FROM (SELECT 1.5 AS a UNION SELECT 2.25) AS q ORDER BY a",
+         [("1.50",), ("2.25",)]),
+    ],
+    "Text compares by code point, as with the collation C; upper and lower know all of Unicode, a"
+    " character at a time as the C library does: upper('ß') is 'ß'.": [
         ("SELECT 'a' > 'Z', upper('é')", [(True, "É")]),
+        ("SELECT upper('ß'), lower('ẞ'), upper('ŉ')", [("ß", "ß", "ŉ")]),
     ],
     "A LIKE pattern that ends in its escape character is 22025 even where no row reaches the end;"
     " ESCAPE takes a constant.": [

@@ -130,7 +130,7 @@ class Switch:
         self._records = self._reader.records()
 
     def step(self) -> bool:
-        """Switch some thousand entries; nobody else may write to the index meanwhile."""
+        """Switch some thousand entries; no other job may write to the index meanwhile."""
         index = self._index
         moves: list[tuple[int, int, int]] = []
         is_done = True

@@ -1,7 +1,8 @@
 """EntryLogs: the files of a bookie's entries: their numbers, open handles, maps, and removal.
 
 Any thread may call: reads go on while logs are added and removed. A log that is removed stays
-readable for whoever is reading it; the next reader gets FileNotFoundError and asks the index anew.
+readable for the threads that are reading it; the next reader gets FileNotFoundError and asks the
+index anew.
 """
 
 from collections import OrderedDict
@@ -28,7 +29,7 @@ _MAP_ROWS_MAX = 1_000_000  # about 150 bytes each; maps beyond it are read whene
 
 
 class _Handle:
-    """An open log; closed when it is retired and nobody reads."""
+    """An open log; closed when it is retired and no thread reads it."""
 
     __slots__ = ("file", "is_retired", "users")
 

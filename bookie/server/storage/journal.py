@@ -128,7 +128,7 @@ class JournalWriter:
             self._open_file().sync()
             self._durable_offset = self._offset
             if self._offset - self._cached_from >= _CACHED_BYTES_MAX:
-                # Nobody reads a journal but a start: new batches may have the memory.
+                # Only a start reads a journal: new batches may have the memory.
                 start = self._cached_from // _PAGE_BYTES * _PAGE_BYTES
                 self._open_file().release_cache(start, self._offset - start)
                 self._cached_from = self._offset
@@ -377,7 +377,7 @@ class Journal:
                     waiter.set_result(None)
 
     def _keep_unanswered(self, batch: list[_Waiting]) -> None:
-        """Put back what nobody waits for: the master keys that later entries rely on."""
+        """Put back what no caller waits for: the master keys that later entries rely on."""
         kept = [w for w in batch if w.on_done is None]
         self._queue = kept + self._queue
         self._queue_bytes += sum(

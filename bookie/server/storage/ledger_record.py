@@ -21,7 +21,7 @@ def encode_ledger_record(record: LedgerRecord) -> bytes:
 
 
 def decode_ledger_record(data: bytes) -> LedgerRecord:
-    """Return the record; CorruptFileError when the bytes are none."""
+    """Return the record; CorruptFileError when the bytes are malformed."""
     if len(data) >= _HEAD.size and data[0] == _VERSION:
         _, flags, key_bytes, lac = _HEAD.unpack_from(data)
         end = _HEAD.size + key_bytes

@@ -1,7 +1,7 @@
 """LedgerState: what the bookie knows of one ledger while it is in memory; one per ledger (G16).
 
 Used on the loop only. A state may be forgotten when it is not pinned: nothing of it is unflushed,
-no request is under way, nobody watches.
+no request is under way, no long poll watches.
 """
 
 from collections.abc import Callable

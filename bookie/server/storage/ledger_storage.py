@@ -1,4 +1,4 @@
-"""LedgerStorage: write caches, ledger states, entry logs, index and read cache behind one face.
+"""LedgerStorage: write caches, ledger states, entry logs, index and read cache behind one API.
 
 On the loop, but for what it hands to the storage executor: flushes, and reads of entry logs with
 the index look-ups before them. Only the index's few records of ledgers are read on the loop, when
@@ -37,7 +37,7 @@ OnPacket = Callable[[Status, BytesLike], None]
 
 
 class OnFlush(Protocol):
-    """Hears whether the write cache has room again."""
+    """Called when the write cache is full, and when it has room again."""
 
     def __call__(self, *, has_room: bool) -> None: ...
 
@@ -251,7 +251,7 @@ class LedgerStorage:
             waiting.append((entry_id, on_done))  # what is being read ahead may hold it
             return None
         self._cold[ledger_id] = []
-        # Whoever reads in order is read ahead for; a single read costs no more than itself.
+        # Reads in order are read ahead for; a single read costs no more than itself.
         is_in_order = state.next_read <= entry_id < state.next_read + _READ_AHEAD_MAX
         state.read_ahead = min(4 * state.read_ahead, _READ_AHEAD_MAX) if is_in_order else 1
         state.next_read = entry_id + state.read_ahead
@@ -364,7 +364,8 @@ class LedgerStorage:
         finally:
             self._flush_task = None
         if self._flushing is not None:
-            # What waited for this flush filled the next cache at once: nobody else begins with it.
+            # What waited for this flush filled the next cache at once: no other caller begins with
+            # it.
             self._flush_soon()
 
     async def checkpoint(self) -> None:

@@ -36,7 +36,7 @@ _WHOLE = b"whole"
 class LmdbIndex:
     """EntryIndex over the file `path` (an absolute path of the operating system) and path-lock.
 
-    Reads take a mutex for microseconds; it is what lets the map grow while nobody reads.
+    Reads take a mutex for microseconds; it is what lets the map grow while no thread reads.
     """
 
     def __init__(self, path: str, *, map_bytes: int = _MAP_BYTES) -> None:

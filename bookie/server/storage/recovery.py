@@ -55,7 +55,7 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
     for directory in (DIRECTORY, entry_log.DIRECTORY):
         if not disk.exists(directory):
             disk.make_directory(directory)
-    disk.sync_directory("")  # whoever made them may have been stopped before this
+    disk.sync_directory("")  # the process that made them may have been stopped before this
     mark = journals.read_mark(disk)
     logs = EntryLogs(disk)
     logs.open(max(1, mark.log_number) if mark else 1)

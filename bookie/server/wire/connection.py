@@ -1,11 +1,11 @@
 """Connection: one peer of the bookie, from its bytes to requests and from answers to its bytes.
 
 Contract: memory for a peer grows only as bytes really arrive. The first message of a peer may pass
-1 MiB only when its head has been recognised as an add (there is no handshake in this protocol); any
-further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop are
-sent by one write. A peer that does not take its answers is not read from meanwhile. A message that
-cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught), and
-so does a message, or a taking of answers, without progress for frame_timeout_s.
+1 MiB only when its header has been recognised as an add (there is no handshake in this protocol);
+any further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop
+are sent by one write. A peer that does not take its answers is not read from meanwhile. A message
+that cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught),
+and so does a message, or a taking of answers, without progress for frame_timeout_s.
 
 The version is chosen by the peer: v3 until a message does not parse as v3; from then on v2
 (docs/formats/wire_v3.md). Everything happens on the server's loop.
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-STRANGER_BYTES_MAX = 1 << 20
-"""Of the first message of a peer whose head is not that of an add."""
+PREAUTH_BYTES_MAX = 1 << 20
+"""Of the first message of a peer unless its header is that of an add, and of every message in clear
+where TLS is required."""
 TURN_BYTES_MAX = 256 * 1024
 """Of answers that are collected before they are written and the loop goes on with others."""
 WRITE_HIGH_WATER = 256 * 1024
 """Of unsent bytes from which on requests of the peer wait."""
-STRANGER_PIECE_BYTES = 8192
+FIRST_PIECE_BYTES = 8192
 _VIEW_BYTES = 200
 
 
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
         "_is_flush_due",
         "_is_open",
         "_is_reading_paused",
+        "_is_refused",
         "_is_turn_due",
         "_is_upgrading",
         "_is_v2",
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_upgrade",
         "_written_mark",
+        "must_start_tls",
         "now",
         "peer",
         "polls",
@@ -79,13 +82,18 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._dispatch_v3 = v3
         self._dispatch_v2 = v2_dispatch
-        self._splitter = FrameSplitter(hub.config.frame_bytes_max)
+        self.must_start_tls = hub.is_tls_required
+        """Until TLS began: refuse all else by refuse_in_clear()."""
+        frame_bytes_max = hub.config.frame_bytes_max
+        if self.must_start_tls:
+            frame_bytes_max = min(frame_bytes_max, PREAUTH_BYTES_MAX)
+        self._splitter = FrameSplitter(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._lost: asyncio.Future[None] | None = None
         self._is_open = False
         self._is_v2 = False
         self._first: bytes | None = b""
-        """Bytes of the first message until its head was judged; then None."""
+        """Bytes of the first message until its header was checked; then None."""
         self._frames: deque[memoryview] = deque()
         """Whole messages that wait until the peer takes answers."""
         self._frame_count = 0
@@ -95,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._is_flush_due = False
         self._is_turn_due = False
         self._is_reading_paused = False
+        self._is_refused = False
         self._is_writing_paused = False
         self._is_upgrading = False
         self._upgrade: asyncio.Task[None] | None = None
@@ -128,10 +137,10 @@ class Connection(asyncio.Protocol):
         keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._frame_count and len(data) > STRANGER_PIECE_BYTES:
-            # Many small messages of a stranger must not all be cut out before one was looked at.
-            self._take(data[:STRANGER_PIECE_BYTES])
-            data = data[STRANGER_PIECE_BYTES:]
+        if not self._frame_count and len(data) > FIRST_PIECE_BYTES:
+            # Many small messages must not all be cut out before the first one was looked at.
+            self._take(data[:FIRST_PIECE_BYTES])
+            data = data[FIRST_PIECE_BYTES:]
             if self._is_upgrading:
                 self.close_malformed("bytes in clear behind START_TLS")
         self._take(data)
@@ -141,10 +150,10 @@ class Connection(asyncio.Protocol):
             return
         self.now = self._hub.clock.monotonic()
         if self._first is not None:
-            judged = self._judge(data)
-            if judged is None:
+            checked = self._check_first_message(data)
+            if checked is None:
                 return
-            data = judged
+            data = checked
         try:
             frames = self._splitter.feed(data)
         except FrameTooLargeError as error:
@@ -201,11 +210,6 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._is_open
-
-    @property
-    def is_stranger(self) -> bool:
-        """No message of the peer has come whole."""
-        return not self._frame_count
 
     @property
     def held_byte_count(self) -> int:
@@ -277,6 +281,15 @@ class Connection(asyncio.Protocol):
         _log.info("closed the connection of %s: %s", self.peer, reason)
         self._abort()
 
+    def refuse_in_clear(self, answer: bytes) -> None:
+        """Answer a request that came in clear to a bookie that requires TLS."""
+        hub = self._hub
+        if not self._is_refused:
+            self._is_refused = True
+            _log.info("refused requests of %s: they came in clear, TLS is required", self.peer)
+        hub.metrics.requests_refused += 1
+        self.send(answer)
+
     def start_tls(self, answer: bytes) -> None:
         """Send the answer in clear, then go on with TLS on the same socket."""
         transport = self._transport
@@ -291,6 +304,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes += len(answer)
         self._flush()
         self._is_upgrading = True
+        self._splitter = FrameSplitter(self._hub.config.frame_bytes_max)
         # What comes from here on is the handshake's. A client that ends it first may send requests
         # before start_tls() has returned here; bytes in clear make the handshake fail.
         transport.pause_reading()
@@ -329,8 +343,8 @@ class Connection(asyncio.Protocol):
 
     # --- receiving --------------------------------------------------------------------------------
 
-    def _judge(self, data: bytes) -> bytes | None:
-        """Look at the head of the first message; return the bytes to go on with, or None: wait."""
+    def _check_first_message(self, data: bytes) -> bytes | None:
+        """Check the header of the first message; return the bytes to go on with, or None: wait."""
         assert self._first is not None
         data = self._first + data if self._first else data
         if len(data) < 4:
@@ -338,13 +352,15 @@ class Connection(asyncio.Protocol):
             self._watch_progress()
             return None
         byte_count = int.from_bytes(data[:4], "big")
-        if STRANGER_BYTES_MAX < byte_count + 4 <= self._splitter.frame_bytes_max:
+        if PREAUTH_BYTES_MAX < byte_count + 4 <= self._splitter.frame_bytes_max:
             if len(data) < HEADER_BYTES_MAX:
                 self._first = data
                 self._watch_progress()
                 return None
             if not is_add_header(data[4:HEADER_BYTES_MAX]):
-                self.close_malformed(f"a first message of {byte_count} bytes that is no add")
+                self.close_malformed(
+                    f"a first message of {byte_count} bytes: expected an add, or at most 1 MiB"
+                )
                 return None
         self._first = None
         return data
@@ -452,12 +468,13 @@ class Connection(asyncio.Protocol):
             _log.info("TLS with %s failed: %s", self.peer, error)
             secured = None
         if secured is None or secured.is_closing() or not self._is_open:
-            # Who ends during a handshake is not told so by every kind of loop.
+            # Not every kind of loop tells a protocol that its connection ended during a handshake.
             self._abort()
             self.connection_lost(None)
             return
         self._transport = secured
         self._is_upgrading = False
+        self.must_start_tls = False
         self._dispatch_later()
 
     # --- limits -----------------------------------------------------------------------------------

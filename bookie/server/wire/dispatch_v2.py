@@ -44,6 +44,9 @@ class DispatcherV2:
     def handle(self, connection: "Connection", frame: memoryview) -> None:
         """Serve one message; MalformedFrameError when it is no v2 request."""
         request = v2.parse_request(frame)
+        if connection.must_start_tls:
+            self._refuse_in_clear(connection, request)
+            return
         requests_before = connection.requests
         try:
             self._by_kind[type(request)](connection, request)
@@ -136,6 +139,13 @@ class DispatcherV2:
         """Tell the peer that authentication is disabled; it is authenticated by that."""
         connection.send(v2.encode_auth_response(AUTH_DISABLED_PLUGIN))
         self._metrics.auth.observe(Status.OK, 0.0)
+
+    def _refuse_in_clear(self, connection: "Connection", request: v2.Request) -> None:
+        """Refuse what came in clear; START_TLS is asked for in v3."""
+        if isinstance(request, v2.AuthRequest):
+            connection.close_malformed("v2 AUTH in clear, which has no error answer")
+        else:
+            connection.refuse_in_clear(_refusal(request, Status.UNAUTHORIZED))
 
     def _refuse(self, connection: "Connection", request: v2.RefusedRequest) -> None:
         connection.send(_refusal(request, request.status))

@@ -51,6 +51,9 @@ class DispatcherV3:
     def handle(self, connection: "Connection", frame: memoryview) -> None:
         """Serve one message; MalformedFrameError when it is no v3 request."""
         request = v3.parse_request(frame)
+        if connection.must_start_tls and not isinstance(request, v3.StartTlsRequest):
+            connection.refuse_in_clear(_refusal(request, Status.UNAUTHORIZED))
+            return
         requests_before = connection.requests
         try:
             self._by_kind[type(request)](connection, request)

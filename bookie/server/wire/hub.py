@@ -29,6 +29,7 @@ class Hub:
         "executor",
         "idle",
         "is_closing",
+        "is_tls_required",
         "loop",
         "metrics",
         "receive_bytes",
@@ -53,6 +54,10 @@ class Hub:
         self.clock = clock
         self.loop = loop
         self.tls = tls
+        self.is_tls_required = config.is_tls_required or (
+            tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
+        )
+        """In clear every request but START_TLS is refused."""
         self.executor = executor
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}

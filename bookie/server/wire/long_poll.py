@@ -80,7 +80,7 @@ class LongPoll:
         self._timer = self._hub.loop.call_later(wait_s, self._timed_out)
 
     def forget(self) -> None:
-        """Stop waiting, since the peer is gone; answer nobody."""
+        """Stop waiting, since the peer is gone; send no answer."""
         if self._end_wait():
             self._connection.finish()
 
@@ -126,7 +126,7 @@ class LongPoll:
             entry_id = self._previous_lac + 1
         try:
             service.read(request.ledger_id, entry_id, self._answer)
-        except Exception:  # noqa: BLE001 - a poll that breaks must not break who woke it
+        except Exception:  # noqa: BLE001 - a poll that breaks must not break its waker
             self._dispatcher.broken(self._connection, request)
 
     def _answer(self, status: Status, body: BytesLike) -> None:

@@ -2,7 +2,7 @@
 
 `await server.start()` returns the port; `await server.close()` stops listening, lets answers that
 are under way go out for at most close_timeout_s, and returns when every connection has ended. The
-service is not closed: who made it does that. Everything happens on one asyncio loop.
+service is not closed: its owner does that. Everything happens on one asyncio loop.
 """
 
 import asyncio

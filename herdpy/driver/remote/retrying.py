@@ -3,7 +3,7 @@
 Outside transactions a lost connection is made anew and the statement runs again, after the server
 has said by its commit token (docs/adr/0018) that it did not happen; what did happen is done, and
 its row count is not known (-1). A transaction cannot be carried over: its next call raises, SAFE,
-and after rollback() the session goes on. Only when nobody answers in time, or the outcome is not
+and after rollback() the session goes on. Only when no server answers in time, or the outcome is not
 known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statement at a time.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses
 from herdpy.driver.remote.retrying_leasing import RetryingLeasing
 from herdpy.driver.remote.retrying_staging import RetryingStaging
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
@@ -123,16 +123,14 @@ class RetryingSession:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         result = self._run(lambda session: session.execute(text, parameters), text, _uncounted)
         if result.columns is None and (option := _OPTION.match(text)) is not None:
             self._note_option(option[1].upper(), option[2].lower(), text)
         return result
+
+    run = execute  # the server knows the fast path
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
@@ -322,7 +320,7 @@ class RetryingSession:
             if was_inside:
                 raise _lost_transaction(cause) from cause
         if cause.retry is Retry.NEVER:
-            raise cause  # somebody wanted it to end: KILL
+            raise cause  # an administrator ended it: KILL
         return False
 
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:
@@ -350,7 +348,7 @@ class RetryingSession:
                     raise
 
     def _resolve(self, lost: RemoteConnection, cause: Error, pauses: Pauses) -> str:
-        """Ask what became of the request that was not answered; 08007 when nobody knows."""
+        """Ask what became of the request that was not answered; 08007 when it cannot be known."""
         counter = lost.undecided
         if counter is None:  # it was never sent
             return REFUSED

@@ -22,9 +22,9 @@ class RetryingLeasing:
         """run(body) calls body with a connection, again with another one if that was lost."""
         self._run = run
 
-    def take(self, seconds: float) -> HeldLease:
-        """Keep what is committed now, unless nobody uses it for so long."""
-        return self._run(lambda session: session.leasing.take(seconds))
+    def take(self, seconds: float, reuse: str | None = None) -> HeldLease:
+        """Keep what is committed now, until it was not used for so long."""
+        return self._run(lambda session: session.leasing.take(seconds, reuse))
 
     def use(self, number: str) -> HeldLease:
         """Begin the time of a lease anew; SnapshotTooOldError: it is gone."""

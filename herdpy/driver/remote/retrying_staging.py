@@ -23,14 +23,21 @@ class RetryingStaging:
         self._repeat = run
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table:
-        """Begin a job, or find it open."""
-        return self._run(lambda port: port.begin(table, operation, job, key_columns))
+        """Begin a run of a job."""
+        return self._run(lambda port: port.begin(table, operation, job, key_columns, run))
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]:
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]:
         """Begin what an attempt of a task stages."""
-        return self._run(lambda port: port.begin_stage(job, task, attempt))
+        return self._run(lambda port: port.begin_stage(job, task, attempt, run))
 
     def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int:
         """Stage rows behind `first_row` others; return how many the stage has then."""
@@ -48,9 +55,9 @@ class RetryingStaging:
         """Commit a job; return the position."""
         return self._run(lambda port: port.commit(job, stages))
 
-    def abort(self, job: str) -> None:
-        """Give a job up."""
-        self._run(lambda port: port.abort(job))
+    def abort(self, job: str, run: str | None = None) -> None:
+        """Give a run up, or the whole job."""
+        self._run(lambda port: port.abort(job, run))
 
     def position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""

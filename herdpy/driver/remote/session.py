@@ -15,7 +15,7 @@ from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream, untouched_memory
 from herdpy.driver.dsn import RemoteTarget
-from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
+from herdpy.driver.interfaces import Pauses, Stream, Waits
 from herdpy.driver.remote.kept_texts import KeptTexts
 from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.errors import (
@@ -154,10 +154,6 @@ class RemoteSession:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
         text, wire = check_statement(text), to_wire(parameters)
@@ -166,6 +162,8 @@ class RemoteSession:
         with self._mutex:
             kept.has_run(text)
         return self._result(done)
+
+    run = execute  # the server knows the fast path
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
@@ -275,7 +273,7 @@ class RemoteSession:
         try:
             return [table_from_plain(each) for each in plain]
         except ValueError as error:
-            raise ProtocolError(f"a table that is none: {error}") from None
+            raise ProtocolError(f"a malformed table: {error}") from None
 
     @property
     def leasing(self) -> "RemoteLeasing":
@@ -647,7 +645,7 @@ class _Fetching:
                 pass  # the connection is gone, and with it the result
 
     def __del__(self) -> None:
-        if self._is_open:  # a cursor that nobody closed
+        if self._is_open:  # a cursor that was not closed
             self._session.drop(tuple(self._requests), self._number)
 
 

@@ -25,20 +25,28 @@ class RemoteStaging:
         self._session = session
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table:
-        """Begin a job, or find it open."""
+        """Begin a run of a job."""
         keys = None if key_columns is None else list(key_columns)
         answer = self._ask(
             messages.StagingBegun,
-            lambda request: messages.BeginStaging(request, table, operation, job, keys),
+            lambda request: messages.BeginStaging(request, table, operation, job, keys, run),
         )
         return _table(answer.table)
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]:
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]:
         """Begin what an attempt of a task stages."""
         answer = self._ask(
-            messages.StageBegun, lambda request: messages.BeginStage(request, job, task, attempt)
+            messages.StageBegun,
+            lambda request: messages.BeginStage(request, job, task, attempt, run),
         )
         return answer.stage, _table(answer.table)
 
@@ -71,18 +79,20 @@ class RemoteStaging:
             raise ProtocolError("a commit without position")
         return position
 
-    def abort(self, job: str) -> None:
-        """Give a job up."""
-        self._settle(job, "abort", [])
+    def abort(self, job: str, run: str | None = None) -> None:
+        """Give a run up, or the whole job."""
+        self._settle(job, "abort", [], run)
 
     def position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed."""
         return self._settle(job, "position", [])
 
-    def _settle(self, job: str, action: str, stages: list[int]) -> str | None:
+    def _settle(
+        self, job: str, action: str, stages: list[int], run: str | None = None
+    ) -> str | None:
         answer = self._ask(
             messages.StagingSettled,
-            lambda request: messages.SettleStaging(request, job, action, stages),
+            lambda request: messages.SettleStaging(request, job, action, stages, run),
         )
         return answer.position
 
@@ -97,4 +107,4 @@ def _table(plain: list[Any]) -> Table:
     try:
         return table_from_plain(plain)
     except ValueError as error:
-        raise ProtocolError(f"a table that is none: {error}") from None
+        raise ProtocolError(f"a malformed table: {error}") from None

@@ -1,7 +1,7 @@
 """Rights: what a statement needs, and the refusal (42501) of a user who does not have it.
 
 A session without a user is the program's own: it may do everything. System tables of users and
-rights are everybody's to read, those of what others do are the superusers'.
+rights may be read by every user, those of what others do by superusers.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from herdpy.engine.state.transactions import Transaction
 
 ACCESS_LOCK: "Resource" = (SPACE,)
-"""Held by whoever changes access; the table id that no table has."""
+"""Held by a statement that changes access; the table id that no table has."""
 _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
     table.id for table in (SYSCLIENTS, SYSSTATEMENTS, SYSLEASES, SYSSTAGINGS)
@@ -83,7 +83,7 @@ def needs_of(statement: tree.Statement) -> Needs:
             return tuple((table, DELETE) for table in statement.tables)
         case _ if isinstance(statement, _CHECKED_ELSEWHERE):
             return ()
-        case _:  # a kind that is new is nobody's until somebody says what it takes
+        case _:  # a new kind is refused until it is said here what it takes
             raise InternalError(f"no rights are known for {type(statement).__name__}")
     for node in nodes(parts):
         if isinstance(node, tree.TableRef):

@@ -160,7 +160,7 @@ class _Changes:
             raise ProgrammingError(f'the role name "{name}" is reserved', sqlstate="42939")
         self._set_options(Role(name), statement)
         if rights is not None and not rights.is_superuser:
-            self._put(Membership(name, rights.name, is_admin=True))  # else nobody could alter it
+            self._put(Membership(name, rights.name, is_admin=True))  # else no role could alter it
 
     def _alter(self, statement: AlterRole) -> None:
         role = self._role(self._own(statement.name))
@@ -179,7 +179,7 @@ class _Changes:
         if role.is_superuser or not is_allowed:
             raise denied(
                 f'{verb} role "{role.name}"',
-                "It takes SUPERUSER; or, for a role that is none, CREATEROLE and the ADMIN OPTION.",
+                "It takes SUPERUSER; or, for another role, CREATEROLE and the ADMIN OPTION.",
             )
 
     def _set_options(self, role: Role, statement: CreateRole | AlterRole) -> None:
@@ -314,7 +314,7 @@ class _Changes:
     def _revoke(
         self, objects: set[int], grantees: set[str], rights: int, *, has_option: bool
     ) -> None:
-        """Take away what the user gave; the owner, superusers and the program: whoever gave it."""
+        """Take away what the user gave; the owner, superusers and the program: of every grantor."""
         mine = self._rights
         for old in self._before.facts:
             if not isinstance(old, Grant):
@@ -442,7 +442,7 @@ class _Changes:
             raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
         if table.is_system:
             raise ProgrammingError(
-                f'"{name}" is a system table: everybody may read it', sqlstate="42501"
+                f'"{name}" is a system table: every user may read it', sqlstate="42501"
             )
         return table
 

@@ -66,6 +66,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     access: list[Any] = []
     staged: list[Any] = []
     leases: list[Any] = []
+    staging_runs: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -126,16 +127,16 @@ def freeze(tablespace: Tablespace) -> Frozen:
         next_table_id = applier.next_table_id
     transactions = [_open_to_plain(item) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
-    staged = state.staged.to_plain()
+    staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
     engine = msgspec.msgpack.encode(
-        EngineState(*counters, transactions, *tokens, access, staged, plain_leases)
+        EngineState(*counters, transactions, *tokens, access, staged, plain_leases, runs)
     )
     return Frozen(state, engine, next_table_id, leases, in_memory)
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
-    """Make one of the memtables that failed checkpoints left; nobody else changes these.
+    """Make one of the memtables that failed checkpoints left; no other code changes these.
 
     So no table has more than two, however often a checkpoint fails.
     """
@@ -405,5 +406,5 @@ def restore_engine(
     catalog, changes = state.catalog, changes_from_plain(engine.access)
     access = catalog.access.with_changes(changes)
     tables = {table.id: table for table in catalog.tables()}
-    staged = state.staged.restored(engine.staged, tables)
+    staged = state.staged.restored(engine.staged, tables, engine.staging_runs)
     applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

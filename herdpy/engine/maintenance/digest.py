@@ -42,6 +42,7 @@ def state_digest(tablespace: Tablespace) -> str:
                 digest.update(repr(row).encode())
         staged = snapshot.state.staged
         digest.update(repr(staged.to_plain()).encode())
+        digest.update(repr(staged.runs_to_plain()).encode())
         for stage in staged.stages.values():
             for _, row in sorted(net_changes([stage], stage.operation).items()):
                 digest.update(repr(row).encode())

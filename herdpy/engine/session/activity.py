@@ -125,7 +125,7 @@ def killed_error() -> OperationalError:
     return OperationalError(
         "the connection was ended: KILL CONNECTION",
         sqlstate="57P01",
-        retry=Retry.NEVER,  # by itself: somebody wanted it to end
+        retry=Retry.NEVER,  # by itself: an administrator ended it
         hint="Its transaction was rolled back; connect again.",
     )
 

@@ -51,10 +51,7 @@ class SessionStatements(SessionShort):
     """See the module."""
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
-        """Run one statement."""
-        result = self.insert_row(text, parameters)
-        if result is not None:
-            return result
+        """Run one statement, on the general path; run() knows the faster ones."""
         return self._planned(lambda: self._execute(text, parameters), text)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:

@@ -1,4 +1,4 @@
-"""A session's guard: one statement at a time, that anybody may cancel and an error cleans up after.
+"""A session's guard: one statement at a time, cancelled by any thread, cleaned up after.
 
 Who ends a session, and who stops what it runs: its owner, KILL, the housekeeper for time. Any
 thread; cancel(), kill() and stop_if_late() never wait for the statement that runs.
@@ -60,7 +60,7 @@ class SessionGuard(SessionTransaction):
             try:
                 self._settle()
             except Error:
-                pass  # of an outcome that nobody asks for any more
+                pass  # of an outcome that no caller asks for any more
             finally:
                 self._wait = self.running = None
                 self._end_transaction()

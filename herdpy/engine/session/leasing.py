@@ -4,6 +4,7 @@ Under the session's own guard; any thread. take() and end() wait for the log.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
@@ -17,7 +18,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution
 from herdpy.engine.statements.partitions import Part, partitions
 from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.errors import Error, NotSupportedError, ProgrammingError
+from herdpy.errors import Error, NotSupportedError, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.result import Result
 from herdpy.limits import lease_seconds_max, partitions_max
 from herdpy.log.record import BeginLease
@@ -59,12 +60,14 @@ class Leasing:
         self._database = database
         self._part = part
 
-    def take(self, seconds: float) -> SnapshotLease:
-        """Keep what is committed now until end(), or until nobody has used it for so long.
+    def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
+        """Keep what is committed now until end(), or until it was not used for so long.
 
-        Durable on return. DiskFullError, 53400: there is none.
+        `reuse`: the id of a lease that is returned instead, and counts as used, if it is the
+        user's, lives as long and nothing was committed since it was taken. Durable on return.
+        DiskFullError, 53400: there is none.
         """
-        return self._part.guarded(lambda: self._take(seconds), "LEASE")
+        return self._part.guarded(lambda: self._take(seconds, reuse), "LEASE")
 
     def use(self, number: str) -> SnapshotLease:
         """Begin the time of a lease anew, and return it; SnapshotTooOldError: it is gone."""
@@ -116,7 +119,7 @@ class Leasing:
 
         return self._part.guarded(read, f"READ PARTITION {name}")
 
-    def _take(self, seconds: float) -> SnapshotLease:
+    def _take(self, seconds: float, reuse: str | None) -> SnapshotLease:
         database = self._database
         tablespace = database.tablespace
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
@@ -125,12 +128,23 @@ class Leasing:
                 f"lease: expected 1 to {lease_seconds_max:,} seconds, found {seconds!r}",
                 sqlstate="22023",
             )
+        if reuse is not None and self._is_current(reuse, seconds):
+            with suppress(SnapshotTooOldError):  # it ends just now
+                return tablespace.applier.leases.use(reuse)
         number = database.rng.randbytes(16).hex()
         user = self._part.user
         name = None if user is None else user.name
         record = BeginLease(number, name, float(seconds), tablespace.clock.wall_us())
         self._wait(with_log_space(tablespace, lambda: tablespace.begin_lease(record, user)))
         return tablespace.applier.leases.use(number)
+
+    def _is_current(self, number: str, seconds: float) -> bool:
+        """Tell whether one's own lease of so many seconds keeps just what is committed now."""
+        tablespace = self._database.tablespace
+        lease = tablespace.applier.leases.find(number)
+        if lease is None or lease.owner != self._part.user or lease.seconds < seconds:
+            return False
+        return lease.taken_at == tablespace.state.position
 
     def _end(self, number: str) -> bool:
         tablespace = self._database.tablespace
@@ -141,7 +155,7 @@ class Leasing:
         ticket = with_log_space(tablespace, lambda: tablespace.end_leases([number]))
         if ticket is not None:
             self._wait(ticket)
-        elif not lease.is_gone:  # somebody else is ending it, or a call that was interrupted
+        elif not lease.is_gone:  # another session is ending it, or a call that was interrupted
             tablespace.log.sync()
             tablespace.on_progress()
         return ticket is not None
@@ -224,7 +238,7 @@ def _bound_key(table: Table, bound: bytes | None) -> Key | None:
         return decode_key(bound, [table.columns[ordinal].type.kind for ordinal in table.key])
     except ValueError as error:
         raise ProgrammingError(
-            f'a partition that is none of table "{table.name}": {error}',
+            f'a partition that is not of table "{table.name}": {error}',
             sqlstate="22023",
             hint="the table was made anew since: ask for its partitions again",
         ) from error

@@ -1,6 +1,6 @@
 """A session's transaction: begun, ended, given up, and what an error or an interrupt leaves of it.
 
-The ground floor of a session (session.py has the contract): its state, and whatever begins or ends
+The base layer of a session (session.py has the contract): its state, and what begins or ends
 a transaction. All but the properties runs under the mutex.
 """
 
@@ -82,6 +82,10 @@ class SessionTransaction:
         self._end_error: Error | None = None  # why it was ended, set without it
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
+        # Constant.
+        self._write_bytes_max = database.config.transaction_bytes_max
+        self._commit_interrupt = StatementInterrupt(self._clock, 0.0)
+        """Of a write that waits for its commit, which cannot be cancelled: never looked at."""
 
     @property
     def in_transaction(self) -> bool:
@@ -191,12 +195,14 @@ class SessionTransaction:
     def _await_commit(self, transaction: Transaction) -> None:
         """Wait for a logged COMMIT; its fate is no longer the statement's to time out."""
         outcome = transaction.outcome
-        self._request_sync(transaction.durability)
+        syncer = self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(transaction.durability)
         if not outcome.is_done:
             self._driver.wait(outcome)
         outcome.result()
         failure = self._tablespace.log.failure
-        if transaction.durability is Durability.OS and failure is not None:
+        if failure is not None and transaction.durability is Durability.OS:
             raise failure  # visible since its append, but perhaps never handed over
 
     def _request_sync(self, durability: Durability) -> None:
@@ -238,7 +244,7 @@ class SessionTransaction:
         self._hurry(statement)
 
     def _hurry(self, transaction: Transaction) -> None:
-        """See that a logged COMMIT nobody waits for any more ends soon, and with it its locks."""
+        """See that a logged COMMIT without a waiter ends soon, and with it its locks."""
         if transaction.state is TransactionState.COMMITTING:
             self._request_sync(transaction.durability)
 

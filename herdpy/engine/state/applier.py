@@ -276,8 +276,16 @@ class Applier:
         table_state = state.tables.get(record.table_id)
         if table_state is None:
             raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
-        row_bytes = record_bytes // max(len(record.inserts) + len(record.changes), 1)
+        count = len(record.inserts) + len(record.changes)
+        row_bytes = record_bytes // max(count, 1)
         memtable, table = table_state.memtable, table_state.table
+        if count == 1:
+            inserts, changes = rows_of(record, table)
+            old, new = changes[0] if changes else (None, inserts[0])
+            key = table.key_of(old or new or ())
+            if old is None or new is None or table.key_of(new) == key:
+                memtable.put_one(key, new, position, row_bytes, self._horizon)
+                return
         if not record.changes and len(record.inserts) > 1:
             inserts, _ = rows_of(record, table)
             keys = list(map(table.key_of, inserts))

@@ -1,7 +1,7 @@
 """Leases: snapshots that the log keeps, over restarts, until a record ends them.
 
 A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
-LEASES has taken it away, which only the leader writes: when the owner lets go, or when nobody has
+LEASES has taken it away, which only the leader writes: when the owner lets go, or when it was not
 used the lease for its seconds by the leader's monotonic clock. That clock begins anew wherever the
 tablespace is opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
@@ -18,7 +18,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
-from herdpy.limits import leases_max, leases_of_user_max
+from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Row
@@ -44,23 +44,28 @@ class SnapshotLease:
         "owner",
         "seconds",
         "state",
+        "taken_at",
         "token",
         "used_s",
     )
 
-    def __init__(self, record: BeginLease, state: State, used_s: float) -> None:
+    def __init__(
+        self, record: BeginLease, state: State, used_s: float, taken_at: int | None = None
+    ) -> None:
         # Constant after __init__.
         self.id = record.id
         self.owner = record.owner
         self.seconds = record.seconds
         self.at_us = record.at_us
         self.lsn = state.lsn
+        self.taken_at = taken_at
+        """State.position of then, equal as long as nothing was committed since; None: not known."""
         # Monitor.
         self.state = state
         self.token: int | None = None
         """In the registry while memtables hold its versions; None: it is pages only."""
         self.is_ended = False
-        """Its end is in the log: nobody begins to read it."""
+        """Its end is in the log: no reader begins."""
         self.is_gone = False
         """Its end is applied, and its versions may go; set before they do."""
         # Any thread, one store each.
@@ -87,7 +92,7 @@ class SnapshotLease:
             self.used_s = max(self.used_s, now_s)
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether nobody has used it for its seconds."""
+        """Return whether it was not used for its seconds."""
         return not self._open and now_s - self.used_s >= self.seconds
 
     def to_plain(self) -> PlainLease:
@@ -132,22 +137,28 @@ class Leases:
     # --- the leader: monitor ---------------------------------------------------------------------
 
     def check_room(self, owner: str | None) -> None:
-        """Raise 53400 when there are as many as may be, in all or of one user."""
+        """Raise 53400 when there are as many as may be, in all or of one user.
+
+        While few are left, they are for users who have hardly any.
+        """
         owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
         own = 0 if owner is None else owners.count(owner)
-        if len(owners) >= leases_max or own >= leases_of_user_max:
+        of_user_max = leases_of_user_max
+        if len(owners) >= leases_of_user_max:
+            of_user_max = leases_crowded_max
+        if len(owners) >= leases_max or own >= of_user_max:
             whose = f", {own} of them user {owner!r}'s" if own else ""
             raise OperationalError(
                 f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
                 sqlstate="53400",
                 retry=Retry.SAFE,
-                hint="release those that nobody needs; SELECT * FROM sysleases shows them",
+                hint="release those that are not needed; SELECT * FROM sysleases shows them",
             )
 
     def due(self, ids: Collection[str] | None) -> list[str]:
         """Return those to end.
 
-        `ids`: those that their owners let go; None: those that nobody has used for so long.
+        `ids`: those that their owners let go; None: those that were not used for so long.
         """
         now_s = self._now_s()
         return [
@@ -175,7 +186,7 @@ class Leases:
         lease = self._by_id.get(record.id)
         if lease is None:
             seen = State(state.position, state.lsn, state.catalog, state.tables)
-            lease = SnapshotLease(record, seen, self._now_s())
+            lease = SnapshotLease(record, seen, self._now_s(), state.position)
             lease.token = self._registry.new_token()
             self._by_id = {**self._by_id, lease.id: lease}
         if lease.token is not None:  # also when an interrupt came before it
@@ -280,7 +291,7 @@ def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
 def gone_error(number: str) -> SnapshotTooOldError:
     """Return what a statement says whose lease is none, or none any more."""
     return SnapshotTooOldError(
-        f"snapshot lease {number!r}: it has ended, or never was: it was released, or nobody used "
+        f"snapshot lease {number!r}: it has ended, or never was: it was released, or not used "
         "it for its seconds",
         retry=Retry.NEVER,
         hint="take a new lease, for more seconds or renewed in time, and begin again",

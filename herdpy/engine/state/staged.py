@@ -4,12 +4,15 @@ A job is begun for one table and one operation. Its tasks stage rows, each attem
 of its own, in pieces as the log brought them, then in pages. COMMIT STAGING names the stages that
 count; their rows change the table there (adopt.py), and all stages of the job are gone. So are they
 when the job is given up, or its table is dropped. A committed job is kept by name with the position
-of its commit, so that it commits once. No statement sees what is staged. Source: ADR 0025.
+of its commit and a digest of the stages it named, so that it commits once. Several programs may run
+one job: each begins a run, gives up only what is its own, and the job ends with the last of them.
+No statement sees what is staged. Source: ADR 0025, 0038.
 
 Immutable: a part of State, replaced with it. Any thread.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -33,6 +36,9 @@ StagingRecord = (
 )
 PlainStaged = list[Any]
 """Jobs, stages without their rows, and commits; see Staged.to_plain."""
+PlainRuns = list[Any]
+"""Runs of jobs and of stages, owners and digests of commits; see Staged.runs_to_plain."""
+_DIGEST_BYTES = 16
 
 
 class Operation(Enum):
@@ -74,6 +80,22 @@ class Job(NamedTuple):
     at_us: int
     user: str | None
     is_statement: bool = False
+    runs: tuple[str | None, ...] = (None,)
+    """Those that have begun and were not given up; None: that of a driver that names none."""
+
+
+class Commit(NamedTuple):
+    """A job that has committed."""
+
+    lsn: Lsn
+    user: str | None = None
+    digest: bytes | None = None
+    """Of the stages that it named (stages_digest); None: an older program committed it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Its user and its stages are known."""
+        return self.digest is not None
 
 
 class Stage(NamedTuple):
@@ -93,6 +115,7 @@ class Stage(NamedTuple):
     """Of all its rows, as the log had them."""
     piece_bytes: int = 0
     is_finished: bool = False
+    run: str | None = None
 
     def in_pages(self, frozen: "Stage", pages: TablePages) -> "Stage":
         """Return the stage when what it was at a checkpoint is in pages."""
@@ -109,18 +132,18 @@ class Staged(NamedTuple):
     jobs: dict[str, Job]
     stages: dict[int, Stage]
     """By number, ascending: in the order of their beginnings."""
-    commits: dict[str, Lsn]
-    """Positions of committed jobs, the oldest first; at most staging_commits_max."""
+    commits: dict[str, Commit]
+    """Committed jobs, the oldest first; at most staging_commits_max."""
 
     def of_job(self, job: str) -> dict[int, Stage]:
         """Return the stages of a job, by number."""
         return {number: stage for number, stage in self.stages.items() if stage.job == job}
 
-    def find(self, job: str, task: str, attempt: str) -> int | None:
+    def find(self, job: str, run: str | None, task: str, attempt: str) -> int | None:
         """Return the number of an attempt's stage, None when there is none."""
-        wanted = (job, task, attempt)
+        wanted = (job, run, task, attempt)
         for number, stage in self.stages.items():
-            if (stage.job, stage.task, stage.attempt) == wanted:
+            if (stage.job, stage.run, stage.task, stage.attempt) == wanted:
                 return number
         return None
 
@@ -139,14 +162,7 @@ class Staged(NamedTuple):
         """
         match record:
             case BeginStaging():
-                is_known = record.job in self.jobs or record.job in self.commits
-                if is_known or table is None or table.version != record.table_version:
-                    return self
-                operation = Operation(record.operation)
-                job = Job(
-                    record.job, table, operation, record.at_us, record.user, record.is_statement
-                )
-                return self._replace(jobs={**self.jobs, record.job: job})
+                return self._begin_job(record, table)
             case BeginStage():
                 return self._begin(record)
             case StageRows():
@@ -157,18 +173,22 @@ class Staged(NamedTuple):
                     return self
                 return self._put(record.stage, stage._replace(is_finished=True))
             case DropStages():
-                return self._without(set(record.stages))
+                kept = self._without(set(record.stages))
+                return kept if record.job is None else kept.without_run(record.job, record.run)
             case CommitStaging():
                 if not self.can_commit(record):
                     return self
                 if self.jobs[record.job].is_statement:
                     return self.without_jobs([record.job])
-                commits = {**self.commits, record.job: lsn}
+                commit = Commit(lsn, self.jobs[record.job].user, stages_digest(record.stages))
+                commits = {**self.commits, record.job: commit}
                 while len(commits) > staging_commits_max:
                     del commits[next(iter(commits))]
                 return self.without_jobs([record.job])._replace(commits=commits)
             case EndStaging():
-                return self.without_jobs(record.jobs)
+                if record.run is None:
+                    return self.without_jobs(record.jobs)
+                return self.without_run(record.jobs[0], record.run)
 
     def can_commit(self, record: CommitStaging) -> bool:
         """Return whether a commit has an effect: its job and all its stages are there."""
@@ -177,14 +197,34 @@ class Staged(NamedTuple):
             stage is not None and stage.job == record.job and stage.is_finished for stage in stages
         )
 
+    def _begin_job(self, record: BeginStaging, table: Table | None) -> "Staged":
+        job = self.jobs.get(record.job)
+        if job is not None:
+            if record.run in job.runs:
+                return self
+            job = job._replace(runs=(*job.runs, record.run))
+        else:
+            if record.job in self.commits or table is None:
+                return self
+            if table.version != record.table_version:
+                return self
+            operation, runs = Operation(record.operation), (record.run,)
+            job = Job(
+                record.job, table, operation, record.at_us, record.user, record.is_statement, runs
+            )
+        return self._replace(jobs={**self.jobs, record.job: job})
+
     def _begin(self, record: BeginStage) -> "Staged":
         job = self.jobs.get(record.job)
-        if job is None:
+        if job is None or (record.run is not None and record.run not in job.runs):
             return self
-        former = self.find(record.job, record.task, record.attempt)
+        run = record.run
+        former = self.find(record.job, run, record.task, record.attempt)
         kept = self if former is None else self._without({former})
         pages = TablePages(job.table)
-        stage = Stage(record.job, job.table, job.operation, record.task, record.attempt, pages)
+        stage = Stage(
+            record.job, job.table, job.operation, record.task, record.attempt, pages, run=run
+        )
         return kept._replace(stages={**kept.stages, record.stage: stage})
 
     def _add(self, record: StageRows) -> "Staged":
@@ -209,6 +249,21 @@ class Staged(NamedTuple):
             jobs={name: job for name, job in self.jobs.items() if name not in gone},
             stages={n: stage for n, stage in self.stages.items() if stage.job not in gone},
         )
+
+    def of_run(self, job: str, run: str | None) -> list[int]:
+        """Return the numbers of a run's stages."""
+        return [n for n, stage in self.stages.items() if (stage.job, stage.run) == (job, run)]
+
+    def without_run(self, name: str, run: str | None) -> "Staged":
+        """Return the rest when a run is gone, with its stages; with the last one goes the job."""
+        job = self.jobs.get(name)
+        if job is None:
+            return self
+        runs = tuple(each for each in job.runs if each != run)
+        if not runs:
+            return self.without_jobs([name])
+        kept = self._without(set(self.of_run(name, run)))
+        return kept._replace(jobs={**kept.jobs, name: job._replace(runs=runs)})
 
     def without_tables(self, table_ids: set[int]) -> "Staged":
         """Return the rest when these tables are gone."""
@@ -250,7 +305,15 @@ class Staged(NamedTuple):
                 ]
                 for number, stage in self.stages.items()
             ],
-            [[name, list(lsn)] for name, lsn in self.commits.items()],
+            [[name, list(commit.lsn)] for name, commit in self.commits.items()],
+        ]
+
+    def runs_to_plain(self) -> PlainRuns:
+        """Return what to_plain() leaves out, for programs that know no runs read just that."""
+        return [
+            [[job.name, list(job.runs)] for job in self.jobs.values()],
+            [[number, stage.run] for number, stage in self.stages.items() if stage.run is not None],
+            [[name, each.user, each.digest] for name, each in self.commits.items()],
         ]
 
     @classmethod
@@ -262,13 +325,27 @@ class Staged(NamedTuple):
         }
         return cls({}, stages, {})
 
-    def restored(self, plain: PlainStaged, tables: dict[int, Table]) -> "Staged":
-        """Invert to_plain() over what of_pages() returned; ValueError when the two do not fit."""
+    def restored(
+        self, plain: PlainStaged, tables: dict[int, Table], plain_runs: PlainRuns
+    ) -> "Staged":
+        """Invert to_plain() over what of_pages() returned; ValueError when the two do not fit.
+
+        `plain_runs` as of runs_to_plain(); empty: an older program wrote the checkpoint.
+        """
         jobs, stages, commits = plain or ([], [], [])
+        runs_of_jobs, runs_of_stages, known = map(_by_first, plain_runs or ([], [], []))
         if not self.stages.keys() <= {each[0] for each in stages}:
             raise ValueError(f"pages of stages {list(self.stages)}, which are not there")
         made = {
-            name: Job(name, tables[table_id], Operation(operation), at_us, user, is_statement)
+            name: Job(
+                name,
+                tables[table_id],
+                Operation(operation),
+                at_us,
+                user,
+                is_statement,
+                tuple(runs_of_jobs[name][0]) if name in runs_of_jobs else (None,),
+            )
             for name, table_id, operation, at_us, user, is_statement in jobs
         }
         found: dict[int, Stage] = {}
@@ -285,11 +362,23 @@ class Staged(NamedTuple):
                 row_count=rows,
                 byte_count=size,
                 is_finished=is_finished,
+                run=runs_of_stages[number][0] if number in runs_of_stages else None,
             )
-        return Staged(made, found, {name: Lsn(*lsn) for name, lsn in commits})
+        kept = {name: Commit(Lsn(*lsn), *known.get(name, ())) for name, lsn in commits}
+        return Staged(made, found, kept)
 
 
 NOTHING = Staged({}, {}, {})
+
+
+def stages_digest(stages: Sequence[int]) -> bytes:
+    """Return what tells whether two commits name the same stages, in the same order."""
+    data = b"".join(number.to_bytes(8, "big", signed=True) for number in stages)
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _by_first(items: list[Any]) -> dict[Any, list[Any]]:
+    return {first: rest for first, *rest in items}
 
 
 def staging_rows(staged: Staged) -> Iterator[Row]:

@@ -34,7 +34,7 @@ _ROW_BYTES = 300
 _DATA_COPIES = 3
 """What a row takes in memory: so much, and its data so many times, about."""
 _TABLE_LOCK_ROWS = 20_000
-"""From here on the lock of the table, where nobody has one, costs less than those of the rows."""
+"""From here on the lock of the table, where it is free, costs less than those of the rows."""
 
 
 class IngestMode(Enum):
@@ -250,7 +250,7 @@ def _by_key(table: Table, rows: list[Row]) -> dict[Key, Row]:
 
 
 class _FreshRows(FreshInsert):
-    """An append: one lock instead of many, when the table is nobody else's."""
+    """An append: one lock instead of many, when the table is free."""
 
     __slots__ = ()
 
@@ -263,7 +263,7 @@ class _FreshRows(FreshInsert):
 
 
 class _WholeTable(Write):
-    """A replace: waits until nobody else writes to the table, and lets nobody in."""
+    """A replace: waits until no other transaction writes to the table, and keeps others out."""
 
     __slots__ = ()
 

@@ -1,9 +1,10 @@
 """Staging: rows from many sessions, staged as they come and committed as one transaction.
 
-A session's part in it: begin a job, stage rows for it (each attempt of a task on its own), commit
-or give up. What is staged is the log's state (staged.py); no session owns it, so that any other one
-goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by their
-names, add() by the number of rows before, commit() by the job. Under the session's own guard.
+A session's part in it: begin a run of a job, stage rows for it (each attempt of a task on its own),
+commit or give up. What is staged is the log's state (staged.py); no session owns it, so that any
+other one goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by
+their names, add() by the number of rows before, commit() by the job and its stages. Under the
+session's own guard.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,14 @@ from herdpy.engine.state.page_adoption import (
     newest_row,
     plan_adoption,
 )
-from herdpy.engine.state.staged import Job, Operation, Stage, Staged
+from herdpy.engine.state.staged import (
+    Commit,
+    Job,
+    Operation,
+    Stage,
+    Staged,
+    stages_digest,
+)
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Entry
 from herdpy.engine.state.transactions import Transaction
@@ -40,6 +48,7 @@ from herdpy.limits import (
     stages_max,
     stages_of_user_max,
     staging_name_bytes_max,
+    staging_runs_max,
     stagings_max,
     stagings_of_user_max,
 )
@@ -107,41 +116,57 @@ class Staging:
     # --- jobs ------------------------------------------------------------------------------------
 
     def begin(
-        self, table: str, operation: str, job: str, key_columns: Sequence[str] | None = None
+        self,
+        table: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None = None,
+        run: str | None = None,
     ) -> Table:
-        """Begin a job, durably; nothing happens for one that is open and the same.
+        """Begin a run of a job, durably, and the job with its first one; repeatable.
 
-        42710: it is another one, or has committed.
+        42710: the open job is another one, or has committed. 53400: too many runs.
         """
-        return self._run(lambda: self._begin(table, operation, job, key_columns), job)
+        return self._run(lambda: self._begin(table, operation, job, key_columns, run), job)
 
     def commit(self, job: str, stages: Sequence[int]) -> str:
         """Make the rows of these stages, in this order, the change of one commit.
 
-        Returns its position; again for a job that has committed. 42704: there is no such job (any
-        more); nothing happened.
+        Returns its position; again for a job that has committed just these. 42710: it has
+        committed others. 42704: there is no such job (any more). In both nothing happened.
         """
         numbers = list(stages)
         return self._run(lambda: str(self._commit(job, numbers)), job)
 
-    def abort(self, job: str) -> None:
-        """Give a job up with all that it staged; nothing to do for one that is not there."""
-        self._run(lambda: self._abort(job), job)
+    def abort(self, job: str, run: str | None = None) -> None:
+        """Give up a run with all that is its own, and the job with its last one; repeatable.
+
+        Without a run the whole job; nothing to do for one that is not there.
+        """
+        self._run(lambda: self._abort(job, run), job)
 
     def position(self, job: str) -> str | None:
-        """Return the position of a job's commit, durable; None: it has not committed."""
+        """Return the position of a job's commit, durable; None: it has not committed.
+
+        42501: it was another user's.
+        """
 
         def find() -> str | None:
-            found = self._position(job)
-            return None if found is None else str(found)
+            found = self._committed(job)
+            return None if found is None else str(self._durable(found))
 
         return self._run(find, job)
 
     # --- stages ----------------------------------------------------------------------------------
 
-    def begin_stage(self, job: str, task: str, attempt: str) -> tuple[int, Table]:
-        """Begin what an attempt of a task stages; its rows of before, if any, are void."""
-        return self._run(lambda: self._begin_stage(job, task, attempt), job)
+    def begin_stage(
+        self, job: str, task: str, attempt: str, run: str | None = None
+    ) -> tuple[int, Table]:
+        """Begin what an attempt of a task stages; its rows of before, if any, are void.
+
+        It goes with its run, without one with the job.
+        """
+        return self._run(lambda: self._begin_stage(job, task, attempt, run), job)
 
     def add(
         self, stage: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
@@ -185,7 +210,7 @@ class Staging:
                 return [record]
 
             self._log(make, Durability.NONE)
-            return self._begin_stage(job, "0", "0", Durability.NONE)[0]
+            return self._begin_stage(job, "0", "0", durability=Durability.NONE)[0]
 
         return self._run(begin, table.name)
 
@@ -234,7 +259,7 @@ class Staging:
     def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
         """Log what make() returns under the monitor, if anything, and wait until it is applied."""
         tablespace, clock = self._tablespace, self._database.clock
-        nobody = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
+        system = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
 
         def step() -> bool:
             with tablespace.monitor:
@@ -242,12 +267,12 @@ class Staging:
                 tablespace.check_writable()
                 records = make()
                 if records:
-                    entry = Entry(records, list(map(encode, records)), nobody, ends=True)
+                    entry = Entry(records, list(map(encode, records)), system, ends=True)
                     tablespace.submit(entry)
                 return bool(records)
 
         if with_log_space(tablespace, step):
-            self._await(nobody)
+            self._await(system)
         if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
             tablespace.log.sync()  # what is known already may not be durable yet
 
@@ -264,18 +289,35 @@ class Staging:
     def _job(self, name: str) -> Job:
         job = self._staged.jobs.get(name)
         if job is None:
+            if (commit := self._staged.commits.get(name)) is not None:
+                raise self._has_committed(name, commit)
             raise ProgrammingError(
-                f"staging: there is no open job {name!r}: it has committed, was given up, its "
-                "table was dropped, or nobody touched it for "
+                f"staging: there is no open job {name!r}: it was given up, its table was dropped, "
+                "or no call used it for "
                 f"{self._database.config.staging_timeout_s:g} seconds",
                 sqlstate="42704",
-                hint="begin_staging() begins a job, commit_position() tells whether one committed",
+                hint="begin_staging() begins a job",
             )
-        user = self._user
-        if user is not None and job.user != user and not self._session.is_superuser():
-            raise ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
+        if not self._is_own(job.user):
+            raise _of_another_user(name)
         self._database.stagings.touch(name)
         return job
+
+    def _is_own(self, owner: str | None) -> bool:
+        """Tell whether the session may do what the owner of a job may."""
+        user = self._user
+        return user is None or owner == user or self._session.is_superuser()
+
+    def _has_committed(self, name: str, commit: Commit) -> ProgrammingError:
+        """Return what a run is told whose job another run has committed."""
+        is_shown = not commit.is_known or self._is_own(commit.user)
+        return ProgrammingError(
+            f"staging: job {name!r} has committed"
+            + (f" at {commit.lsn}" if is_shown else ", another user's"),
+            sqlstate="42710",
+            hint="these rows are not in that commit, and are not written: choose another name for "
+            "them; commit_position() returns that position",
+        )
 
     def _stage(self, number: int) -> Stage:
         stage = self._staged.stages.get(number)
@@ -291,46 +333,64 @@ class Staging:
         return stage
 
     def _begin(
-        self, name: str, operation: str, job: str, key_columns: Sequence[str] | None
+        self,
+        name: str,
+        operation: str,
+        job: str,
+        key_columns: Sequence[str] | None,
+        run: str | None,
     ) -> Table:
         chosen = _operation(operation)
         _check_name("job", job)
+        if run is not None:
+            _check_name("run", run)
         table = self._session.find_table(name, _RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
         at_us = self._database.clock.wall_us()
 
         def make() -> list[Record]:
-            staged = self._staged
-            if job in staged.jobs:
-                return []
+            staged, user = self._staged, self._user
             if job in staged.commits:
-                raise ProgrammingError(
-                    f"staging: job {job!r} has committed at {staged.commits[job]}",
-                    sqlstate="42710",
-                    hint="choose another name; commit_position() returns that position",
-                )
+                raise self._has_committed(job, staged.commits[job])
             self._tablespace.check_user(self._session.user)
-            user = self._user
-            if len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+            if job in staged.jobs:
+                found = self._same_job(job, table, chosen)
+                if run in found.runs:
+                    return []
+                _check_runs(found)
+            elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
                 _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
-            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user)]
+            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user, run=run)]
 
         self._log(make, Durability.SYNC)
-        found = self._job(job)
-        if (found.table, found.operation) != (table, chosen):
+        found = self._same_job(job, table, chosen)
+        if run not in found.runs:
+            raise _given_up(job)
+        return table
+
+    def _same_job(self, name: str, table: Table, operation: Operation) -> Job:
+        """Return an open job; 42710: it is for another table or operation."""
+        found = self._job(name)
+        if (found.table, found.operation) != (table, operation):
             raise ProgrammingError(
-                f"staging: job {job!r} is open, with operation {found.operation.value!r} on table "
+                f"staging: job {name!r} is open, with operation {found.operation.value!r} on table "
                 f'"{found.table.name}"',
                 sqlstate="42710",
                 hint="choose another name, or abort_staging() first",
             )
-        return table
+        return found
 
     def _begin_stage(
-        self, name: str, task: str, attempt: str, durability: Durability = Durability.SYNC
+        self,
+        name: str,
+        task: str,
+        attempt: str,
+        run: str | None = None,
+        *,
+        durability: Durability = Durability.SYNC,
     ) -> tuple[int, Table]:
-        """Begin a stage, durably: no crash may give a number to another one that somebody has."""
+        """Begin a stage, durably: no crash may give a number to another one that is in use."""
         _check_name("task", task)
         _check_name("attempt", attempt)
         job = self._job(name)
@@ -342,8 +402,10 @@ class Staging:
             if len(staged.stages) >= min(stages_max, stages_of_user_max):
                 owners = [staged.jobs[each.job].user for each in staged.stages.values()]
                 _check_share("stages", owners, job.user, stages_max, stages_of_user_max)
+            if run is not None and run not in self._job(name).runs:
+                raise _given_up(name)
             number = self._tablespace.applier.next_table_id
-            return [BeginStage(name, number, task, attempt)]
+            return [BeginStage(name, number, task, attempt, run)]
 
         self._log(make, durability)
         self._stage(number)
@@ -368,7 +430,7 @@ class Staging:
         found = self._stage(number).row_count
         if found < first_row + batch.num_rows:
             raise OperationalError(
-                f"staging: somebody else adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+                f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
             )
         return found
 
@@ -417,21 +479,52 @@ class Staging:
             self._stage(number)
             self._log(lambda: [DropStages([number])], Durability.NONE)
 
-    def _abort(self, name: str) -> None:
-        if name in self._staged.jobs:
-            self._job(name)
-            self._log(lambda: [EndStaging([name])], Durability.SYNC)
+    def _abort(self, name: str, run: str | None) -> None:
+        if name not in self._staged.jobs:
+            return
+        self._job(name)
 
-    def _position(self, name: str) -> Lsn | None:
+        def make() -> list[Record]:
+            job = self._staged.jobs.get(name)
+            if job is None or run is None:
+                return [EndStaging([name])]
+            if run not in job.runs:
+                return []
+            if len(job.runs) == 1:  # so far: one that begins just now keeps the job
+                return [EndStaging([name], run)]
+            return [DropStages(self._staged.of_run(name, run), name, run)]
+
+        self._log(make, Durability.SYNC)
+
+    def _committed(self, name: str) -> Commit | None:
+        """Return a job's commit; None: there is none. 42501: it is another user's."""
         found = self._staged.commits.get(name)
-        if found is not None and self._tablespace.log.durable_lsn < found:
-            self._tablespace.log.sync()
+        if found is not None and found.is_known and not self._is_own(found.user):
+            raise _of_another_user(name)
         return found
+
+    def _durable(self, commit: Commit) -> Lsn:
+        """Return the position of a commit when it is durable."""
+        if self._tablespace.log.durable_lsn < commit.lsn:
+            self._tablespace.log.sync()
+        return commit.lsn
+
+    def _again(self, name: str, numbers: list[int]) -> Lsn | None:
+        """Return the position of a job's commit of just these stages; None: it has not committed.
+
+        42710: it has committed others.
+        """
+        found = self._committed(name)
+        if found is None:
+            return None
+        if found.is_known and found.digest != stages_digest(numbers):
+            raise self._has_committed(name, found)
+        return self._durable(found)
 
     # --- commit ----------------------------------------------------------------------------------
 
     def _commit(self, name: str, numbers: list[int]) -> Lsn:
-        found = self._position(name)
+        found = self._again(name, numbers)
         if found is not None:
             return found
         transaction = self._session.begin()
@@ -439,12 +532,12 @@ class Staging:
         try:
             self._commit_now(self._job(name), numbers, transaction)
         except ProgrammingError:
-            found = self._position(name)
+            found = self._again(name, numbers)
             if found is None:
                 raise
-            self._session.finish(transaction)  # somebody else asked for the same, and was first
+            self._session.finish(transaction)  # another session asked for the same, and was first
             return found
-        found = self._position(name)
+        found = self._again(name, numbers)
         if found is None:
             raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
         return found
@@ -595,8 +688,31 @@ def _check_share(
             f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
             sqlstate="53400",
             retry=Retry.SAFE,
-            hint="commit or abort those that nobody needs; SELECT * FROM sysstagings shows jobs",
+            hint="commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs",
         )
+
+
+def _check_runs(job: Job) -> None:
+    """Raise 53400 when a job has as many runs as may be."""
+    if len(job.runs) >= staging_runs_max:
+        raise OperationalError(
+            f"staging: job {job.name!r} has {len(job.runs):,} runs that were not given up; more "
+            "are not allowed",
+            sqlstate="53400",
+            hint=f"abort_staging({job.name!r}), by its name as plain text, gives all of them up",
+        )
+
+
+def _given_up(name: str) -> ProgrammingError:
+    return ProgrammingError(
+        f"staging: this run of job {name!r} was given up",
+        sqlstate="42704",
+        hint="begin_staging() begins another run",
+    )
+
+
+def _of_another_user(name: str) -> ProgrammingError:
+    return ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
 
 
 def _lost_rows(number: int, stage: Stage, expected: int) -> OperationalError:

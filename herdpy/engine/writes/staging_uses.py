@@ -1,4 +1,4 @@
-"""StagingUses: when somebody last touched each open staging, by this process's clock.
+"""StagingUses: when each open staging was last used, by this process's clock.
 
 Not part of the log's state: after a start every staging counts as touched. Any thread.
 """
@@ -31,7 +31,7 @@ class StagingUses:
                 known.append(transaction)
 
     def to_end(self, staged: Staged) -> list[str]:
-        """Return the jobs that nobody has touched for too long."""
+        """Return the jobs that were not used for too long."""
         now_s = self._clock.monotonic()
         found: list[str] = []
         with self._mutex:

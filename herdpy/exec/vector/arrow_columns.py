@@ -204,6 +204,7 @@ def _text(array: Array, column: Column) -> Array | None:
     if not _is_string(array.type):
         return None
     texts = array if pa.types.is_string(array.type) else array.cast(pa.string())
+    texts.validate(full=True)  # that all of it is UTF-8; what follows relies on it
     if pc.any(pc.match_substring(texts, "\0")).as_py():
         return None
     limit = column.type.length
@@ -291,9 +292,13 @@ def _slow(array: Array, column: Column, first_row: int) -> list[Physical]:
 
 
 def _held(value: Any, what: str) -> None:
-    """Raise 22008 for a date or timestamp of Arrow that Python has none for."""
+    """Raise for what Python has no value: 22008 a date or timestamp, 22021 text without UTF-8."""
     try:
         value.as_py()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{what}: text that is not UTF-8, at byte {error.start + 1}", sqlstate="22021"
+        ) from None
     except (ValueError, OverflowError) as error:
         raise DataError(f"{what}: {error}", sqlstate="22008") from error
 

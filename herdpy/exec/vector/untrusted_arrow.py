@@ -1,4 +1,4 @@
-"""Arrow batches out of a stranger's bytes: checked, in bounded memory, before anybody uses them.
+"""Arrow batches out of untrusted bytes: checked, in bounded memory, before use.
 
 Little can claim to be much: compressed buffers, dictionaries, views and run ends that show one text
 a million times, rows of no bytes at all. What a message becomes is counted from its own words
@@ -29,14 +29,17 @@ def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an Arrow IPC stream.
 
     ProtocolError: it is none. OperationalError 54000: one has too many rows or bytes.
-    ProgrammingError 42804: a type whose values are no values of SQL.
+    ProgrammingError 42804: a type whose values are no values of SQL. Texts may lack UTF-8: the
+    conversion of rows refuses them, and knows which row it is.
     """
     try:
         _check_messages(data)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             reader.schema.names  # noqa: B018 - names that are no UTF-8 are told here
             for batch in reader:
-                batch.validate(full=True)
+                batch.validate()
+                for column in batch.columns:
+                    _as_bytes(column).validate(full=True)
                 _check_types(batch)
                 _check_size(batch)
                 yield batch
@@ -47,7 +50,17 @@ def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:
         ) from None
     except (pa.ArrowException, OSError, ValueError, MemoryError, struct.error) as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ProtocolError(f"an Arrow stream that is none: {text}") from None
+        raise ProtocolError(f"a malformed Arrow stream: {text}") from None
+
+
+def _as_bytes(array: Any) -> Any:
+    """Return texts as the bytes that they are."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        return array.view(pa.binary())
+    if pa.types.is_large_string(kind):
+        return array.view(pa.large_binary())
+    return array.view(pa.binary_view()) if pa.types.is_string_view(kind) else array
 
 
 def _check_messages(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Call: one gRPC call of herdpy.proto: who calls, its messages in and out, its time.
 
-Messages come as bytes and are read only when somebody has been let in, or has begun to log in, so
-that a stranger's cost nothing. On the server's loop.
+Messages come as bytes and are read only when the caller has logged in, or begun to, so
+that those of unauthenticated callers cost nothing. On the server's loop.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ class Call:
         context: Any,
         new_connection: "Callable[[], ServerConnection]",
         caller: Caller,
-        strangers: Budget,
+        unauthenticated: Budget,
     ) -> None:
-        """`strangers` are calls whose first message has not come."""
+        """`unauthenticated` counts calls whose first message has not come."""
         self.hub = hub
         self.context = context
         self.caller = caller
         self.new_connection = new_connection
-        self._unauthenticated = strangers
+        self._unauthenticated = unauthenticated
 
     async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
         """Return the next message, converted; None: no more come."""
@@ -70,7 +70,7 @@ class Call:
             self._unauthenticated.give()
 
     async def _prove(self) -> None:
-        """Log in who has only said who they are: large messages of strangers are not read."""
+        """Log in who has only said who they are: before that no large message is read."""
         async with self.session() as session:
             await session.open(pb.Open(client="grpc login"))
             proven = session.user

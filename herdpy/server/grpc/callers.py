@@ -37,7 +37,7 @@ EOF: Any = cast(Any, grpc.aio).EOF
 
 
 class Caller(NamedTuple):
-    """Who calls; without a user nobody in particular."""
+    """The user that calls; without one, any client of the machine."""
 
     user: str = ""
     password: str | None = None

@@ -1,7 +1,7 @@
 """What messages of herdpy.proto cost: large ones are read, and made, by workers.
 
 Reading takes much more memory than a message's bytes, for a moment, which counts as received. The
-workers are those of transactions: whoever waits here may hold locks. On the server's loop.
+workers are those of transactions: a caller that waits here may hold locks. On the server's loop.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ async def converted(
         try:
             return convert(data)
         except DecodeError:
-            raise ProtocolError("a message that is none") from None
+            raise ProtocolError("a malformed message") from None
 
     if len(data) <= _SMALL_BYTES_MAX and not is_heavy:
         return run()

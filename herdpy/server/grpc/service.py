@@ -83,7 +83,7 @@ class GrpcService:
     ) -> Any:
         """Return the handler of a method; on the wire any kind of call is two streams.
 
-        is_for_all: the method sees to it itself that nobody gets in without a login.
+        is_for_all: the method itself refuses a call without a login.
         """
 
         async def run(_: object, context: Any) -> None:

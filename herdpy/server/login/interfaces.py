@@ -1,4 +1,4 @@
-"""What the server needs of whoever knows the users."""
+"""What the server needs of the database that knows the users."""
 
 from typing import Protocol
 

@@ -60,7 +60,7 @@ class Tokens:
         return token
 
     def user_of(self, token: str, certificate: bytes) -> User:
-        """Return whose token it is; OperationalError 28000: nobody's any more."""
+        """Return whose token it is; OperationalError 28000: it is not valid any more."""
         self._drop_expired()
         key = _hash(token)
         given = self._given.get(key)

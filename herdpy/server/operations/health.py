@@ -2,7 +2,7 @@
 
 GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
 be served. GET /status: JSON about positions, memory and limits. GET /metrics: Prometheus' text.
-Nobody logs in here, so nothing of it is about the data: no SQL, names or addresses, and of errors
+There is no login, so nothing of it is about the data: no SQL, names or addresses, and of errors
 their kind alone (watch.py tells the log what they say).
 """
 

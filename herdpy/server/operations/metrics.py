@@ -1,6 +1,6 @@
 """ServerMetrics: what a server counts, under the names of docs/guides/server.md.
 
-The hot path only adds to plain numbers, on the loop; prometheus_client, imported when somebody
+The hot path only adds to plain numbers, on the loop; prometheus_client, imported when a client
 asks, makes text of them. Labels are from closed lists: never SQL, names or addresses.
 """
 

@@ -314,7 +314,7 @@ class Requests:
         leasing = self._session.leasing
         match message:
             case messages.TakeLease():
-                return _leased(message.request, leasing.take(message.seconds))
+                return _leased(message.request, leasing.take(message.seconds, message.reuse))
             case messages.UseLease():
                 return _leased(message.request, leasing.use(message.lease))
             case messages.EndLease():

@@ -28,11 +28,13 @@ def staging_answer(
     match message:
         case BeginStaging():
             table = staging.begin(
-                message.table, message.operation, message.job, message.key_columns
+                message.table, message.operation, message.job, message.key_columns, message.run
             )
             return StagingBegun(message.request, table_to_plain(table))
         case BeginStage():
-            stage, table = staging.begin_stage(message.job, message.task, message.attempt)
+            stage, table = staging.begin_stage(
+                message.job, message.task, message.attempt, message.run
+            )
             return StageBegun(message.request, stage, table_to_plain(table))
         case StageRows():
             return _add(staging, message)
@@ -62,7 +64,7 @@ def _settle(staging: "Staging", message: SettleStaging) -> str | None:
         case "commit":
             return staging.commit(message.job, message.stages)
         case "abort":
-            staging.abort(message.job)
+            staging.abort(message.job, message.run)
             return None
         case "position":
             return staging.position(message.job)

@@ -16,7 +16,7 @@ from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.memtable import Memtable
 from herdpy.errors import OperationalError, SnapshotTooOldError
-from herdpy.limits import leases_max, leases_of_user_max
+from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.model.settings import Settings
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.clock import SimulatedClock
@@ -249,9 +249,47 @@ def test_no_user_takes_them_from_all_others() -> None:
         with pytest.raises(OperationalError) as caught:
             ann.leasing.take(60)
         assert caught.value.sqlstate == "53400"
-        db.database.session(settings, autocommit=True, user="bob").leasing.take(60)
-        ann.leasing.end(leases[0])
+        bob = db.database.session(settings, autocommit=True, user="bob")
+        of_bob = [bob.leasing.take(60).id for _ in range(leases_crowded_max)]
+        with pytest.raises(OperationalError) as caught:
+            bob.leasing.take(60)  # what is left is for those who have hardly any
+        assert "4 of them user 'bob'" in str(caught.value)
+        root.leasing.take(60)
+        for lease in (leases.pop(), leases.pop(), *of_bob):
+            root.leasing.end(lease)
         ann.leasing.take(60)
+
+
+def test_a_lease_is_given_again_while_nothing_is_committed() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 1))
+        first = session.leasing.take(60).id
+        other = session.leasing.take(600).id
+        assert other != first
+        assert session.leasing.take(60, first).id == first
+        assert session.leasing.take(60, other).id == other  # it lives longer, which does no harm
+        assert session.leasing.take(90, first).id != first
+        assert db.session(autocommit=True).leasing.take(60, first).id == first
+        db.database.run_checkpoint()
+        assert session.leasing.take(60, first).id == first
+        run(session, "UPDATE t SET v = 2")
+        newest = session.leasing.take(60, first).id
+        assert newest != first
+        session.leasing.end(newest)
+        assert session.leasing.take(60, newest).id != newest
+        db.reopen()
+        again = db.session(autocommit=True)
+        assert again.leasing.take(60, first).id != first  # of before: nobody knows any more
+
+
+def test_a_lease_of_another_user_is_not_given() -> None:
+    with engine() as db:
+        root = db.session(autocommit=True)
+        run(root, "CREATE USER ann")
+        lease = root.leasing.take(60).id
+        ann = db.database.session(Settings(), autocommit=True, user="ann")
+        assert ann.leasing.take(60, lease).id != lease
 
 
 def test_a_checkpoint_that_fails_keeps_them() -> None:

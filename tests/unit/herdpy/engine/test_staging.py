@@ -1,5 +1,7 @@
 """Stagings in the engine: crashes, restarts, time-outs, tokens, rights, limits, waits."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,7 @@ from herdpy.engine.state.commit_tokens import Outcome, UsedToken
 from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.engine.statements import staging as staging_module
 from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry, SerializationError
+from herdpy.log.record import BeginStaging, DropStages, EndStaging
 from tests.fixtures.access import refusal, run, session_of, small_engine
 from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, table
 from tests.sim.clock import SimulatedClock
@@ -293,3 +296,118 @@ def test_a_checkpoint_takes_what_would_need_too_much_memory() -> None:
         assert rows(session, "SELECT count(*), sum(id) FROM t") == [
             (200_000, sum(range(200_000))),
         ]
+
+
+def sqlstate_of(act: Callable[[], object]) -> str | None:
+    """Return the SQLSTATE of an error that must come."""
+    with pytest.raises(Error) as caught:
+        act()
+    return caught.value.sqlstate
+
+
+def begun(session: Session, run: str, *ids: int) -> int:
+    """Begin a run of "job" and stage rows in one finished stage of it; return its number."""
+    session.staging.begin("t", "append", "job", None, run)
+    number, _ = session.staging.begin_stage("job", "0", "0", run)
+    session.staging.add(number, 0, data(*ids))
+    session.staging.finish_stage(number)
+    return number
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_runs_survive_a_crash(seed: int, has_checkpoint: bool) -> None:
+    with engine(disk=SimulatedDisk(seed)) as db:
+        session = db.session(autocommit=True)
+        table(session)
+        first, second = begun(session, "r1", 1), begun(session, "r2", 2)
+        assert first != second  # the same task and attempt, of two runs
+        if has_checkpoint:
+            db.database.run_checkpoint()
+        expected = state_digest(db.database.tablespace)
+        crash(db)
+        assert state_digest(db.database.tablespace) == expected
+        session = db.session(autocommit=True)
+        session.staging.abort("job", "r2")
+        session.staging.abort("job", "r2")
+        session.staging.abort("job", "no such run")
+        assert rows(session, "SELECT stages FROM sysstagings") == [(1,)]
+        assert sqlstate_of(lambda: session.staging.begin_stage("job", "1", "0", "r2")) == "42704"
+        position = session.staging.commit("job", [first])
+        if has_checkpoint:
+            db.database.run_checkpoint()
+        crash(db)
+        session = db.session(autocommit=True)
+        assert session.staging.commit("job", [first]) == position
+        assert sqlstate_of(lambda: session.staging.commit("job", [])) == "42710"
+        assert sqlstate_of(lambda: session.staging.begin_stage("job", "1", "0", "r1")) == "42710"
+        assert rows(session, "SELECT id FROM t") == [(1,)]
+
+
+def test_a_job_ends_with_its_last_run() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session)
+        begun(session, "r1", 1)
+        session.staging.begin("t", "append", "job")  # by a driver that names no run
+        session.staging.abort("job", "r1")
+        assert rows(session, "SELECT stages FROM sysstagings") == [(0,)]
+        begun(session, "r2", 2)
+        session.staging.abort("job")
+        assert rows(session, "SELECT * FROM sysstagings") == []
+        begun(session, "r3", 3)
+        session.staging.abort("job", "r3")
+        assert rows(session, "SELECT * FROM sysstagings") == []
+
+
+def test_a_run_that_begins_just_then_keeps_the_job() -> None:
+    """Records in the order of the log: whether a run is the last one, the state says."""
+    with engine() as db:
+        session = db.session(autocommit=True)
+        tablespace = db.database.tablespace
+        table(session)
+        begun(session, "r1", 1)
+        job = tablespace.state.staged.jobs["job"]
+        lsn = tablespace.state.lsn
+        begins = BeginStaging(
+            "job", job.table.id, job.table.version, "append", 0, job.user, run="r2"
+        )
+        both = tablespace.state.staged.apply(begins, job.table, lsn)
+        left = both.apply(EndStaging(["job"], "r1"), None, lsn)
+        assert left.jobs["job"].runs == ("r2",)
+        assert left.stages == {}
+        assert left.apply(EndStaging(["job"], "r2"), None, lsn).jobs == {}
+        assert left.apply(DropStages([], "job", "r2"), None, lsn).jobs == {}
+
+
+def test_there_are_not_more_runs_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_module, "staging_runs_max", 2)
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session)
+        for run_id in ("r1", "r2", "r1"):
+            session.staging.begin("t", "append", "job", None, run_id)
+        assert (
+            sqlstate_of(lambda: session.staging.begin("t", "append", "job", None, "r3")) == "53400"
+        )
+        session.staging.abort("job", "r1")
+        session.staging.begin("t", "append", "job", None, "r3")
+
+
+def test_a_checkpoint_of_an_older_program_has_no_runs() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session)
+        number = begun(session, "r1", 1)
+        done = session.staging
+        done.begin("t", "append", "done")
+        position = done.commit("done", [])
+        staged_now = db.database.tablespace.state.staged
+        tables = {job.table.id: job.table for job in staged_now.jobs.values()}
+        old = staged_now.restored(staged_now.to_plain(), tables, [])
+        assert old.jobs["job"].runs == (None,)
+        assert old.stages[number].run is None
+        assert str(old.commits["done"].lsn) == position
+        assert not old.commits["done"].is_known
+        new = staged_now.restored(staged_now.to_plain(), tables, staged_now.runs_to_plain())
+        assert new.jobs == staged_now.jobs
+        assert new.commits == staged_now.commits

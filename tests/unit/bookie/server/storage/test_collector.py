@@ -162,7 +162,7 @@ def threads() -> Any:
 def test_g18_a_log_that_a_flush_filled_and_left_is_not_taken_for_empty(
     threads: Executor, *, is_compaction: bool
 ) -> None:
-    """The index points to a flush's logs only in its end; until then nobody knows what lives."""
+    """The index points to a flush's logs only in its end; until then it is not known what lives."""
 
     async def test() -> None:
         index = HeldIndex()

@@ -114,7 +114,7 @@ def test_a_malformed_message_closes_the_connection_and_only_it(name: str) -> Non
         await peer.ended
         assert running.server.metrics.frames_malformed == 1
         assert (await ask(other, add(1, 7, 0))).status is Status.OK
-        other.send(MALFORMED[name])  # also after a good request, but for the judgement of the head
+        other.send(MALFORMED[name])  # also after a good request, but for the check of the header
         if not name.startswith("large"):
             await other.ended
             assert running.server.connection_count == 0
@@ -423,13 +423,13 @@ def test_close_does_not_wait_for_ever() -> None:
         started = asyncio.get_running_loop().time()
         await running.server.close()
         assert asyncio.get_running_loop().time() - started < 6
-        held[0]()  # to nobody
+        held[0]()  # the peer is gone
         await running.server.close()  # idempotent
 
     simulate(test, close_timeout_s=5.0)
 
 
-def test_close_cuts_off_who_does_not_take_the_answers() -> None:
+def test_close_cuts_off_a_peer_that_does_not_take_the_answers() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         await ask(peer, add(1, 7, 0, payload=bytes(400_000)))
         peer.transport.pause_reading()

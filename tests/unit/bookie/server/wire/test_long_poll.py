@@ -234,7 +234,7 @@ def test_a_peer_that_goes_takes_its_polls_along() -> None:
         await asyncio.sleep(0.3)
         assert (running.server.request_count, running.server.connection_count) == (0, 0)
         other = await running.peer()
-        assert (await ask(other, add(20, 7, 9, lac=8))).status is Status.OK  # wakes nobody
+        assert (await ask(other, add(20, 7, 9, lac=8))).status is Status.OK  # wakes no poll
 
     simulate(test)
 

@@ -10,11 +10,11 @@ import uvloop
 
 from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
-from bookie.proto import v2, v3
+from bookie.proto import v2, v3, wire_v3_pb2
 from bookie.runtime.os_clock import OsClock
 from bookie.server.metrics import ServerMetrics
 from bookie.server.tls import server_context
-from bookie.server.wire.connection import STRANGER_PIECE_BYTES, Connection
+from bookie.server.wire.connection import FIRST_PIECE_BYTES, PREAUTH_BYTES_MAX, Connection
 from bookie.server.wire.dispatch_v2 import DispatcherV2
 from bookie.server.wire.dispatch_v3 import DispatcherV3
 from bookie.server.wire.hub import Hub
@@ -55,10 +55,12 @@ def run(test: Callable[[RunningBookie, Peer], object], loops: Loops, **settings:
         runner.run(main())
 
 
-async def upgrade(peer: Peer, certificate: str) -> None:
-    """Shake hands as a client that trusts this certificate."""
+async def upgrade(peer: Peer, trusted: str, *, certificate: tuple[str, str] | None = None) -> None:
+    """Shake hands as a client that trusts this certificate, and shows one of its own if given."""
     loop = asyncio.get_running_loop()
-    trusting = ssl.create_default_context(cafile=certificate)
+    trusting = ssl.create_default_context(cafile=trusted)
+    if certificate is not None:
+        trusting.load_cert_chain(*certificate)
     peer.transport = await loop.start_tls(
         peer.transport, peer, trusting, server_hostname="127.0.0.1"
     )
@@ -136,7 +138,7 @@ def test_nor_behind_a_first_piece_that_ends_with_start_tls(
     pem: tuple[str, str], loops: Loops
 ) -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
-        count = STRANGER_PIECE_BYTES - len(START_TLS)
+        count = FIRST_PIECE_BYTES - len(START_TLS)
         heads = (v3.encode_auth_request(1, "p", bytes(count - n)) for n in range(60))
         head = next(head for head in heads if len(head) == count)
         peer.send(head + START_TLS + add(1, 7, 0))
@@ -204,6 +206,139 @@ def test_clients_may_have_to_show_a_certificate(pem: tuple[str, str], loops: Loo
         assert running.service.calls == []
 
     run(test, loops, tls=server_context(*pem, pem[0]))
+
+
+# --- TLS is required: a trust file, or the setting ------------------------------------------------
+
+
+def bare_request(operation: int, version: int = 3) -> bytes:
+    """Return the frame of a v3 request that has a header and nothing else."""
+    message = wire_v3_pb2.Request()
+    message.header.version = version
+    message.header.operation = operation
+    message.header.txnId = 7
+    data = message.SerializeToString()
+    return len(data).to_bytes(4, "big") + data
+
+
+V3_REQUESTS = {
+    v3.Operation.ADD_ENTRY: v3.encode_add_request(7, 1, 0, KEY, packet(1, 0)),
+    v3.Operation.READ_ENTRY: v3.encode_read_request(7, 1, 0),
+    v3.Operation.AUTH: v3.encode_auth_request(7, "plugin", b"token"),
+    v3.Operation.WRITE_LAC: v3.encode_write_lac_request(7, 1, KEY, 0, b"lac"),
+    v3.Operation.READ_LAC: v3.encode_read_lac_request(7, 1),
+    v3.Operation.GET_BOOKIE_INFO: v3.encode_info_request(7),
+    v3.Operation.FORCE_LEDGER: v3.encode_force_request(7, 1),
+    v3.Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: v3.encode_list_entries_request(7, 1),
+    v3.Operation.RANGE_READ_ENTRY: bare_request(v3.Operation.RANGE_READ_ENTRY),
+    v3.Operation.RANGE_ADD_ENTRY: bare_request(v3.Operation.RANGE_ADD_ENTRY),
+    v3.Operation.BATCH_READ_ENTRY: bare_request(v3.Operation.BATCH_READ_ENTRY),
+}
+OTHER_V3_REQUESTS = {
+    "recovery add": v3.encode_add_request(7, 1, 0, KEY, packet(1, 0), is_recovery=True),
+    "fencing read": v3.encode_read_request(7, 1, -1, fence_key=KEY),
+    "long poll": v3.encode_read_request(7, 1, 0, previous_lac=-1, wait_ms=1000),
+    "of another version": bare_request(v3.Operation.ADD_ENTRY, version=2),
+    "without its message": bare_request(v3.Operation.READ_ENTRY),
+}
+V2_REQUESTS = {
+    "add": v2.encode_add_request(KEY, packet(1, 0)),
+    "read": v2.encode_read_request(1, 0),
+    "fencing read": v2.encode_read_request(1, 0, fence_key=KEY),
+    "batch read": v2.encode_batch_read_request(1, 0, 5, 10, 1 << 20),
+}
+
+
+def test_every_operation_of_v3_is_among_the_requests() -> None:
+    assert {*V3_REQUESTS, v3.Operation.START_TLS} == set(v3.Operation)
+
+
+def requiring(pem: tuple[str, str], *, is_by_trust: bool) -> dict[str, object]:
+    """Return what makes a bookie require TLS: a trust file, or the setting."""
+    context = server_context(*pem, pem[0] if is_by_trust else None)
+    return {"tls": context, "is_tls_required": not is_by_trust}
+
+
+@pytest.mark.parametrize("is_by_trust", [True, False])
+@pytest.mark.parametrize("name", [*V3_REQUESTS, *OTHER_V3_REQUESTS])
+def test_g24_a_v3_request_in_clear_is_unauthorized_where_tls_is_required(
+    pem: tuple[str, str], name: v3.Operation | str, is_by_trust: bool
+) -> None:
+    """Refused by EUA, which says it twice; TLS may still be asked for behind it."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        request = (V3_REQUESTS | OTHER_V3_REQUESTS)[name]
+        response = wire_v3_pb2.Response.FromString(await peer.ask(request))
+        assert (response.header.txnId, response.status) == (7, Status.UNAUTHORIZED)
+        for field, message in response.ListFields():
+            if field.name not in ("header", "status", "authResponse"):
+                assert message.status == Status.UNAUTHORIZED
+        assert response.readResponse.body == b""
+        assert running.service.calls == []
+        assert (await peer.ask(START_TLS)).hex() == "0a0608031009180a1000d20600"
+
+    run(test, asyncio.new_event_loop, **requiring(pem, is_by_trust=is_by_trust))
+
+
+@pytest.mark.parametrize("name", V2_REQUESTS)
+def test_g24_a_v2_request_in_clear_is_unauthorized_where_tls_is_required(
+    pem: tuple[str, str], name: str
+) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        for _ in range(2):
+            reply = v2.parse_response(await peer.ask(V2_REQUESTS[name]))
+            assert reply.status is Status.UNAUTHORIZED  # type: ignore[union-attr]
+        assert running.service.calls == []
+        assert running.server.metrics.requests_refused == 2
+
+    run(test, asyncio.new_event_loop, **requiring(pem, is_by_trust=True))
+
+
+def test_v2_auth_in_clear_closes_where_tls_is_required(pem: tuple[str, str]) -> None:
+    """It has no error answer."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        peer.send(v2.encode_auth_request("plugin", b"token"))
+        await peer.ended
+        assert peer.frame_count == 0
+
+    run(test, asyncio.new_event_loop, **requiring(pem, is_by_trust=True))
+
+
+def test_large_messages_wait_for_tls_where_it_is_required(
+    pem: tuple[str, str], loops: Loops
+) -> None:
+    large = add(1, 7, 0, payload=bytes(PREAUTH_BYTES_MAX))
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        reply = v3.parse_response(await peer.ask(add(1, 7, 0)))
+        assert reply.status is Status.UNAUTHORIZED
+        peer.send(large)
+        await peer.ended
+        other = await running.peer()
+        await other.ask(START_TLS)
+        await upgrade(other, pem[0])
+        assert (await ask(other, large)).status is Status.OK
+
+    run(test, loops, **requiring(pem, is_by_trust=False))
+
+
+def test_a_client_that_shows_its_certificate_is_served(pem: tuple[str, str], loops: Loops) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        await peer.ask(START_TLS)
+        await upgrade(peer, pem[0], certificate=pem)
+        assert (await ask(peer, add(1, 7, 0))).status is Status.OK
+        reply = v3.parse_response(await peer.ask(v3.encode_read_request(2, 7, 0)))
+        assert reply.body == packet(7, 0)  # type: ignore[union-attr]
+
+    run(test, loops, **requiring(pem, is_by_trust=True))
+
+
+def test_a_bookie_with_tls_that_is_not_required_serves_in_clear(pem: tuple[str, str]) -> None:
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        assert (await ask(peer, add(1, 7, 0))).status is Status.OK
+
+    run(test, asyncio.new_event_loop, tls=server_context(*pem))
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])

@@ -1,4 +1,4 @@
-"""A small run of `make fuzz-wire`, and what a stranger may cost, to the byte."""
+"""A small run of `make fuzz-wire`, and what a new peer may cost, to the byte."""
 
 import asyncio
 import tracemalloc
@@ -9,7 +9,7 @@ import pytest
 
 from bookie.runtime.os_clock import OsClock
 from bookie.server.metrics import ServerMetrics
-from bookie.server.wire.connection import STRANGER_BYTES_MAX, Connection
+from bookie.server.wire.connection import PREAUTH_BYTES_MAX, Connection
 from bookie.server.wire.dispatch_v2 import DispatcherV2
 from bookie.server.wire.dispatch_v3 import DispatcherV3
 from bookie.server.wire.hub import Hub
@@ -35,8 +35,8 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("announced", [STRANGER_BYTES_MAX, 4 << 20, 5 * 1024 * 1024 - 4, 2**31 - 1])
-def test_a_stranger_costs_one_mebibyte_at_most(name: str, announced: int) -> None:
+@pytest.mark.parametrize("announced", [PREAUTH_BYTES_MAX, 4 << 20, 5 * 1024 * 1024 - 4, 2**31 - 1])
+def test_a_new_peer_costs_one_mebibyte_at_most(name: str, announced: int) -> None:
     async def main() -> int:
         async with running_bookie() as running:
             loop = asyncio.get_running_loop()
@@ -55,10 +55,10 @@ def test_a_stranger_costs_one_mebibyte_at_most(name: str, announced: int) -> Non
                 tracemalloc.stop()
                 connection.abort()
 
-    assert asyncio.run(main()) < STRANGER_BYTES_MAX
+    assert asyncio.run(main()) < PREAUTH_BYTES_MAX
 
 
-def test_many_small_messages_of_a_stranger_are_not_all_cut_out() -> None:
+def test_many_small_messages_of_a_new_peer_are_not_all_cut_out() -> None:
     async def main() -> int:
         async with running_bookie() as running:
             loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ def test_many_small_messages_of_a_stranger_are_not_all_cut_out() -> None:
             finally:
                 tracemalloc.stop()
 
-    assert asyncio.run(main()) < STRANGER_BYTES_MAX
+    assert asyncio.run(main()) < PREAUTH_BYTES_MAX
 
 
 def test_an_announced_size_is_not_allocated() -> None:

@@ -1,0 +1,36 @@
+"""What columns have that an INSERT does not name, for programs that build rows by themselves."""
+
+from typing import Any, NamedTuple
+
+from herdpy.driver.interfaces import DriverSession
+from herdpy.errors import ProgrammingError
+from herdpy.exec.coerce import output_converter
+from herdpy.model.schema import Column
+
+
+class ColumnDefault(NamedTuple):
+    """The DEFAULT of one column."""
+
+    value: Any
+    """As a query returns it; None where is_now."""
+    is_now: bool = False
+    """It is the time of the statement, in the column's type."""
+
+
+def column_defaults(session: DriverSession, table: str) -> dict[str, ColumnDefault]:
+    """Return the defaults of a table's columns by their names; those without are left out."""
+    found = next((each for each in session.tables() if each.name == table), None)
+    if found is None:
+        raise ProgrammingError(f'table "{table}" does not exist', sqlstate="42P01")
+    return {
+        column.name: _default_of(column)
+        for column in found.visible_columns
+        if column.default is not None or column.default_sql is not None
+    }
+
+
+def _default_of(column: Column) -> ColumnDefault:
+    if column.default_sql is not None:
+        return ColumnDefault(None, is_now=True)
+    convert = output_converter(column.type)
+    return ColumnDefault(column.default if convert is None else convert(column.default))

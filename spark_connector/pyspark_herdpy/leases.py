@@ -1,0 +1,157 @@
+"""The leases of load()s: one for all at one state, in the hands of the application's keeper.
+
+Runs in processes of the planner, which come and go; what outlives them is keeper.py, one process
+for an application, found by a socket named for the application's JVM. Without one, as in a program
+that makes readers by itself, a lease is taken for each load() and ends by its seconds.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import herdpy
+from pyspark_herdpy.options import Options
+
+if TYPE_CHECKING:
+    from herdpy.driver.leases import SnapshotLease
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_CALL_S = 10.0
+_PATH_BYTES_MAX = 100
+"""Of a Unix socket's path, on every system."""
+_DAEMON = "pyspark.daemon"
+
+
+class _Application(NamedTuple):
+    """A Spark application on this machine, as one of its planners sees it."""
+
+    jvm: int
+    watched: int
+    """A process that ends with the application: the JVM may serve another one behind it."""
+
+
+def take(connection: herdpy.Connection, options: Options) -> "tuple[SnapshotLease, bool]":
+    """Return the application's lease of what is committed now, or a new one, and whether it is one.
+
+    53400: there are too many.
+    """
+    application = _application()
+    if application is None:
+        return connection.lease(options.lease_s), True
+    said: dict[str, Any] = {"url": options.url, "password": options.password}
+    found = _ask(application, {**said, "do": "share", "seconds": options.lease_s}).get("lease")
+    lease = connection.lease(options.lease_s, reuse=found)
+    _ask(application, {**said, "do": "note", "lease": lease.id, "seconds": lease.seconds})
+    return lease, lease.id != found
+
+
+def release(options: Options) -> int:
+    """End the application's leases on a server; return how many there were."""
+    application = _application()
+    if application is None:
+        return 0
+    count = 0
+    leases: list[str] = _ask(application, {"do": "leases", "url": options.url}).get("leases", [])
+    with closing(options.connect()) as connection:
+        for lease in leases:
+            count += connection.release_lease(lease)
+    _ask(application, {"do": "forget", "leases": leases})
+    return count
+
+
+def _application() -> _Application | None:
+    """Return the application whose planner this process is; None: it is none."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    module = getattr(spec, "name", "")
+    parent = os.getppid()
+    if module == _DAEMON:
+        return _Application(_parent_of(parent), parent)
+    return _Application(parent, parent) if module.startswith("pyspark.") else None
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:  # no Linux
+        command = ["ps", "-o", "ppid=", "-p", str(pid)]
+        found = subprocess.run(  # noqa: S603 - a number of our own
+            command, capture_output=True, check=True, text=True
+        )
+        return int(found.stdout)
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def _ask(application: _Application, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the keeper's answer; {}: there is no keeper, which is no reason for a read to fail."""
+    try:
+        with closing(_call(application)) as call:
+            call.sendall(json.dumps(request).encode() + b"\n")
+            with call.makefile("rb") as lines:
+                found = json.loads(lines.readline())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _call(application: _Application) -> socket.socket:
+    """Return a connection to the keeper, which is started if there is none."""
+    folder = _own_folder()
+    path = folder / f"{application.jvm}.socket"
+    with suppress(OSError):
+        return _connected(path)
+    with Path(folder, f"{application.jvm}.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        with suppress(OSError):
+            return _connected(path)  # another planner was first
+        _start(path, application.watched)
+        return _connected(path)
+
+
+def _connected(path: Path) -> socket.socket:
+    call = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    call.settimeout(_CALL_S)
+    try:
+        call.connect(str(path))
+    except BaseException:
+        call.close()
+        raise
+    return call
+
+
+def _start(path: Path, watched: int) -> None:
+    """Start the keeper, a process that no planner and no terminal takes with it."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    keeper = subprocess.Popen(  # noqa: S603 - a file of this package
+        [sys.executable, "-P", str(_KEEPER), str(path), str(watched)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd="/",
+    )
+    assert keeper.stdout is not None
+    with keeper.stdout:
+        keeper.stdout.readline()  # that it is ready, or nothing when it failed
+
+
+def _own_folder() -> Path:
+    """Return a folder of this user's that no other one can look into; OSError: there is none."""
+    name = f"herdpy-spark-{os.getuid()}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(str(folder).encode()) + 32 > _PATH_BYTES_MAX:
+        folder = Path("/tmp", name)  # noqa: S108 - made for this user alone, below
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder

@@ -1,0 +1,63 @@
+"""Which numbers a column of another type holds exactly. Without Spark."""
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import herdpy
+from pyspark_herdpy.exact import Target, check_exact
+
+DOUBLE = Target("x", "DOUBLE", None, None)
+INTEGER = Target("x", "INTEGER", None, None)
+BIGINT = Target("x", "BIGINT", None, None)
+NUMERIC = Target("x", "DECIMAL", 10, 2)
+
+
+def place(array: Any, target: Target) -> int | None:
+    """Return the row that is refused, from 1; None: none is."""
+    try:
+        check_exact(pa.record_batch([array], names=["y"]), [target], 0)
+    except herdpy.DataError as error:
+        return int(error.message.split()[1].replace(",", ""))
+    return None
+
+
+@pytest.mark.parametrize(
+    ("array", "target", "refused"),
+    [
+        (pa.array([1.0, None, 2.5]), INTEGER, 3),
+        (pa.array([1.0, float("nan"), float("inf")]), BIGINT, None),  # out of range: the server's
+        (pa.array([Decimal("1.00"), Decimal("2.50")]), INTEGER, 2),
+        (pa.array([Decimal("1.10"), Decimal("2.555")]), NUMERIC, 2),
+        (pa.array([Decimal("99.999")], pa.decimal128(5, 3)), NUMERIC, 1),  # rounds to more digits
+        (pa.array([Decimal("1.100")]), NUMERIC, None),
+        (pa.array([2**53, None, 2**53 + 1]), DOUBLE, 3),
+        (pa.array([2**63 - 1]), DOUBLE, 1),
+        (pa.array([-(2**63)]), DOUBLE, None),
+        (pa.array([2**31 - 1], pa.int32()), DOUBLE, None),
+        (pa.array([0.1, None, 1.005]), NUMERIC, 3),
+        (pa.array([0.1, 0.25], pa.float32()), NUMERIC, None),
+        (pa.array([1e300, float("nan")]), NUMERIC, None),
+        (pa.array([Decimal("0.1"), Decimal("0.12345678901234567890")]), DOUBLE, 2),
+        (pa.array([0.1]), DOUBLE, None),
+        (pa.array([0.1], pa.float32()), DOUBLE, None),
+        (pa.array([7]), Target("x", "DECIMAL", None, None), None),
+        (pa.array(["a"]), Target("x", "TEXT", None, None), None),
+        (pa.array([], pa.float64()), INTEGER, None),
+    ],
+)
+def test_what_is_exact(array: Any, target: Target, refused: int | None) -> None:
+    assert place(array, target) == refused
+
+
+def test_the_error_names_row_column_type_and_value() -> None:
+    batch = pa.record_batch([pa.array([1]), pa.array([1.005])], names=["a", "b"])
+    with pytest.raises(herdpy.DataError) as caught:
+        check_exact(batch, [BIGINT, NUMERIC], 1_000)
+    assert caught.value.sqlstate == "22003"
+    assert caught.value.message == (
+        'row 1,001 of the data: column "x" of the table, DECIMAL(10,2), cannot hold 1.005 exactly'
+    )
+    assert "rounding" in str(caught.value)
