@@ -534,7 +534,7 @@ class Tablespace:
         names = set(applier.state.catalog.access.dropped_by(changes))
         if not names:
             return
-        coming = [record for entry in self._queue for record in entry.records]
+        coming = [record for entry in self._queue for record in entry.changes]
         leases = [each.id for each in applier.leases if each.owner in names and not each.is_ended]
         leases += [
             each.id for each in coming if isinstance(each, BeginLease) and each.owner in names
@@ -638,7 +638,7 @@ def _access_of(entry: Entry) -> Changes:
     """Return what an entry that ends something changes of access."""
     if not entry.ends:
         return {}
-    alone = entry.records[-1]
+    alone = entry.changes[-1]
     if isinstance(alone, ChangeAccess):
         return changes_from_plain(alone.changes)
     return entry.transaction.access_changes

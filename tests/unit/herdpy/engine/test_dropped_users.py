@@ -8,7 +8,10 @@ import pytest
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
+from herdpy.engine.state.tablespace import Entry
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import Error, OperationalError
+from herdpy.log.record import BeginLease, BeginStaging, encode
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from tests.fixtures.access import refusal, run, session_of, small_engine
@@ -153,7 +156,7 @@ def test_what_begins_behind_the_drop_in_the_log_is_refused() -> None:
 
     def before_it_is_applied() -> None:
         entry = tablespace._queue[-1] if tablespace._queue else None
-        if entry is not None and "ChangeAccess" in type(entry.records[-1]).__name__ and not seen:
+        if entry is not None and "ChangeAccess" in type(entry.changes[-1]).__name__ and not seen:
             user = ann.identity
             assert user is not None
             assert tablespace.state.catalog.access.has(user)
@@ -188,3 +191,26 @@ def test_no_session_without_such_a_user(engine: Engine) -> None:
         with pytest.raises(OperationalError) as caught:
             engine.database.session(Settings(), user=who)
         assert caught.value.sqlstate == "28000"
+
+
+@pytest.mark.parametrize("is_lease", [True, False])
+def test_what_is_in_the_log_before_the_drop_and_not_applied_ends(*, is_lease: bool) -> None:
+    made = Engine(disk=MemoryDisk())
+    root = session_of(made)
+    run(root, "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE USER ann")
+    tablespace = made.database.tablespace
+    table = tablespace.state.catalog.table("t")
+    assert table is not None
+    record: BeginLease | BeginStaging = BeginLease("lease", "ann", 60.0, 0)
+    if not is_lease:
+        record = BeginStaging("job", table.id, table.version, "append", 0, "ann")
+    owner = Transaction(Durability.SYNC, begun_us=0, is_autocommit=True)
+    with tablespace.monitor:
+        tablespace.enter()
+        tablespace.submit(Entry([record], [encode(record)], owner, ends=True))
+    assert owned(made) == (0, 0)
+    run(root, "DROP USER ann")
+    assert owned(made) == (0, 0)
+    made.reopen()
+    assert owned(made) == (0, 0)
+    made.database.close()
