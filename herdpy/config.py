@@ -153,6 +153,14 @@ class ServerConfig:
     connections_max: int = _setting(
         500, 1, 10_000, "connections", "open at once; more are refused with 53300"
     )
+    superuser_reserved_connections: int = _setting(
+        3,
+        0,
+        1_000,
+        "connections",
+        "of connections_max, that only superusers get, at most all but one; and as many workers, "
+        "at least one, for their KILL and system tables while all others are taken",
+    )
     logins_max: int = _setting(
         200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
     )

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from herdpy.model.printable import escaped, escaped_json
+
 _LINE_LENGTH_MAX = 32_000  # characters of one value
 
 
@@ -36,7 +38,7 @@ class JsonFormatter(logging.Formatter):
             found.setdefault(name, value)
         if record.exc_info:
             found["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(found, enc_hook=str).decode()
+        return escaped_json(msgspec.json.encode(found, enc_hook=str).decode())
 
 
 class TextFormatter(logging.Formatter):
@@ -47,7 +49,7 @@ class TextFormatter(logging.Formatter):
         for name, value in _fields(record).items():
             if value is not None:
                 line += f" {name}={value!r}" if isinstance(value, str) else f" {name}={value}"
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut(line))
+        line = escaped(_cut(line))
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

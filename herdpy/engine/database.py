@@ -71,10 +71,12 @@ from herdpy.errors import (
     DiskFullError,
     Error,
     InterfaceError,
+    OperationalError,
 )
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
+from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import LogDurable, Manifest
@@ -137,6 +139,7 @@ class Database:
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._is_end_noted = False
+        self._looked_access: Access | None = None  # when dropped users were last looked for
         self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
@@ -242,9 +245,17 @@ class Database:
         *,
         autocommit: bool = False,
         client: Client = Client(),  # noqa: B008 - immutable
-        user: str | None = None,
+        user: str | User | None = None,
     ) -> Session:
-        """Return a new session, with the rights of the user, or with all of them for None."""
+        """Return a new session, with the rights of the user, or with all of them for None.
+
+        OperationalError 28000: there is no such user (any more).
+        """
+        access = self.tablespace.state.catalog.access
+        if isinstance(user, str):
+            user = access.user(user) or User(user, None)
+        if user is not None and not access.has(user):
+            raise OperationalError(f'there is no user "{user.name}"', sqlstate="28000")
         number = next(self._session_ids)
         session = Session(
             self, settings, autocommit=autocommit, id=number, client=client, user=user
@@ -254,6 +265,7 @@ class Database:
             if self._is_closing:
                 raise self._closed_error()
             self._sessions[number] = session
+        session.end_if_dropped()  # meanwhile, and whoever dropped it did not see the session
         return session
 
     def sessions(self) -> list[Session]:
@@ -266,6 +278,14 @@ class Database:
             kill_session(self.sessions(), number, killer)
         else:
             kill_statement(self.sessions(), number)
+
+    def end_dropped_users(self) -> None:
+        """End the sessions whose users were dropped. Any thread; never waits."""
+        access = self.tablespace.state.catalog.access
+        if access is not self._looked_access:
+            self._looked_access = access
+            for session in self.sessions():
+                session.end_if_dropped()
 
     def new_token_session(self) -> str:
         """Return a name for commit tokens that is unique and cannot be guessed."""
@@ -289,7 +309,13 @@ class Database:
             return None
         until_us = role.valid_until_us
         is_valid = until_us is None or self.clock.wall_us() < until_us
-        return Login(role.verifier if is_valid else None, role.can_login)
+        verifier = role.verifier if is_valid else None
+        return Login(verifier, role.can_login, User(user, role.identity))
+
+    def is_superuser(self, user: str | None) -> bool:
+        """Tell whether a user may do everything, as a session without one may. Any thread."""
+        role = None if user is None else self.tablespace.state.catalog.access.role(user)
+        return user is None or (role is not None and role.is_superuser)
 
     @property
     def has_logins(self) -> bool:
@@ -491,6 +517,7 @@ class Database:
         for session in list(self._sessions.values()):
             session.rollback_if_idle(now_s)
             session.end_if_killed()
+        self.end_dropped_users()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
         self._end_leases()

@@ -193,7 +193,8 @@ class DriverMachine:
             raise OperationalError(
                 "login: the server asks for a user and a password",
                 sqlstate="28000",
-                hint='connect("herd://user@host", password=…)',
+                hint="a program gives it as connect()'s argument password; a command asks for it on"
+                " a terminal, or takes HERDPY_PASSWORD or a password file (reference/url.md)",
             )
         if isinstance(message, LoginRequired):
             replies.append(self._login.start(message))

@@ -28,6 +28,7 @@ from herdpy.model.access import (
     Ownership,
     Rights,
     Role,
+    User,
     grant_key,
     member_key,
     reached,
@@ -53,7 +54,7 @@ _TRANSACTION_BYTES = 32  # more than the id of a transaction takes in a record
 class Actor(NamedTuple):
     """Who runs the statement."""
 
-    user: str | None
+    user: User | None
     """None: the program that has the database open."""
     verifier: str | None = None
     """What was made of the password in the statement."""
@@ -114,7 +115,7 @@ class _Changes:
         self._transaction = transaction
         self._verifier = actor.verifier
         self._new_secret = actor.new_secret
-        self._user = actor.user
+        self._user = None if actor.user is None else actor.user.name
         self._before = current_access(tablespace, transaction)
         self._rights = rights_of(self._before, actor.user)
 

@@ -107,8 +107,8 @@ class SessionShort(SessionPlans):
         It waits for nothing but, in autocommit, for its commit, which cannot be cancelled either.
         """
         prepared = self._database.plans.latest.get(text)
-        if prepared is None or not prepared.is_write:
-            return None
+        if prepared is None or not prepared.is_write or self._wait is not None:
+            return None  # a statement that waited is run again by the general path
         write = prepared.write_row or prepared.new_write_row()
         if write is None or self._log_row(prepared, write, parameters, text) is None:
             return None
@@ -125,7 +125,7 @@ class SessionShort(SessionPlans):
         """
         tablespace, database = self._tablespace, self._database
         with self._mutex:
-            if self._is_closed or self._is_killed:
+            if self._is_closed or self._end_error is not None:
                 self._check_open()
             try:
                 try:

@@ -40,13 +40,18 @@ class SessionPlans(SessionGuard):
 
     def _rights(self) -> Rights | None:
         """Return what the session's user may do, None for all."""
-        return rights_of(current_access(self._tablespace, self._transaction), self.user)
+        return rights_of(current_access(self._tablespace, self._transaction), self.identity)
 
     def _authorize(self, prepared: Prepared) -> Prepared:
         """Return the statement, unless the session's user may not run it (42501)."""
         if self.user is not None:
             self._gate.check(prepared, current_access(self._tablespace, self._transaction))
         return prepared
+
+    @property
+    def is_superuser(self) -> bool:
+        """The session's user may do everything now. Any thread."""
+        return self._database.is_superuser(self.user)
 
     def _visible_tables(self) -> list[Table]:
         """Return the tables that the session's user has any right on, by name."""
@@ -104,7 +109,7 @@ class SessionPlans(SessionGuard):
         """
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        transaction = self._transaction
+        transaction = self._transaction or self._statement
         return self._autocommit_us() if transaction is None else transaction.begun_us
 
     def _execution(self, transaction: Transaction | None) -> Execution:
@@ -115,7 +120,7 @@ class SessionPlans(SessionGuard):
         )
 
     def _leased(self, number: str) -> SnapshotLease:
-        return use_lease(self._database, number, self.user, self._rights())
+        return use_lease(self._database, number, self.identity, self._rights())
 
     def _use_lease(self) -> None:
         """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""

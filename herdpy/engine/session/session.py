@@ -51,7 +51,7 @@ class Session(SessionStatements):
                 self._now_us,
                 self._execution,
                 self._rights,
-                self.user,
+                self.identity,
             ),
         )
 
@@ -66,7 +66,7 @@ class Session(SessionStatements):
                 self._execution,
                 self._begin_alone,
                 self._finish_alone,
-                self.user,
+                self.identity,
                 lambda: (rights := self._rights()) is None or rights.is_superuser,
             ),
         )
@@ -83,7 +83,6 @@ class Session(SessionStatements):
         A caller that knows a session's name may ask: it cannot be guessed.
         """
         self._check_open()
-        self._rights()  # 28000: the user was dropped
         return self._database.resolve(token_session, counter)
 
     def check_token(self) -> None:

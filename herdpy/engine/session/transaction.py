@@ -13,6 +13,7 @@ from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.errors import (
     DeadlockError,
     Error,
@@ -21,6 +22,7 @@ from herdpy.errors import (
     Retry,
     SerializationError,
 )
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
@@ -40,13 +42,14 @@ class SessionTransaction:
         autocommit: bool,
         id: int = 0,  # noqa: A002 - the word of sysclients
         client: Client = Client(),  # noqa: B008 - immutable
-        user: str | None = None,
+        user: User | None = None,
     ) -> None:
         # Constant after __init__.
         self.id = id
         self.client = client
-        self.user = user
+        self.identity = user
         """Whose rights it has; None: all, as the program's own session."""
+        self.user = None if user is None else user.name
         self.connected_us = database.clock.wall_us()
         self._database = database
         self._tablespace = database.tablespace
@@ -63,6 +66,10 @@ class SessionTransaction:
         self._settings = settings
         self._autocommit = autocommit
         self._transaction: Transaction | None = None
+        self.leaves_waits = False
+        """A statement that has to wait for a lock raises MustWaitError, and its caller repeats the
+        call when lock_wait has ended; else the calling thread waits. Set before the first one."""
+        self._wait: LockWait | None = None
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement: Transaction | None = None  # the autocommit statement that runs
@@ -73,7 +80,7 @@ class SessionTransaction:
         self._interrupt: StatementInterrupt | None = None
         # Written under the mutex, read without it.
         self.running: Running | None = None
-        self._is_killed = False  # set without it
+        self._end_error: Error | None = None  # why it was ended, set without it
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
         # Constant.
@@ -142,6 +149,8 @@ class SessionTransaction:
             raise
         self._await_commit(transaction)
         self._transaction = None
+        if transaction.access_changes:
+            self._database.end_dropped_users()
 
     def _rollback(self) -> None:
         self._end_transaction()
@@ -151,12 +160,17 @@ class SessionTransaction:
         self._transaction = self._tablespace.begin(durability, is_autocommit=False)
 
     def _own_or_statement(self) -> Transaction:
-        """Return the open transaction, or begin the autocommit statement's own."""
+        """Return the open transaction, or begin the autocommit statement's own.
+
+        A statement that is run again behind a wait has its own already, with its locks.
+        """
         transaction = self._transaction
         if transaction is None:
-            transaction = self._statement = self._tablespace.begin(
-                self._settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
-            )
+            transaction = self._statement
+            if transaction is None:
+                transaction = self._statement = self._tablespace.begin(
+                    self._settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
+                )
             transaction.token = self.token
         elif transaction.lease is not None:
             raise InternalError(

@@ -21,7 +21,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
-from herdpy.engine.state.error_messages import stopped_error
+from herdpy.engine.state.error_messages import dropped_error, stopped_error
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshot_leases import Leases
@@ -34,6 +34,7 @@ from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
 from herdpy.log.record import (
     Begin,
     BeginLease,
+    BeginStaging,
     Change,
     ChangeAccess,
     Commit,
@@ -51,6 +52,7 @@ from herdpy.log.record import (
     encode,
 )
 from herdpy.log.syncer import Syncer
+from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -272,6 +274,10 @@ class Tablespace:
             if transaction.is_autocommit:
                 records.append(self.commit_record(transaction))
         encoded = [encode(item) for item in records]
+        if transaction.is_autocommit:
+            for item in definitions:
+                if isinstance(item, ChangeAccess):
+                    self._end_owned(changes_from_plain(item.changes), transaction)
         self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
 
     def log_change(
@@ -457,6 +463,8 @@ class Tablespace:
                     self.end(transaction)
                 else:
                     record = self.commit_record(transaction)
+                    if transaction.access_changes:
+                        self._end_owned(transaction.access_changes, transaction)
                     self.submit(Entry([record], [encode(record)], transaction, ends=True))
             return transaction.outcome
 
@@ -511,14 +519,53 @@ class Tablespace:
             self.enter()
             self.submit(Entry([record], [encode(record)], system, ends=True))
 
-    def begin_lease(self, record: BeginLease) -> Ticket[None]:
+    def check_user(self, user: User | None) -> None:
+        """Raise 57P01 for a user who was dropped, as far as the log goes. Monitor held."""
+        if user is None:
+            return
+        access = self.applier.state.catalog.access
+        dropping = (name for entry in self._queue for name in access.dropped_by(_access_of(entry)))
+        if not access.has(user) or user.name in dropping:
+            raise dropped_error(user.name)
+
+    def _end_owned(self, changes: Changes, transaction: Transaction) -> None:
+        """Log the end of what roles have in leases and stagings, before their own. Monitor held.
+
+        So a role that gets the name later owns nothing of it. What is logged and not applied yet
+        counts, too.
+        """
+        applier = self.applier
+        names = set(applier.state.catalog.access.dropped_by(changes))
+        if not names:
+            return
+        coming = [record for entry in self._queue for record in entry.changes]
+        leases = [each.id for each in applier.leases if each.owner in names and not each.is_ended]
+        leases += [
+            each.id for each in coming if isinstance(each, BeginLease) and each.owner in names
+        ]
+        jobs = [each.name for each in applier.state.staged.jobs.values() if each.user in names]
+        jobs += [
+            each.job for each in coming if isinstance(each, BeginStaging) and each.user in names
+        ]
+        records: list[Record] = [EndLeases(leases)] if leases else []
+        if jobs:
+            records.append(EndStaging(jobs))
+        for record in records:
+            owner = Transaction(
+                transaction.durability, begun_us=self.clock.wall_us(), is_autocommit=True
+            )
+            self.submit(Entry([record], [encode(record)], owner, ends=True))
+
+    def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
 
-        53400: there are as many as may be. LogSpaceError: prepare and call again.
+        57P01: its user was dropped. 53400: there are as many as may be. LogSpaceError: prepare and
+        call again.
         """
         with self.monitor:
             self.enter()
             self.check_writable()
+            self.check_user(user)
             self.applier.leases.check_room(record.owner)
             return self._submit_alone(record)
 
@@ -589,6 +636,16 @@ class Tablespace:
         with self.monitor:
             self.enter()
             return step()
+
+
+def _access_of(entry: Entry) -> Changes:
+    """Return what an entry that ends something changes of access."""
+    if not entry.ends:
+        return {}
+    alone = entry.changes[-1]
+    if isinstance(alone, ChangeAccess):
+        return changes_from_plain(alone.changes)
+    return entry.transaction.access_changes
 
 
 def _as_error(cause: BaseException) -> Error:

@@ -17,6 +17,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import Change, Write, duplicate_key
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
@@ -118,13 +119,22 @@ class Ingest:
         self.rows += maker.rows(batch, len(self.rows) + 1)
 
     def finish(self) -> int:
-        """Write what was added; return how many rows were. Errors: nothing was written."""
+        """Write what was added; return how many rows were. Errors: nothing was written.
+
+        MustWaitError: call again; see Session.leaves_waits.
+        """
         self._check_going_on()
         self._is_over = True
         try:
-            return self._write(self) if self._staged is None else self._staged.finish()
-        finally:
+            count = self._write(self) if self._staged is None else self._staged.finish()
+        except MustWaitError:
+            self._is_over = False
+            raise
+        except BaseException:
             self._let_go()
+            raise
+        self._let_go()
+        return count
 
     def abort(self) -> None:
         """Give up; repeatable."""

@@ -73,7 +73,8 @@ class Call:
         """Log in who has only said who they are: before that no large message is read."""
         async with self.session() as session:
             await session.open(pb.Open(client="grpc login"))
-        self.caller = self.caller._replace(password=None, is_proven=True)
+            proven = session.user
+        self.caller = self.caller._replace(password=None, proven=proven)
 
     async def write(self, reply: Any) -> None:
         """Send a message; waits while the client takes none."""

@@ -42,7 +42,7 @@ async def converted(
     if not hub.received.take(byte_count):
         raise hub.too_much_received()
     try:
-        return await hub.submit(run, is_urgent=True)
+        return await hub.workers.submit(run, is_urgent=True)
     finally:
         hub.received.give(byte_count)
 
@@ -60,4 +60,4 @@ async def made(hub: "Hub", byte_count: int, make: Callable[[], T]) -> T:
     """Return what becomes of an answer of so many bytes."""
     if byte_count <= _SMALL_BYTES_MAX:
         return make()
-    return await hub.submit(make, is_urgent=True)
+    return await hub.workers.submit(make, is_urgent=True)

@@ -30,7 +30,6 @@ from herdpy.server.grpc.callers import (
     caller_of,
     logged_in,
     peer_of,
-    verifier_of,
 )
 from herdpy.server.grpc.errors import abort
 from herdpy.server.grpc.message_costs import made
@@ -119,10 +118,10 @@ class GrpcService:
         if caller.is_proven:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
-            verifier = verifier_of(self._hub, caller.user)
+            before = self._hub.database.login(caller.user)
             async with call.session() as session:
                 await session.open(pb.Open(client="grpc login"))
-            reply = logged_in(tokens, caller.user, verifier, context, "")
+            reply = logged_in(tokens, before, context, "")
         else:
             reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
         await call.write(pb.LoginReply(logged_in=reply))
@@ -174,7 +173,7 @@ async def _query(call: Call) -> None:
         if done.result is not None:
             await _write_all(call, session, done.result, rows_max, is_arrow=is_arrow)
         elif is_arrow:
-            data = await call.hub.submit(partial(_small_arrow, done), is_urgent=False)
+            data = await call.hub.workers.submit(partial(_small_arrow, done), is_urgent=False)
             for reply in _arrow_pieces(data):
                 await call.write(reply)
 

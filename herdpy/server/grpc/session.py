@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
+from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import (
@@ -42,8 +43,8 @@ async def run_session(
 ) -> None:
     """Serve a session stream until either side ends it."""
     login = CallLogin(hub, caller)
-    if caller.is_proven:
-        connection.believe(caller.user)
+    if caller.proven is not None:
+        connection.believe(caller.proven)
     transport = transport_of(connection, context)
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
@@ -147,8 +148,8 @@ class InnerSession:
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
         self._connection = connection
-        if caller.is_proven:
-            connection.believe(caller.user)
+        if caller.proven is not None:
+            connection.believe(caller.proven)
         self._transport = transport_of(connection, context)
         self._login = CallLogin(hub, caller)
         self._machine = self._login.machine
@@ -159,6 +160,11 @@ class InnerSession:
         self._connection.data_received(encode_frame(hello(opened, self._login.user)))
         while self._machine.welcome is None:
             await self._receive()
+
+    @property
+    def user(self) -> User | None:
+        """Who has logged in; None: no login was asked for."""
+        return self._connection.user
 
     async def ask(self, make: Callable[[int], Message]) -> Any:
         """Return the answer to a request."""

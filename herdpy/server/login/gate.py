@@ -92,7 +92,7 @@ class Gate:
                 raise OperationalError(
                     "this server asks for a user and a password",
                     sqlstate="28000",
-                    hint='connect("herd://user@host", password=…)',
+                    hint="name a user in the URL, as in herd://ada@host, and give the password",
                 )
             return None
         if self._client_check != "verify-ca":

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from herdpy.model.access import User
+
 
 class Login(Protocol):
     """What is known of one user who wants to log in."""
@@ -13,6 +15,11 @@ class Login(Protocol):
 
     @property
     def may_login(self) -> bool: ...
+
+    @property
+    def user(self) -> User:
+        """Who logs in: no other user that has the name later."""
+        ...
 
 
 class Authenticator(Protocol):

@@ -53,7 +53,8 @@ def status(hub: "Hub") -> bytes:
         "is_draining": hub.is_draining,
         "uptime_s": round(hub.uptime_s, 3),
         "connections": hub.connections_by_protocol(),
-        "statements_waiting": hub.waiting_count,
+        "statements_waiting": hub.workers.waiting_count,
+        "statements_waiting_for_locks": hub.workers.parked_count,
         "results_open": hub.results.used,
         "received_bytes": hub.received.used,
         "untaken_bytes": hub.stalled.byte_count,
@@ -61,8 +62,8 @@ def status(hub: "Hub") -> bytes:
         "limits": {
             name: getattr(hub.config, name)
             for name in (
-                "connections_max", "workers", "waiting_max", "results_max",
-                "request_bytes_max", "response_bytes_max",
+                "connections_max", "superuser_reserved_connections", "workers", "waiting_max",
+                "results_max",                "request_bytes_max", "response_bytes_max",
             )
         },
     }  # fmt: skip

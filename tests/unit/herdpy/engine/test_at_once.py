@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from herdpy.engine.session.activity import killed_error
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.model.durability import Durability
@@ -236,7 +237,7 @@ def test_a_killed_session_writes_nothing() -> None:
     with engine() as db:
         known(db)
         session = db.session(autocommit=True)
-        session.kill()
+        session.kill(killed_error())
         with pytest.raises(OperationalError) as caught:
             session.write_at_once(INSERT, (3, 30))
         assert caught.value.sqlstate == "57P01"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from herdpy.engine.session.activity import killed_error
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.memtable import Memtable
@@ -335,7 +336,7 @@ def test_who_may_not_insert_is_told_so_and_who_was_looked_at_takes_the_fast_path
 
 
 def test_ends_of_sessions(db: Engine, simple: Session) -> None:
-    simple.kill()
+    simple.kill(killed_error())
     with pytest.raises(OperationalError) as caught:
         simple.write_row(SIMPLE, (2, 0))
     assert caught.value.sqlstate == "57P01"
