@@ -14,7 +14,10 @@ N ?=
 SEED ?=
 PLANT ?=
 DIR ?=
+OLD ?=
+LIST ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
+old_flags = $(if $(OLD),--old $(OLD))
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
 # A suite whose folder is still empty is skipped aloud; one that has tests has to pass them.
@@ -27,8 +30,8 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage fuzz fuzz-wire integration interrupts threads \
-        docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-embedded \
-        bench-ledger bench-network bench-spark big clean
+        findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
+        bench-ledger bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,8 +68,11 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each, and of the simulated world
-	$(PYTEST) tests/unit tests/sim
+unit: setup ## tests of one module each, of the simulated world, and of findings
+	$(PYTEST) tests/unit tests/sim tests/findings -m "not integration"
+
+findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
+	$(PY) -m tests.findings $(old_flags)
 
 contract: setup ## one suite per interface, over every implementation
 	$(PYTEST) tests/contract
@@ -116,13 +122,16 @@ fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks; a client in Node, where npm is
-	$(call suite,tests/integration tests/interop/test_grpc_node.py)
+	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "integration or not finding"
 
 interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
 
 threads: setup ## 32 threads race for one key, 10,000 rounds: make threads N=10000
 	HERDPY_ROUNDS=$(or $(N),10000) $(PYTEST) --timeout 3600 tests/integration/test_many_threads.py
+
+compat: setup ## what an older commit left, and its driver and server with ours: make compat OLD=62f20b8
+	$(PY) -m tests.compat $(old_flags)
 
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py
@@ -188,8 +197,14 @@ bench-ledger: setup ## our bookies and client against Apache's, into build/bench
 bench-server: setup ## CPU of the bookie's server side for an add, into build/bench/bookie-server.json
 	$(PY) -m tests.benchmarks.bookie_server
 
-bench-embedded: setup ## time it against sqlite3, into build/bench/embedded.json
-	$(PY) -m tests.benchmarks.embedded
+bench-calls: setup ## product functions entered by one statement: make bench-calls OLD=62f20b8, or LIST="network insert"
+	$(PY) -m tests.benchmarks.calls $(old_flags) $(if $(LIST),--list --only "$(LIST)")
+
+bench-embedded: setup ## time it against sqlite3, and an older commit by turns: make bench-embedded OLD=62f20b8
+	$(PY) -m tests.benchmarks.embedded $(old_flags)
+
+bench-herddb: setup ## in process and a server against HerdDB 0.29.0 from Maven: make bench-herddb N=5
+	$(PY) -m tests.benchmarks.herddb $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
 
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"

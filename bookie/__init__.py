@@ -1,1 +1,1 @@
-"""The replicated log of herdpy and the ground floor under it; knows no SQL, imports no herdpy."""
+"""The replicated log of herdpy and the base layer under it; knows no SQL, imports no herdpy."""

@@ -130,13 +130,17 @@ class BookieConfig:
     response_bytes_total_max: int = 512 * 1024 * 1024
     """The same over all connections."""
     receive_bytes_total_max: int = 256 * 1024 * 1024
-    """Of messages that have not come whole, over all connections; who adds to it is closed."""
+    """Of messages that have not come whole, over all connections; a connection that adds to it is
+    closed."""
     frame_timeout_s: float = 60.0
     """A message that began and does not end, or answers that are not taken: closed."""
     long_poll_s_max: float = 60.0
     """A long poll that asks for more is answered after this, without news."""
     start_tls_timeout_s: float = 10.0
     """For the handshake after START_TLS."""
+    is_tls_required: bool = False
+    """Refuse in clear everything but START_TLS (EUA). Always so where clients have to show a
+    certificate (`--tls-trust`). Needs a certificate."""
     close_timeout_s: float = 5.0
     """For answers under way when the server closes; what is left then is cut off."""
     http_port: int | None = None

@@ -105,7 +105,7 @@ class ProtocolVersionError(BookieError):
 
 
 class MetadataVersionError(BookieError):
-    """The ledger's metadata was changed by someone else meanwhile."""
+    """The ledger's metadata was changed by another client meanwhile."""
 
     code = -17
 
@@ -178,7 +178,7 @@ class LedgerFencedError(BookieError):
 
 
 class UnauthorizedAccessError(BookieError):
-    """Wrong password or master key."""
+    """Wrong password or master key; or a bookie that requires TLS was asked in clear."""
 
     code = -102
 

@@ -96,7 +96,7 @@ class Config:
     )
 
     staging_timeout_s: float = _setting(
-        3_600.0, 1, 30 * 86_400, "seconds", "until a staging that nobody touches is given up"
+        3_600.0, 1, 30 * 86_400, "seconds", "until a staging that is not used is given up"
     )
     staging_bytes_max: int = _setting(
         64 * 1024 * MIB, 1 * MIB, 2**46, "bytes", "staged by one job before it commits; then 53400"
@@ -153,6 +153,14 @@ class ServerConfig:
     connections_max: int = _setting(
         500, 1, 10_000, "connections", "open at once; more are refused with 53300"
     )
+    superuser_reserved_connections: int = _setting(
+        3,
+        0,
+        1_000,
+        "connections",
+        "of connections_max, that only superusers get, at most all but one; and as many workers, "
+        "at least one, for their KILL and system tables while all others are taken",
+    )
     logins_max: int = _setting(
         200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
     )
@@ -164,8 +172,8 @@ class ServerConfig:
     )
     authentication: str = _text(
         "auto",
-        "who comes without a user: required: nobody; trust: everybody on this machine, with all "
-        "rights; auto: everybody on this machine until the first password was ever set",
+        "clients that need no user: required: none; trust: all on this machine, with all "
+        "rights; auto: all on this machine until the first password was ever set",
         ("auto", "required", "trust"),
     )
     tls_certificate: str = _text(
@@ -233,7 +241,7 @@ class ServerConfig:
     log_level: str = _text(
         "info", "of what is logged, at least", ("debug", "info", "warning", "error")
     )
-    log_format: str = _text("text", "lines for people, or one JSON object a line", ("text", "json"))
+    log_format: str = _text("text", "lines of text, or one JSON object a line", ("text", "json"))
 
     def __post_init__(self) -> None:
         _check(self)

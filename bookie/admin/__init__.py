@@ -1,1 +1,1 @@
-"""Commands of operators; the edge, where worlds are built."""
+"""Commands of operators; here clocks, disks and stores are built."""

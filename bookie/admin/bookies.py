@@ -1,11 +1,11 @@
-"""`bookie bookies …`: who is registered, and how much space each has."""
+"""`bookie bookies …`: the registered bookies, and how much space each has."""
 
 import asyncio
 
 import click
 
 from bookie.admin.output import Output, bytes_text
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.client.channels import AsyncioChannels
 from bookie.client.interfaces import BookieInfo
 from bookie.config import ClientConfig
@@ -19,7 +19,12 @@ def bookies() -> None:
 
 
 @bookies.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Those that are away, too.")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Also bookies that are known by their cookie and not registered now (away).",
+)
 @cluster_options
 def list_bookies(cluster: Cluster, output: Output, *, is_all: bool) -> None:
     """List the registered bookies: writable and read-only ones."""
@@ -56,7 +61,7 @@ def _record(directory: BookieDirectory, bookie_id: BookieId) -> dict[str, object
 
 
 @bookies.command()
-@cluster_options
+@client_options
 def info(cluster: Cluster, output: Output) -> None:
     """Ask every registered bookie for its disk space."""
     run(_info(cluster, output))
@@ -66,7 +71,7 @@ async def _info(cluster: Cluster, output: Output) -> None:
     async with cluster.existing() as store:
         directory = BookieDirectory(store, cluster.root)
         await directory.start()
-        channels = AsyncioChannels(directory, ClientConfig())
+        channels = AsyncioChannels(directory, ClientConfig(), tls=cluster.tls)
         try:
             records: list[dict[str, object]] = []
             bookie_ids = _bookies(directory, ())

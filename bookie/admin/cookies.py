@@ -21,6 +21,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def cookie() -> None:
     """Look at and mend the cookies that bind bookies to their directories.
 
+    A cookie names a bookie's id, directories and cluster; it lies in each directory and in the
+    metadata store, and a bookie starts only where all of them agree.
+
     A bookie whose disk was wiped has lost its cookie and does not start: it would deny entries
     that it acknowledged. Delete its cookie only after its ledgers were copied to other bookies.
     """
@@ -140,7 +143,7 @@ def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -
     """Forget a stopped bookie: it can come back only as a new, empty one."""
     if not is_sure:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: say --yes")
+            raise click.UsageError("standard input is no terminal to ask at: say --yes")
         click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
     run(_delete(cluster, bookie_id))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")

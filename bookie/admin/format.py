@@ -22,7 +22,7 @@ LAYOUTS = {
     type=click.Choice(sorted(LAYOUTS)),
     default="hierarchical",
     show_default=True,
-    help="How ledgers are filed; what Apache BookKeeper's are by default.",
+    help="How the nodes of ledgers are laid out in ZooKeeper; the default is Apache BookKeeper's.",
 )
 @click.option(
     "--destroy",

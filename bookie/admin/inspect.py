@@ -15,14 +15,16 @@ from bookie.admin.serve import INDEX_FILE
 from bookie.admin.world import json_option
 from bookie.errors import CorruptFileError
 from bookie.runtime.os_disk import OsDisk
-from bookie.server import entry_log, journal_format
-from bookie.server.entry_log import EntryLogReader, RecordKind, split_location
-from bookie.server.journal import read_mark
-from bookie.server.journal_format import BLOCK_BYTES, JournalFileReader, Kind
-from bookie.server.lmdb_index import LmdbIndex
+from bookie.server.storage import entry_log, journal_format
+from bookie.server.storage.entry_log import EntryLogReader, RecordKind, split_location
+from bookie.server.storage.journal import read_mark
+from bookie.server.storage.journal_format import BLOCK_BYTES, JournalFileReader, Kind
+from bookie.server.storage.lmdb_index import LmdbIndex
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
-_LEDGER = click.option("--ledger", type=int, metavar="ID", help="Only what belongs to this one.")
+_LEDGER = click.option(
+    "--ledger", type=int, metavar="ID", help="Only what belongs to the ledger of this id."
+)
 
 
 @click.group()

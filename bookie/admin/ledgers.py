@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from bookie.admin.output import Output, printable
-from bookie.admin.world import Cluster, cluster_options, password_option, run
+from bookie.admin.world import Cluster, client_options, cluster_options, password_option, run
 from bookie.errors import (
     IncorrectParameterError,
     MetadataFormatError,
@@ -41,7 +41,7 @@ def quorum_options(command: click.decorators.FC) -> click.decorators.FC:
             type=click.Choice([digest.name for digest in DigestType], case_sensitive=False),
             default=DigestType.CRC32C.name,
             show_default=True,
-            help="How entries are protected; HMAC uses the password.",
+            help="The checksum that entries carry; HMAC is keyed with the password.",
         ),
         click.option(
             "--ack-quorum", default=2, show_default=True, help="Acknowledgements an add waits for."
@@ -58,7 +58,7 @@ def quorum_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 @ledger.command("list")
-@click.option("--long", "is_long", is_flag=True, help="Read each one's metadata, too.")
+@click.option("--long", "is_long", is_flag=True, help="Print each ledger's metadata, too.")
 @cluster_options
 def list_ledgers(cluster: Cluster, output: Output, *, is_long: bool) -> None:
     """List the ids of all ledgers, ascending."""
@@ -134,19 +134,25 @@ def metadata_record(found: LedgerMetadata) -> dict[str, object]:
 
 @ledger.command()
 @click.argument("ledger_id", type=int)
-@click.option("--first", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--last", type=click.IntRange(0), help="  [default: the last confirmed one]")
+@click.option(
+    "--first", type=click.IntRange(0), default=0, show_default=True, help="The first entry."
+)
+@click.option(
+    "--last", type=click.IntRange(0), help="The last entry.  [default: the last confirmed one]"
+)
 @click.option(
     "--recover", "is_recovering", is_flag=True,
-    help="Recover and close it before; a writer that is still at work is fenced.",
+    help="Recover and close the ledger first; a writer that is still at work is fenced.",
 )  # fmt: skip
 @click.option(
     "--unconfirmed", "is_unconfirmed", is_flag=True,
-    help="Read up to --last even beyond what is confirmed.",
+    help="Read up to --last even beyond the last confirmed entry.",
 )  # fmt: skip
-@click.option("--raw", "is_raw", is_flag=True, help="Write the payloads as they are, and no more.")
+@click.option(
+    "--raw", "is_raw", is_flag=True, help="Write the bytes of the payloads and nothing else."
+)
 @password_option
-@cluster_options
+@client_options
 def read(
     cluster: Cluster,
     output: Output,
@@ -161,7 +167,7 @@ def read(
 ) -> None:
     """Print the entries of a ledger, up to the last confirmed one."""
     if is_unconfirmed and last is None:
-        raise click.UsageError("--unconfirmed needs --last: nobody knows where such a ledger ends")
+        raise click.UsageError("--unconfirmed needs --last: the end of such a ledger is not known")
     if last is not None and last < first:
         raise click.UsageError(f"expected --first <= --last, found {first} and {last}")
     run(
@@ -213,7 +219,7 @@ async def _read(
 @click.argument("file", type=click.File("rb"), default="-")
 @quorum_options
 @password_option
-@cluster_options
+@client_options
 def create(
     cluster: Cluster,
     output: Output,
@@ -277,7 +283,7 @@ def _chunks(file: BinaryIO) -> Iterator[list[bytes]]:
 @ledger.command()
 @click.argument("ledger_id", type=int)
 @password_option
-@cluster_options
+@client_options
 def recover(cluster: Cluster, output: Output, ledger_id: int, password: str) -> None:
     """Decide where a ledger ends and close it; a writer that is still at work is fenced."""
     run(_recover(cluster, output, ledger_id, password.encode()))
@@ -306,7 +312,7 @@ def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_
     """
     if not is_sure:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: say --yes")
+            raise click.UsageError("standard input is no terminal to ask at: say --yes")
         click.confirm(f"Delete {len(ledger_ids)} ledger(s) for ever?", abort=True, err=True)
     run(_delete(cluster, output, ledger_ids))
 

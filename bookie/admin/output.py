@@ -1,4 +1,4 @@
-"""What commands print: boxes and sentences for people, one JSON value a line for programs.
+"""What commands print: boxes and sentences for a terminal, one JSON value a line for programs.
 
 With --json a command prints one line for each thing that it found, on standard output; bytes are
 base64. Errors go to standard error, with --json as {"error", "code", "retry", "message"}.
@@ -86,7 +86,7 @@ class Output:
         self._console.print(table if rows else Text(none))
 
     def say(self, text: str | Text) -> None:
-        """Print a sentence for people; nothing with --json."""
+        """Print a sentence; nothing with --json."""
         if not self.is_json:
             self._console.print(text, highlight=False)
 
@@ -95,7 +95,7 @@ class Output:
         self._errors.print(Text(text))
 
     def say_aside(self, text: str) -> None:
-        """Print a sentence for people on standard error; nothing with --json."""
+        """Print a sentence on standard error; nothing with --json."""
         if not self.is_json:
             self.warn(text)
 
@@ -129,7 +129,7 @@ class Output:
             self._error(type(error).__name__, error.code, error.retry, str(error))
             sys.exit(1)
         except BrokenPipeError:
-            raise  # who reads has enough (`| head`): click ends without a word
+            raise  # the reader of our output has enough (`| head`): click ends without a word
         except OSError as error:
             self._error(type(error).__name__, error.errno or 0, Retry.NEVER, str(error))
             sys.exit(1)
@@ -186,7 +186,7 @@ def printable(data: bytes) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes as people read it: "1.5 GiB"."""
+    """Return a number of bytes with a unit: "1.5 GiB"."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,6 +1,6 @@
 """`bookie serve`: one bookie in this process, until it is told to stop.
 
-This is where a bookie's world is built: the disk, the index, the executors, the session.
+This is where all that a bookie works on is built: the disk, the index, the executors, the session.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
-from bookie.server import entry_log, journal_format
-from bookie.server.lmdb_index import LmdbIndex
 from bookie.server.node import BookieNode
+from bookie.server.storage import entry_log, journal_format
+from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.tls import server_context
 
 INDEX_FILE = "index.lmdb"
@@ -129,11 +129,23 @@ def log_to_stderr() -> None:
     help="The bookie's directory, made if missing: journal, entry logs, index.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=3181, show_default=True)
 @click.option(
-    "--advertised-address", metavar="HOST", help="What clients connect to.  [default: host]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=3181,
+    show_default=True,
+    help="Where clients connect; 0: any free port.",
 )
-@click.option("--bookie-id", metavar="ID", help="  [default: advertised address and port]")
+@click.option(
+    "--advertised-address",
+    metavar="HOST",
+    help="The host name that clients connect to.  [default: host]",
+)
+@click.option(
+    "--bookie-id",
+    metavar="ID",
+    help="The name that ledgers know it by, for good.  [default: advertised address and port]",
+)
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
@@ -146,7 +158,7 @@ def log_to_stderr() -> None:
     default=SESSION_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="After so long without a word ZooKeeper takes the bookie for gone.",
+    help="ZooKeeper deregisters a bookie that has been silent for so long.",
 )
 @click.option("--read-only", "is_read_only", is_flag=True, help="Take no writes.")
 @click.option(
@@ -154,13 +166,14 @@ def log_to_stderr() -> None:
     nargs=2,
     type=click.Path(exists=True, dir_okay=False),
     metavar="CERTIFICATE KEY",
-    help="PEM files: answer START_TLS with them.",
+    help="PEM files: serve clients that ask for TLS (START_TLS) with them.",
 )
 @click.option(
     "--tls-trust",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Ask clients for a certificate signed by these.",
+    help="PEM file: serve only clients that ask for TLS and show a certificate signed by these. "
+    "Needs --tls.",
 )
 @click.option(
     "--set",
@@ -191,6 +204,8 @@ def serve(
     Prints one line when it is registered, and logs to standard error. Refuses to start on a
     directory of another bookie or another cluster, and on one that was wiped.
     """
+    if tls_trust is not None and tls is None:
+        raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
         host=host,

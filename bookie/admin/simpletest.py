@@ -9,7 +9,7 @@ import click
 
 from bookie.admin.ledgers import quorum_options
 from bookie.admin.output import Advance, Output, bytes_text
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, client_options, run
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError, DigestMismatchError
 from bookie.ledger.types import DigestType
@@ -19,11 +19,20 @@ _PASSWORD = b"simpletest"
 
 
 @click.command()
-@click.option("--entries", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--bytes", "entry_bytes", type=click.IntRange(1), default=100, show_default=True)
-@click.option("--keep", "is_kept", is_flag=True, help="Leave the ledger there.")
+@click.option(
+    "--entries", type=click.IntRange(1), default=1000, show_default=True, help="Entries to write."
+)
+@click.option(
+    "--bytes",
+    "entry_bytes",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Bytes of each entry.",
+)
+@click.option("--keep", "is_kept", is_flag=True, help="Do not delete the ledger at the end.")
 @quorum_options
-@cluster_options
+@client_options
 def simpletest(
     cluster: Cluster,
     output: Output,

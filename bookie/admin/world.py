@@ -1,12 +1,13 @@
-"""Where the commands meet the world: the loop, the metadata store, a client, options they share."""
+"""What the commands share: the loop, the metadata store, a client of the ledgers, options."""
 
 import asyncio
 import functools
 import re
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from bookie.runtime.os_rng import OsRng
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 SESSION_TIMEOUT_S = 10.0
 _SILENT_S = 2.0
-"""After so long a person at a terminal is told what the command waits for."""
+"""After so long an operator at a terminal is told what the command waits for."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:(\d{1,5}))?")
 _ROOT = re.compile(r"(/[^/\s]+)+")
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Cluster:
 
     zookeeper: str
     root: str
+    tls: ssl.SSLContext | None = None
+    """What clients of its bookies ask for TLS with; None: they speak in clear."""
 
     @property
     def uri(self) -> str:
@@ -112,6 +115,7 @@ class Cluster:
                 config=config or ClientConfig(),
                 rng=OsRng(),
                 clock=OsClock(),
+                tls=self.tls,
             )
             try:
                 yield client
@@ -155,7 +159,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         envvar="BOOKIE_ROOT",
         show_envvar=True,
         metavar="PATH",
-        help=f"Where the cluster's metadata begins.  [default: {DEFAULT_ROOT}]",
+        help=f"The ZooKeeper node with the cluster's metadata.  [default: {DEFAULT_ROOT}]",
     )
     @json_option
     @functools.wraps(command)
@@ -165,10 +169,70 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def client_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that talks to bookies cluster_options(), and --tls-trust and --tls."""
+
+    @click.option(
+        "--tls-trust",
+        envvar="BOOKIE_TLS_TRUST",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="PEM file: talk to the bookies by TLS; their certificates are signed by these.",
+    )
+    @click.option(
+        "--tls",
+        nargs=2,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="CERTIFICATE KEY",
+        help="PEM files: shown to bookies that ask clients for a certificate. Needs --tls-trust.",
+    )
+    @cluster_options
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: Any,
+        cluster: Cluster,
+        tls_trust: str | None,
+        tls: tuple[str, str] | None,
+        **options: Any,
+    ) -> None:
+        secured = replace(cluster, tls=_client_context(tls_trust, tls))
+        command(*arguments, cluster=secured, **options)
+
+    return wrapped
+
+
+def _client_context(
+    trust_path: str | None, certificate: tuple[str, str] | None
+) -> ssl.SSLContext | None:
+    """Return what a client asks for TLS with; BadParameter names what cannot be used."""
+    if trust_path is None:
+        if certificate is not None:
+            raise click.BadParameter("expected --tls-trust FILE with it", param_hint="--tls")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=trust_path)
+    except OSError as error:  # ssl.SSLError is one
+        raise click.BadParameter(
+            f"cannot use {trust_path}: {error}; expected certificates in PEM format",
+            param_hint="--tls-trust",
+        ) from error
+    if certificate is not None:
+        try:
+            context.load_cert_chain(*certificate)
+        except OSError as error:
+            raise click.BadParameter(
+                f"cannot use certificate {certificate[0]} with key {certificate[1]}: {error}; "
+                "expected two files in PEM format that belong together",
+                param_hint="--tls",
+            ) from error
+    return context
+
+
 password_option = click.option(
     "--password",
     envvar="BOOKIE_PASSWORD",
     show_envvar=True,
     default="",
-    help="Of the ledger.  [default: empty]",
+    help="The ledger's password.  [default: empty]",
 )

@@ -1,4 +1,4 @@
-"""A blocking face of the ledger client: its own event loop in a thread of its own.
+"""A blocking API of the ledger client: its own event loop in a thread of its own.
 
 Contract: each call waits for the coroutine of the same name in bookie/client/client.py, reader.py
 or writer.py and gives its value or error. Any thread may call, several at once. An interrupt

@@ -123,7 +123,7 @@ class BookieConnection:
         self._out: list[bytes] = []
         self._out_byte_count = 0
         self._splitter = frames.FrameSplitter(config.frame_bytes_max)
-        self._heard_at = 0.0
+        self._last_data_at = 0.0
         self._backoff_s = 0.0
         self._retry_at = 0.0
 
@@ -227,7 +227,7 @@ class BookieConnection:
             transport.abort()
             return
         self._transport = transport
-        self._heard_at = self._loop.time()
+        self._last_data_at = self._loop.time()
         transport.set_write_buffer_limits(high=self._config.channel_bytes_max // 4)
         if self._tls is None:
             self._become_ready()
@@ -278,7 +278,7 @@ class BookieConnection:
     # --- answers ----------------------------------------------------------------------------------
 
     def on_data(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        self._last_data_at = self._loop.time()
         try:
             parsed = [v3.parse_response(frame) for frame in self._splitter.feed(data)]
         except BookieError:
@@ -318,7 +318,7 @@ class BookieConnection:
             return
         # A peer that vanished without a word leaves a connection that only TCP's own patience
         # would end: one that has said nothing since a silent request was sent is replaced.
-        is_dead = self._heard_at < max(pending.sent_at for pending in expired)
+        is_dead = self._last_data_at < max(pending.sent_at for pending in expired)
         for pending in expired:
             pending.on_answer(self.bookie, Status.TIMED_OUT)
         if is_dead and self._is_ready:

@@ -62,7 +62,7 @@ class LedgerReader:
         self._is_deleted = False
         self._is_closed = False
         self._changed: dict[asyncio.Future[None], None] = {}
-        """Those who wait for news of the metadata."""
+        """The calls that wait for news of the metadata."""
         self._runs: dict[RangeRunner, None] = {}
         self._polls: Counter[BookieId] = Counter()
         """Unanswered long polls, those of rounds that are over included."""
@@ -264,12 +264,12 @@ class LedgerReader:
             self._settle()
 
     def _settle(self) -> None:
-        """Tell the owner once the ledger is CLOSED and nobody is on the way to its metadata."""
+        """Tell the owner once the ledger is CLOSED and no call is on the way to its metadata."""
         if self._metadata.is_closed and self._refresh_task is None:
             self.on_settled()
 
     async def _refresh(self) -> None:
-        """Read the metadata and wake those who wait for news of it."""
+        """Read the metadata and wake the calls that wait for news of it."""
         try:
             metadata, version = await self._services.ledgers.read(self.ledger_id)
         except NoSuchLedgerMetadataError:

@@ -45,6 +45,6 @@ class RecordBatch:
             self.done.set_result(None)
 
     def forget(self) -> None:
-        """Let the call end: what still comes is nobody's, an error has been seen."""
+        """Let the call end: what still comes is dropped, an error has been seen."""
         if not self.done.cancel() and not self.done.cancelled():
             self.done.exception()

@@ -49,7 +49,7 @@ class RecoveryRunner:
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, found: LedgerMetadata, version: int) -> tuple[LedgerMetadata, int]:
-        """Recover and return the CLOSED metadata that stands, whoever wrote it, and its version.
+        """Recover; return the CLOSED metadata that stands, ours or another's, and its version.
 
         Errors: LedgerRecoveryError and NotEnoughBookiesError (SAFE: run it again),
         UnauthorizedAccessError, NoSuchLedgerMetadataError (deleted), MetadataStoreError.
@@ -152,7 +152,7 @@ class RecoveryRunner:
             self._run(self._machine.on_write_reply(entry_id, bookie, status))
 
     def _is_ended(self, status: Status) -> bool:
-        """Pass over replies that nobody waits for any more."""
+        """Pass over replies that no caller waits for any more."""
         if self._outcome.done():
             return True
         if status is Status.CLIENT_CLOSED:

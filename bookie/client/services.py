@@ -37,7 +37,7 @@ class Services:
     damage_count: int = 0
 
     def report_damage(self, ledger_id: int, entry_id: int, bookie: BookieId) -> None:
-        """Tell that a replica is damaged: another one serves, and somebody should know."""
+        """Tell that a replica is damaged: another one serves, and the operator should know."""
         self.damage_count += 1
         _LOG.warning(
             "ledger %d: the replica of entry %d on %s is damaged", ledger_id, entry_id, bookie

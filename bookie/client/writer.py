@@ -124,8 +124,8 @@ class LedgerWriter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_admitting = False  # the first waiter was told to go on, and has not run yet
         self._metadata_task: asyncio.Task[None] | None = None
-        # Deferred sync: who acknowledged what no force covers yet, and the number of its
-        # connection then. A bookie may lose that by a restart, and would not know when forced.
+        # Deferred sync: the bookies that acknowledged what no force covers yet, and the number of
+        # its connection then. A bookie may lose that by a restart, and would not know when forced.
         self._unforced: dict[BookieId, int] = {}
         self._watch: Watch | None = bookies.on_change(self._on_bookies)
 
@@ -444,7 +444,7 @@ class LedgerWriter:
     async def _answer(self, question: _Question) -> None:
         try:
             answer = await question()  # made here: a task that is cancelled at once asks nothing
-        except Exception as error:  # noqa: BLE001 - a defect: reported, and nobody is left waiting
+        except Exception as error:  # noqa: BLE001 - a defect: reported, and no caller is left waiting
             message = f"ledger {self._ledger_id}: asking for metadata failed: {error!r}"
             self._loop.call_exception_handler({"message": message, "exception": error})
             answer = MetadataStoreError(message)

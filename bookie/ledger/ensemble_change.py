@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Who may stand in."""
+    """The bookies that may stand in."""
 
     writable: Sequence[BookieId]
     suspects: Iterable[BookieId]
@@ -85,7 +85,7 @@ def plan(
 ) -> Plan | None:
     """Replace what stands at the bits of `failed` and `missing`; None: adds cannot go on.
 
-    Where nobody else is left, a bookie that is writable and no suspect (any more) rejoins in its
+    Where no other bookie is left, one that is writable and no suspect (any more) rejoins in its
     own place. Other indexes stay missing, which is borne as long as each of the write sets
     (`reachable`, one mask for each) keeps an ack quorum. Rather than give up, suspects get one last
     chance each: two that fail in turn would else take turns for ever.

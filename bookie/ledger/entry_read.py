@@ -2,8 +2,8 @@
 
 Source: BookKeeper's PendingReadOp; docs/protocols/reading.md. The next replica is asked when one
 fails, denies the entry, gives a damaged packet, or is silent for some ticks (speculative); the
-first intact packet wins, and who was asked before may still win. A machine without clock: the
-runner's ticks tell it that time passes.
+first intact packet wins, and a bookie that was asked before may still win. A machine without clock:
+the runner's ticks tell it that time passes.
 """
 
 from enum import Enum
@@ -28,7 +28,7 @@ class Outcome(Enum):
     ABSENT = "absent"
     """As many replicas as were needed said that they have not got it."""
     FAILED = "failed"
-    """All were asked and nobody decided it: unknown, which is not absent."""
+    """All were asked and none decided it: unknown, which is not absent."""
 
 
 class EntryRead:
@@ -82,7 +82,7 @@ class EntryRead:
         return bookie
 
     def on_tick(self) -> BookieId | None:
-        """Let time pass; returns who is suspiciously slow when the next replica is due."""
+        """Let time pass; returns the bookie that is too slow when the next replica is due."""
         if self.is_decided:
             return None
         self._age += 1

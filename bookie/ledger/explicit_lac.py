@@ -3,7 +3,7 @@
 An entry carries the LAC of the moment when it was sealed, so readers learn of the last entry only
 with the next one. When the LAC has moved, nothing is pending and the last packet carries an older
 LAC, a timer is started; if that is still so when it fires, the LAC is written. Its failure is
-nobody's loss: the next entry, or the next move, carries it. Source: BookKeeper's explicit LAC.
+no loss: the next entry, or the next move, carries it. Source: BookKeeper's explicit LAC.
 """
 
 from bookie.ledger.types import INVALID_ENTRY_ID

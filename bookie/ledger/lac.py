@@ -9,7 +9,7 @@ once. A bookie that never answers is not waited for (G4). A machine: replies in,
 from bookie.errors import BookieError, DigestMismatchError, LedgerRecoveryError, ReadError
 from bookie.ledger.codec import BytesLike, Entry, EntryDigest
 from bookie.ledger.distribution import KNOWN_ANSWERS, Coverage
-from bookie.ledger.statuses import read_error
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import BookieId, LedgerMetadata, Status
 
 
@@ -37,16 +37,16 @@ class LacQuery:
         self.damaged: list[BookieId] = []
         self.last_entry_ids: dict[BookieId, int] = {}
         """Of those that gave an intact last entry."""
-        self._is_valid_heard = False
+        self._has_valid_answer = False
 
     @property
     def bookies(self) -> tuple[BookieId, ...]:
-        """Whom to ask, by index."""
+        """The bookies to ask, by index."""
         return self.metadata.last_segment.ensemble
 
     @property
     def silent(self) -> tuple[BookieId, ...]:
-        """Who has not answered yet."""
+        """The bookies that have not answered yet."""
         statuses = self._coverage.statuses
         return tuple(b for b, status in zip(self.bookies, statuses, strict=True) if status is None)
 
@@ -64,17 +64,18 @@ class LacQuery:
         if self.error is not None:
             return False
         if status is Status.UNAUTHORIZED and not self.is_done:
-            self.error = read_error(status, self._text("the bookie has another master key", index))
+            where = f"ledger {self.metadata.ledger_id}, bookie {self.bookies[index]}"
+            self.error = unauthorized(where)
             return True
         is_valid = status in KNOWN_ANSWERS
         is_intact = self._take(index, last_entry, lac_packet) if status is Status.OK else True
-        self._is_valid_heard |= is_valid and is_intact
+        self._has_valid_answer |= is_valid and is_intact
         if not is_intact and not self.is_fencing:
             status = Status.IO_ERROR
         self._coverage.record(index, status)
         if self.is_done:
             return False
-        if self._is_valid_heard and self._coverage.is_covered:
+        if self._has_valid_answer and self._coverage.is_covered:
             self.is_done = True
         elif self._coverage.is_complete:
             self.error = self._failure()
@@ -101,9 +102,6 @@ class LacQuery:
         if not is_intact:
             self.damaged.append(self.bookies[index])
         return is_intact
-
-    def _text(self, what: str, index: int) -> str:
-        return f"ledger {self.metadata.ledger_id}: {self.bookies[index]}: {what}"
 
     def _failure(self) -> BookieError:
         answers = ", ".join(

@@ -1,7 +1,7 @@
 """Members: the ensemble that a handle writes to, worked out once for each change of it.
 
-Who answers for which bit of an entry's masks, which indexes an entry goes to, and which bookies
-that makes when those that are missing or being replaced are left out.
+Which bookie answers for which bit of an entry's masks, which indexes an entry goes to, and which
+bookies that makes when those that are missing or being replaced are left out.
 """
 
 from collections.abc import Iterable
@@ -26,10 +26,10 @@ class Members:
         """The indexes that an entry goes to, as bits, by slot."""
         self.bookies: Ensemble = ()
         self.missing = 0
-        """Bits of the indexes whose bookie failed and that nobody could replace so far."""
+        """Bits of the indexes whose bookie failed and found no replacement so far."""
         self.bits: dict[BookieId, int] = {}
         self.targets: list[Ensemble] = []
-        """Whom an entry is sent to, by slot."""
+        """The bookies that an entry is sent to, by slot."""
         self.become(metadata.last_segment.ensemble, 0)
 
     def become(self, bookies: Ensemble, missing: int) -> None:

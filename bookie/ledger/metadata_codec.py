@@ -7,10 +7,10 @@ r"""LedgerMetadata to the bytes of the metadata store and back, in the three for
 
 What is written is what BookKeeper writes: length 0 and last entry -1 while the ledger is not
 closed, the token in version 3 only. Fields of version 3 that are not known here are kept and
-written again (BookKeeper drops them): who made them may rely on them. What is read is what
-BookKeeper reads, but checked: every ledger that comes out has its quorums in order and ensembles
-of their size. Bytes that are no metadata raise MetadataFormatError and nothing else. Source:
-docs/formats/ledger_metadata.md.
+written again (BookKeeper drops them): the client that made them may rely on them. What is read is
+what BookKeeper reads, but checked: every ledger that comes out has its quorums in order and
+ensembles of their size. Bytes that are no metadata raise MetadataFormatError and nothing else.
+Source: docs/formats/ledger_metadata.md.
 """
 
 import re

@@ -120,7 +120,7 @@ class RangeRead:
         return actions
 
     def _replicas(self, entry_id: int) -> tuple[BookieId, ...]:
-        """Return whom to ask for it, in order; sorted anew now and then."""
+        """Return the bookies to ask for it, in order; sorted anew now and then."""
         metadata = self._metadata
         if not self._orders_first <= entry_id < self._orders_end:
             self._orders = {}

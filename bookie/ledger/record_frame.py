@@ -96,7 +96,7 @@ def frames(records: Sequence[BytesLike], frame_bytes_max: int) -> Iterator[tuple
 
 
 def split(payload: BytesLike) -> list[bytes]:
-    """Return the records of a frame; CorruptFileError when it is none."""
+    """Return the records of a frame; CorruptFileError when it is malformed."""
     if len(payload) < HEADER_BYTES:
         raise _no_frame(f"{len(payload)} bytes")
     version, count = _HEADER.unpack_from(payload)

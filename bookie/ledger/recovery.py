@@ -10,8 +10,8 @@ order. The rules it keeps:
   entry that is neither found nor absent fails the recovery: unknown is never absent.
 - G12, the length is that of the last entry recovered, or of the last one acknowledged.
 - Entries are re-added as they are, byte by byte, in order, each to Qa of the write set, while the
-  next ones are being read. The LAC in them stays the writer's, so that whoever recovers after a
-  crash of this one begins where this one began, and finds them again in the ensemble of the
+  next ones are being read. The LAC in them stays the writer's, so that a client that recovers after
+  a crash of this one begins where this one began, and finds them again in the ensemble of the
   metadata.
 - A bookie that fails while entries are re-added is replaced in memory only; the new segments are
   written with CLOSED, in one compare-and-set. Without a replacement it goes on while each entry
@@ -27,12 +27,12 @@ from bookie.errors import (
     LedgerFencedError,
     LedgerRecoveryError,
     NotEnoughBookiesError,
-    UnauthorizedAccessError,
 )
 from bookie.ledger.codec import BytesLike, EntryDigest
 from bookie.ledger.distribution import absent_threshold, write_set
 from bookie.ledger.entry_read import EntryRead, Outcome
 from bookie.ledger.lac import LacQuery
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import BookieId, EntryId, LedgerMetadata, LedgerState, Segment, Status
 
 Ensemble = tuple[BookieId, ...]
@@ -93,7 +93,7 @@ class CloseLedger(NamedTuple):
 
 
 class RecoveryFailed(NamedTuple):
-    """It stays IN_RECOVERY; whoever runs recovery again starts anew."""
+    """It stays IN_RECOVERY; the next recovery starts anew."""
 
     error: BookieError
 
@@ -110,7 +110,7 @@ def opening_metadata(found: LedgerMetadata) -> LedgerMetadata | None:
 
 
 def closed_metadata(found: LedgerMetadata, close: CloseLedger) -> LedgerMetadata | None:
-    """Return what to write at the end; None when somebody closed it before: adopt that.
+    """Return what to write at the end; None when another client closed it before: adopt that.
 
     Segments of before the last one are kept as found: re-replication may have changed them.
     """
@@ -211,7 +211,7 @@ class Recovery:
         """Enough have answered; the others are given a moment, for what they have is worth it.
 
         An entry that was never acknowledged is kept if a bookie that has it is asked before
-        enough that have not; so it pays to know who has what.
+        enough that have not; so it pays to know which bookie has what.
         """
         query = self._lac_query
         is_enough = query.is_done and (not query.silent or self._patience <= 0)
@@ -249,8 +249,8 @@ class Recovery:
         if read is None:
             return []
         if status is Status.UNAUTHORIZED:
-            text = f"ledger {self._metadata.ledger_id}: {bookie} has another master key"
-            return [self._fail(UnauthorizedAccessError(text))]
+            where = f"ledger {self._metadata.ledger_id}, bookie {bookie}"
+            return [self._fail(unauthorized(where))]
         actions: list[Action] = []
         ledger_id = self._metadata.ledger_id
         if not read.on_reply(bookie, status, packet, self._digest, ledger_id):
@@ -372,8 +372,7 @@ class Recovery:
             return self._confirm()
         ledger_id = self._metadata.ledger_id
         if status is Status.UNAUTHORIZED:
-            text = f"ledger {ledger_id}: {bookie} has another master key"
-            return [self._fail(UnauthorizedAccessError(text))]
+            return [self._fail(unauthorized(f"ledger {ledger_id}, bookie {bookie}"))]
         if status is Status.FENCED:
             text = (
                 f"ledger {ledger_id}: {bookie} refuses entry {entry_id} of a recovery; it holds"

@@ -43,6 +43,14 @@ _ERRORS: dict[Status, type[BookieError]] = {
 }
 
 
+def unauthorized(where: str) -> UnauthorizedAccessError:
+    """Return what an answer UNAUTHORIZED means; `where` names ledger and bookie."""
+    return UnauthorizedAccessError(
+        f"{where}: the bookie refuses access (EUA): the password is not the ledger's, or it "
+        "requires TLS and was asked in clear"
+    )
+
+
 def read_error(status: Status, message: str) -> BookieError:
     """Return the error of a request that changes nothing; status is not OK."""
     return _ERRORS[status](message)

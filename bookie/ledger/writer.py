@@ -146,7 +146,7 @@ class WriterMachine:
 
     @property
     def missing_bookies(self) -> tuple[BookieId, ...]:
-        """Members of the ensemble that failed and that nobody could replace so far."""
+        """Members of the ensemble that failed and found no replacement so far."""
         return tuple(self._members.at(self._members.missing).values())
 
     @property
@@ -322,7 +322,7 @@ class WriterMachine:
         members.leave_out(members.where(change.failed) | change.missing)
         if found.ensemble == stored:
             if change.is_write_adrift:
-                # It would name bookies that nobody sends to. A newer version keeps it out.
+                # It would name bookies that get no entries. A newer version keeps it out.
                 change.wanted = self._metadata
                 return [self._write(self._metadata)]
             return self._finish_change()
@@ -362,7 +362,7 @@ class WriterMachine:
         """Apply what the store holds, take back the acks of replaced indexes, send again.
 
         All acks are taken back before anything completes (G8). Also run when the ensemble is the
-        one we had (G10): then entries are sent to those who rejoin, and completion goes on.
+        one we had (G10): then entries are sent to those that rejoin, and completion goes on.
         """
         change = self._change
         if change is None:
@@ -390,7 +390,7 @@ class WriterMachine:
     def on_bookies(self, writable: tuple[BookieId, ...]) -> Actions:
         """Take note of which bookies are writable now, sorted; fill gaps in the ensemble."""
         before, self._writable = self._writable, writable
-        # Who went and comes back has a new chance.
+        # A bookie that went and comes back has a new chance.
         for bookie in [b for b in self._suspects if b not in before or b not in writable]:
             del self._suspects[bookie]
             self._spent.pop(bookie, None)
@@ -598,7 +598,8 @@ class WriterMachine:
             self._spent.clear()
             if self._error is not None:
                 return NOTHING
-            # Nobody may add for long, and the segment should not go on naming who is lost.
+            # No add may come for long, and the segment should not go on naming a bookie that is
+            # lost.
             is_due = bool(self._late_failures) and self._change is None
             actions = self._begin_change({}) if is_due else self._fill_gaps()
             return [*actions, *self._arm_retry()]

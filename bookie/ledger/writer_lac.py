@@ -12,7 +12,6 @@ from bookie.errors import (
     BookieError,
     ClientClosedError,
     LedgerFencedError,
-    UnauthorizedAccessError,
     WriteError,
 )
 from bookie.ledger.actions import (
@@ -30,6 +29,7 @@ from bookie.ledger.actions import (
 from bookie.ledger.explicit_lac import ExplicitLac
 from bookie.ledger.fan_out import FanOut
 from bookie.ledger.members import Members
+from bookie.ledger.statuses import unauthorized
 from bookie.ledger.types import INVALID_ENTRY_ID, BookieId, Status
 
 
@@ -113,7 +113,7 @@ class WriterLac:
     # --- LAC writes -------------------------------------------------------------------------------
 
     def write(self, context: Any, members: Members) -> Actions:
-        """Write the LAC to the write set of its entry. A context of None is answered to nobody."""
+        """Write the LAC to the write set of its entry. A context of None gets no answer."""
         lac = self.entry_id
         if lac < 0:
             return [Done(context)]
@@ -156,7 +156,7 @@ class WriterLac:
         return question, decision
 
     def fail_all(self, error: BookieError) -> list[Action]:
-        """Answer every question that somebody waits for, and forget them all."""
+        """Answer every question that a caller waits for, and forget them all."""
         failed: list[Action] = [
             Failed(question.context, error)
             for question in self._questions.values()
@@ -171,7 +171,7 @@ def fatal_error(where: str, status: Status) -> BookieError | None:
     if status is Status.FENCED:
         return LedgerFencedError(f"{where}: fenced: another client recovers the ledger")
     if status is Status.UNAUTHORIZED:
-        return UnauthorizedAccessError(f"{where}: the bookie knows the ledger by another password")
+        return unauthorized(where)
     if status is Status.CLIENT_CLOSED:
         return ClientClosedError(f"{where}: the client was closed")
     return None

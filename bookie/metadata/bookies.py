@@ -2,7 +2,8 @@
 
 Follows `available` and `available/readonly` by standing watches. While the store cannot be asked
 the last answer stands; an address stays known after its bookie has gone, because a bookie whose
-session was lost still serves. Lists may be some time behind the truth: who connects finds out.
+session was lost still serves. Lists may be some time behind the truth: a client that connects finds
+out.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class BookieDirectory:
         """Read the lists; MetadataStoreError when the store does not answer for half a minute."""
         if self._watches or self._is_closed:
             raise ClientClosedError("a bookie directory starts once")
-        # Watches first: what changes after the reading is heard of.
+        # Watches first: what changes after the reading is told.
         self._watches = [
             self._store.watch_children(self._writable_path, self._on_change),
             self._store.watch_children(self._read_only_path, self._on_change),
@@ -180,5 +181,5 @@ class BookieDirectory:
         try:
             return ServiceInfo.from_bytes(data, bookie_id)
         except CorruptFileError:
-            # It is registered, and nobody can connect to it: as with Apache's client.
+            # It is registered, and no client can connect to it: as with Apache's client.
             return ServiceInfo(())

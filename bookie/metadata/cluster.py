@@ -97,8 +97,6 @@ async def initialize(
     was_lost = False
     while True:
         try:
-            if was_lost:
-                await store.sync(root)
             if await store.exists(instance_path) is not None:
                 found, _ = await store.read(instance_path)
                 if was_lost and found == instance_id.encode("ascii"):
@@ -122,6 +120,7 @@ async def initialize(
             )
             return instance_id
         except NodeExistsError as error:
+            await ask(store, _PATIENCE_S, lambda: store.sync(root))
             if await ask(store, _PATIENCE_S, lambda: store.exists(instance_path)) is None:
                 raise IllegalOperationError(
                     f"{error.path or root}: found without {instance_path}: this is no cluster and "
@@ -129,7 +128,7 @@ async def initialize(
                 ) from error
             was_lost = True  # another's, or ours: decide by content
         except NoNodeError as error:
-            await patience.again(error)  # somebody removes nodes meanwhile
+            await patience.again(error)  # another client removes nodes meanwhile
         except BROKEN as error:
             was_lost = True
             await patience.again(error)

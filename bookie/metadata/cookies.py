@@ -152,22 +152,13 @@ class CookieStore:
     async def read(self, bookie_id: BookieId) -> tuple[Cookie, int] | None:
         """Return cookie and version, or None; CorruptFileError."""
         path = join(self._parent, bookie_id)
-
-        async def question() -> tuple[bytes, int]:
-            await self._store.sync(path)
-            data, stat = await self._store.read(path)
-            return data, stat.version
-
-        try:
-            data, version = await ask(self._store, _PATIENCE_S, question)
-        except NoNodeError:
-            return None
-        return Cookie.from_bytes(data, path), version
+        found = await self._newest(path)
+        return None if found is None else (Cookie.from_bytes(found[0], path), found[1])
 
     async def write(self, bookie_id: BookieId, cookie: Cookie, version: int | None) -> int:
         """Store a cookie; version None makes it, else that version is replaced.
 
-        Returns the new version. MetadataVersionError: somebody else wrote it meanwhile.
+        Returns the new version. MetadataVersionError: another bookie wrote it meanwhile.
         """
         path = join(self._parent, bookie_id)
         data = cookie.to_bytes()
@@ -175,8 +166,6 @@ class CookieStore:
         is_lost = False
         while True:
             try:
-                if is_lost:
-                    await self._store.sync(path)
                 if version is not None:
                     return (await self._store.write(path, data, version)).version
                 await self._store.create(path, data, make_parents=True)
@@ -213,11 +202,21 @@ class CookieStore:
         return tuple(BookieId(name) for name in names)
 
     async def _holds(self, path: str, data: bytes, version: int) -> bool:
+        """Tell whether a write of data, its answer lost, was done and still stands."""
+        return await self._newest(path) == (data, version)
+
+    async def _newest(self, path: str) -> tuple[bytes, int] | None:
+        """Return data and version, or None; no server that is behind is believed."""
+
+        async def question() -> tuple[bytes, int]:
+            await self._store.sync(path)
+            data, stat = await self._store.read(path)
+            return data, stat.version
+
         try:
-            found, stat = await ask(self._store, _PATIENCE_S, lambda: self._store.read(path))
+            return await ask(self._store, _PATIENCE_S, question)
         except NoNodeError:
-            return False
-        return found == data and stat.version == version
+            return None
 
 
 class CookieDirectory(NamedTuple):

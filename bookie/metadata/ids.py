@@ -46,7 +46,7 @@ class LedgerIds:
         """True once idgen-long was seen: it stays."""
 
     async def generate(self) -> int:
-        """Return an id that nobody else gets.
+        """Return an id that no other client gets.
 
         Errors: LedgerIdOverflowError, MetadataStoreError.
         """
@@ -148,7 +148,7 @@ class LedgerIds:
                 await patience.again(error)
 
     async def _forget(self, path: str) -> None:
-        """Remove a node that nobody needs; if that fails it does no harm."""
+        """Remove a node that is not needed any more; if that fails it does no harm."""
         try:
             await self._store.delete(path)
         except NoNodeError:

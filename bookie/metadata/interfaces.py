@@ -3,7 +3,7 @@
 ZooKeeper's model, behind our own interface. Coroutines run on one asyncio loop; callbacks are
 called on that loop, in the order in which the store saw the events. A StoreConnectionError of a
 write means that its answer was lost: applied or not, the caller finds out (ADR 0009). A read
-may be stale until sync().
+may be stale until sync(), also when a write before it was refused.
 """
 
 from collections.abc import Callable, Sequence

@@ -21,7 +21,8 @@ from bookie.runtime.drivers import new_mutex
 
 KAZOO_LOGGER = "bookie.kazoo"
 _log = logging.getLogger(KAZOO_LOGGER)
-# Each try to reconnect is a warning of kazoo's: for who configured logging, not for stderr.
+# Each try to reconnect is a warning of kazoo's: for programs that configured logging, not for
+# stderr.
 _log.addHandler(logging.NullHandler())
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
@@ -124,7 +125,7 @@ class OrderedClient(KazooClient):
         return None
 
     def forget_watcher(self, path: str, watcher: Callable[..., None], *, is_children: bool) -> None:
-        """Drop a watcher that nobody wants any more; only on kazoo's thread.
+        """Drop a watcher that has no user any more; only on kazoo's thread.
 
         The server's own watch stays until it fires: one for each path, however many asked.
         """

@@ -1,7 +1,7 @@
 """Lane: functions run on the loop in the order in which they were posted, each when it is due.
 
-After each function its waiters go on before the next one runs: who awaits an answer has it before
-the event that came after it.
+After each function its waiters go on before the next one runs: a caller that awaits an answer has
+it before the event that came after it.
 """
 
 import asyncio

@@ -90,7 +90,7 @@ class LedgerManager:
                 )
             except LedgerExistsError:
                 if ledger_id is not None:
-                    raise  # a fresh id can be taken too: by someone who chose it
+                    raise  # a fresh id can be taken too: by a client that chose it
 
     async def read(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
         """Return metadata and version.

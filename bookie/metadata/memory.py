@@ -5,8 +5,10 @@ session. Requests, answers and events of a session stay in order, as on a ZooKee
 contract suite (tests/contract/test_versioned_store.py) runs over both. Faults come from outside: a
 Link decides each request's delays and whether its connection breaks before or after it was done;
 disconnect(), reconnect(), expire(), freeze() and thaw() do to a session what a network and a server
-do. Used from one asyncio loop. Timers of the server run in the context in which it was made,
-those of a client in the client's, so that the crash of a simulated node takes only its own.
+do. Reads of a session that lags are stale until sync() or until a write of its own was done, as the
+contract allows; a write that was refused does not end that. Used from one asyncio loop. Timers of
+the server run in the context in which it was made, those of a client in the client's, so that the
+crash of a simulated node takes only its own.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from bookie.metadata.interfaces import (
     Write,
 )
 from bookie.metadata.lane import Lane
-from bookie.metadata.memory_server import MemoryStoreServer, MemoryWatch, Session
+from bookie.metadata.memory_server import Lag, MemoryStoreServer, MemoryWatch, Session
 from bookie.metadata.paths import check_path
 from bookie.metadata.watches import Callbacks
 
@@ -47,7 +49,7 @@ class Fate(Enum):
     LOSE_REQUEST = "lose request"
     """It never arrives."""
     LOSE_ANSWER = "lose answer"
-    """It is done; who asked does not hear of it."""
+    """It is done; the caller is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class Plan:
     fate: Fate = Fate.ANSWERED
     reconnect_s: float | None = 0.0
     """When the connection breaks: until it is made again; None: until reconnect()."""
+    lag_s: float = 0.0
+    """When the connection breaks: how long the server of the next one shows, unless it has to
+    sync(), what there was before this request; math.inf: until then."""
 
 
 DIRECT = Plan()
@@ -192,7 +197,7 @@ class MemoryStore:
             StoreConnectionError("the connection to the metadata store broke before the answer")
         )
         for watch in self._watches:
-            watch.forget_ring()
+            watch.forget_notice()
         self._tell(SessionState.SUSPENDED)
         if reconnect_s is not None:
             asyncio.get_running_loop().call_later(
@@ -233,7 +238,7 @@ class MemoryStore:
         if self.session.is_connected:
             self._set_state(SessionState.CONNECTED)
             for watch in self._watches:
-                watch.ring()  # whatever changed meanwhile
+                watch.notify()  # whatever changed meanwhile
 
     def _tell(self, state: SessionState) -> None:
         self._answers.post(0.0, lambda: self._set_state(state))
@@ -259,7 +264,7 @@ class MemoryStore:
         for future in pending:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # its waiter may be gone: then nobody misses it
+                future.exception()  # its waiter may be gone: the exception counts as seen
 
     async def _ask(self, path: str, work: Callable[[Session], T], *, is_write: bool = False) -> T:
         check_path(path)
@@ -273,8 +278,10 @@ class MemoryStore:
         results: list[T] = []
         self._pending[answered] = None
 
+        before = None
+
         def lose() -> None:
-            self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s)
+            self._server.disconnect(session.session_id, reconnect_s=plan.reconnect_s, lag=before)
 
         def answer(error: Exception | None) -> None:
             self._pending.pop(answered, None)
@@ -285,6 +292,9 @@ class MemoryStore:
                     answered.set_exception(error)
 
         def arrive() -> None:
+            nonlocal before
+            if plan.lag_s and plan.fate is not Fate.ANSWERED:
+                before = Lag(self._server.tree.copy(), plan.lag_s)
             if plan.fate is Fate.LOSE_REQUEST:
                 lose()
                 return

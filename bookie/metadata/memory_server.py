@@ -8,6 +8,7 @@ they outlive the crash of a simulated node.
 
 import asyncio
 import contextvars
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,27 +56,37 @@ class MemoryWatch:
         self.path = path
         self.is_children = is_children
         self._callback = callback
-        self._is_ringing = False
+        self._is_notice_due = False
         self._is_closed = False
 
-    def ring(self) -> None:
-        """Call back soon; several rings before that are one."""
-        if not self._is_ringing and not self._is_closed:
-            self._is_ringing = True
+    def notify(self) -> None:
+        """Call back soon; several notices before that are one."""
+        if not self._is_notice_due and not self._is_closed:
+            self._is_notice_due = True
             self.store.post_event(self.path, self._call)
 
-    def forget_ring(self) -> None:
+    def forget_notice(self) -> None:
         """Expect nothing that was on the way: the connection broke."""
-        self._is_ringing = False
+        self._is_notice_due = False
 
     def close(self) -> None:
         self._is_closed = True
         self.store.drop_watch(self)
 
     def _call(self) -> None:
-        self._is_ringing = False
+        self._is_notice_due = False
         if not self._is_closed:
             call_safely(self._callback)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a server is to which a client comes back."""
+
+    view: MemoryTree
+    """What it shows."""
+    lag_s: float
+    """For so long, of the loop's time; math.inf: until it has to catch up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,8 +99,10 @@ class Session:
     is_alive: bool = True
     view: MemoryTree | None = None
     """What its reads see while it is frozen."""
+    lag: Lag | None = None
+    """What its reads will see when it is connected again; None: the truth."""
     held: list[MemoryWatch] | None = None
-    """Watches whose news a frozen session has yet to hear."""
+    """Watches whose news a frozen session has yet to get."""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -120,16 +133,20 @@ class MemoryStoreServer:
         """The living sessions, oldest first."""
         return list(self._sessions)
 
-    def disconnect(self, session_id: int, *, reconnect_s: float | None = None) -> None:
+    def disconnect(
+        self, session_id: int, *, reconnect_s: float | None = None, lag: Lag | None = None
+    ) -> None:
         """Break a session's connection: what is under way is lost. The session lives on.
 
-        reconnect_s: the client comes back by itself after so long; None: on reconnect().
+        reconnect_s: the client comes back by itself after so long; None: on reconnect(). lag: it
+        comes back to a server that is behind.
         """
         session = self._sessions.get(session_id)
         if session is None or not session.is_connected:
             return
         session.is_connected = False
         self._thaw(session)
+        session.lag = lag
         if self._session_timeout_s is not None:
             session.expiry = asyncio.get_running_loop().call_later(
                 self._session_timeout_s, self.expire, session_id, context=self.context
@@ -145,6 +162,9 @@ class MemoryStoreServer:
         if session.expiry is not None:
             session.expiry.cancel()
             session.expiry = None
+        lag, session.lag = session.lag, None
+        if lag is not None:
+            self._freeze(session, lag)
         session.store.on_reconnected()
 
     def expire(self, session_id: int) -> None:
@@ -163,13 +183,13 @@ class MemoryStoreServer:
             session.store.on_reconnected()
 
     def freeze(self, session_id: int) -> None:
-        """Let a session read what is there now, and hear of no change, until sync() or a write.
+        """Let a session read what is there now, and hear of no change, until it catches up.
 
-        As a client of a server that lags behind.
+        As a client of a server that lags behind: until sync(), or a write that is done.
         """
         session = self._sessions.get(session_id)
         if session is not None and session.is_connected and session.view is None:
-            session.view, session.held = self._tree.copy(), []
+            self._freeze(session, Lag(self._tree.copy(), math.inf))
 
     def thaw(self, session_id: int) -> None:
         """Undo freeze()."""
@@ -186,7 +206,7 @@ class MemoryStoreServer:
         return session
 
     def close_session(self, session: Session) -> None:
-        """End a session at its client's wish, if that is heard; else it expires."""
+        """End a session at its client's wish, if that arrives; else it expires."""
         if session.is_connected:
             self._end(session)
 
@@ -196,13 +216,14 @@ class MemoryStoreServer:
     def change(
         self, session: Session, operations: Sequence[Operation], *, make_parents: bool = False
     ) -> list[str]:
-        self._thaw(session)
         now_ms = self._clock.wall_us() // 1000
         if make_parents:
             for operation in operations:
-                self._ring(self._tree.make_parents(operation.path, now_ms))
+                self._notify(self._tree.make_parents(operation.path, now_ms))
+        # One that is refused promises nothing of reads (VersionedStore): the session lags on.
         paths, changes = self._tree.apply(operations, session.session_id, now_ms)
-        self._ring(changes)
+        self._thaw(session)
+        self._notify(changes)
         return paths
 
     def catch_up(self, session: Session) -> None:
@@ -224,7 +245,18 @@ class MemoryStoreServer:
         session.is_alive = session.is_connected = False
         gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
         _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
-        self._ring(changes)
+        self._notify(changes)
+
+    def _freeze(self, session: Session, lag: Lag) -> None:
+        session.view, session.held = lag.view, []
+        if not math.isinf(lag.lag_s):
+            asyncio.get_running_loop().call_later(
+                lag.lag_s, self._thaw_from, session, lag.view, context=self.context
+            )
+
+    def _thaw_from(self, session: Session, view: MemoryTree) -> None:
+        if session.view is view:
+            self._thaw(session)
 
     def _thaw(self, session: Session) -> None:
         view, held = session.view, session.held
@@ -234,7 +266,7 @@ class MemoryStoreServer:
         # A watch set meanwhile hears, too, of what came before it and was not to be seen yet.
         held += [watch for watch in session.store.watches if self._differs(view, watch)]
         for watch in held:
-            watch.ring()
+            watch.notify()
 
     def _differs(self, view: MemoryTree, watch: MemoryWatch) -> bool:
         before, now = view.exists(watch.path), self._tree.exists(watch.path)
@@ -244,11 +276,11 @@ class MemoryStoreServer:
             return view.children(watch.path) != self._tree.children(watch.path)
         return (before.version, before.ctime_ms) != (now.version, now.ctime_ms)
 
-    def _ring(self, changes: Sequence[Change]) -> None:
+    def _notify(self, changes: Sequence[Change]) -> None:
         for change in changes:
             for watch in list(self._watches.get((change.path, change.is_children), ())):
                 session = watch.store.session
                 if session.held is not None:
                     session.held.append(watch)
                 elif session.is_connected:
-                    watch.ring()
+                    watch.notify()

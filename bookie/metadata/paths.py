@@ -6,7 +6,8 @@ ZooKeeper's rules, as far as this project needs them: absolute, no empty, "." or
 from bookie.errors import IncorrectParameterError
 
 NODE_BYTES_MAX = 1_000_000
-"""Largest data of one node. ZooKeeper closes the connection of who sends more than 1 MiB."""
+"""Largest data of one node. ZooKeeper closes the connection of a client that sends more than 1
+MiB."""
 
 
 def check_path(path: str) -> str:

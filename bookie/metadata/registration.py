@@ -4,7 +4,7 @@ A bookie stands in `available` while it takes writes, in `available/readonly` wh
 a change the new node is made before the old one goes, so that no client ever misses it. The node
 lives with the store's session: while that is SUSPENDED the bookie serves on and its registration is
 UNSURE; when it was lost the bookie registers again with the next one. A node of another session is
-waited for, as long as a session that just died may linger; then this bookie REFUSES: somebody else
+waited for, as long as a session that just died may linger; then this bookie REFUSES: another bookie
 serves under its name, and it must stop. So it does where the store holds another cluster by now: it
 has entries of other ledgers under the ids given out there. Source: Apache BookKeeper's
 ZKRegistrationManager.
@@ -203,7 +203,7 @@ class Registration:
                 await self._drop(not mode)
             except (*BROKEN, NoNodeError, BadVersionError):
                 # The connection broke, or the session ended between two questions. State changes
-                # are heard of later than errors.
+                # are told later than errors.
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if mode is self._is_read_only:
@@ -224,7 +224,7 @@ class Registration:
                 if (await self._store.read(path))[0] != self._data:
                     await self._store.write(path, self._data, stat.version)
                 return
-            if self._settled_mode is mode:  # it was there, and somebody removed it
+            if self._settled_mode is mode:  # it was there, and an operator removed it
                 self._settled_mode = None
                 self._set_state(RegistrationState.REGISTERING)
             await self._expect_cluster()

@@ -29,7 +29,7 @@ class _Callback:
 
 
 class Callbacks(Generic[P]):
-    """Who wants to hear of something, in order of registration. Used from its loop's thread."""
+    """The callbacks of one kind of event, in order of registration. Used from its loop's thread."""
 
     def __init__(self) -> None:
         self._callbacks: dict[_Callback, Callable[P, None]] = {}
@@ -46,7 +46,7 @@ class Callbacks(Generic[P]):
         self._callbacks.clear()
 
     def call(self, *news: P.args, **named: P.kwargs) -> None:
-        """Tell everybody who is still registered when their turn comes."""
+        """Call each callback that is still registered when its turn comes."""
         for watch, callback in list(self._callbacks.items()):
             if watch in self._callbacks:
                 call_safely(partial(callback, *news, **named))

@@ -243,7 +243,7 @@ class ZooKeeperStore:
         try:
             self._loop.call_soon_threadsafe(self._lane.post, 0.0, function)
         except RuntimeError:
-            pass  # the loop was closed without close(): nobody is left to be told
+            pass  # the loop was closed without close(): no caller is left to be told
 
     def drop_watch(self, watch: "_ZooKeeperWatch") -> None:
         self._watches.pop(watch, None)
@@ -252,7 +252,7 @@ class ZooKeeperStore:
     def forget_watcher(self, watch: "_ZooKeeperWatch") -> None:
         """Let kazoo forget it with the next answer; asked again when a request of it is answered.
 
-        kazoo adds a watcher after it told the answer: who removes it then may come too early.
+        kazoo adds a watcher after it told the answer: removing it then may come too early.
         """
         self._forgotten.append(watch)
 
@@ -397,7 +397,7 @@ class ZooKeeperStore:
 class _ZooKeeperWatch:
     """A standing watch: re-armed when it fired, and on each new connection.
 
-    Whoever is called back reads after the new watch was sent, so nothing falls between the two.
+    The callback reads after the new watch was sent, so nothing falls between the two.
     """
 
     def __init__(

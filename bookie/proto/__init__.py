@@ -19,7 +19,7 @@ v3.py, both sides (one light object for each message; its class says the operati
   RefusedRequest: a request that parses and cannot be served (`status` says why); answer it with
   `encode_refusal(operation, txn_id, status, ledger_id, entry_id)`, which attaches the
   operation's own response, or none where there is none.
-  MalformedFrameError: no v3 request at all (first frame: try v2; else close).
+  MalformedFrameError: a malformed message (first frame: try v2; else close).
 - server: `encode_add_response(txn_id, status, ledger_id, entry_id)`,
   `encode_read_response(txn_id, status, ledger_id, entry_id, body, max_lac, lac_update_ms)`,
   `encode_read_response_parts(...)` (the same as (head, body, tail), for writelines),

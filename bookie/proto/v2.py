@@ -10,7 +10,7 @@
     header   int32 = version (2) << 24 | opcode << 16 | flags
 
 Answers are matched by (ledger id, entry id, operation), those of BATCH by request id. Bytes that
-are no message raise MalformedFrameError and nothing else. Source: docs/formats/wire_v2.md.
+are malformed raise MalformedFrameError and nothing else. Source: docs/formats/wire_v2.md.
 """
 
 from collections.abc import Sequence
@@ -190,7 +190,7 @@ class BatchBudget:
 
 
 def parse_request(frame: BytesLike) -> Request:
-    """Take a frame (without its length) for a request; MalformedFrameError when it is none."""
+    """Read a frame (without its length) as a request; MalformedFrameError."""
     version, opcode, flags = _HEADER.unpack(_piece(frame, 0, _HEADER.size))
     at = _HEADER.size
     is_fence = bool(flags & FLAG_FENCE)
@@ -277,7 +277,7 @@ def encode_auth_request(plugin_name: str, payload: bytes) -> bytes:
 
 
 def parse_response(frame: BytesLike) -> Response:
-    """Take a frame (without its length) for a response; MalformedFrameError when it is none."""
+    """Read a frame (without its length) as a response; MalformedFrameError."""
     version, opcode, _ = _HEADER.unpack(_piece(frame, 0, _HEADER.size))
     if version != VERSION:
         raise MalformedFrameError(f"a response of protocol version {version}; expected {VERSION}")

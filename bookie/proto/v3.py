@@ -3,7 +3,7 @@
 A frame is int32 length and one protobuf message, Request or Response (bookie/proto/wire_v3.proto;
 docs/formats/wire_v3.md). Answers are matched by (txn_id, operation). Encoding never leaves out a
 required field: a peer that misses one takes the connection for a v2 one (G22). This module is the
-face of v3_messages, v3_requests and v3_responses.
+API of v3_messages, v3_requests and v3_responses.
 """
 
 from bookie.proto.v3_messages import (

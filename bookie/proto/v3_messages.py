@@ -145,7 +145,7 @@ class StartTlsRequest(NamedTuple):
 
 
 class RefusedRequest(NamedTuple):
-    """A request of the protocol that nobody can serve; encode_refusal() makes its answer."""
+    """A request of the protocol that a bookie cannot serve; encode_refusal() makes its answer."""
 
     txn_id: int
     operation: int

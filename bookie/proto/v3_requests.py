@@ -1,6 +1,6 @@
 """Requests of protocol v3: frames of them and back.
 
-parse_request takes anything: what is no request of the protocol raises MalformedFrameError and
+parse_request takes anything: a malformed message raises MalformedFrameError and
 nothing else; one that cannot be served becomes a RefusedRequest. Source: docs/formats/wire_v3.md.
 """
 
@@ -37,7 +37,7 @@ from bookie.proto.v3_wire import checked_key, frame_of, parse
 
 
 def parse_request(frame: BytesLike) -> Request:
-    """Take a frame (without its length) for a request; MalformedFrameError when it is none."""
+    """Read a frame (without its length) as a request; MalformedFrameError."""
     add = parse_add_request(frame)
     if add is not None:
         return add

@@ -30,7 +30,7 @@ from bookie.proto.v3_wire import frame_of, parse, status_of, varint
 
 
 def parse_response(frame: BytesLike) -> Response:
-    """Take a frame (without its length) for a response; MalformedFrameError when it is none.
+    """Read a frame (without its length) as a response; MalformedFrameError.
 
     Status is the outer one unless that is OK; then the one of the operation's own message. An
     answer without that message is taken by the outer status (bookies refuse so before they
@@ -275,7 +275,7 @@ def encode_start_tls_response(txn_id: int, status: Status = Status.OK) -> bytes:
 def encode_bare_response(operation: int, txn_id: int, status: Status) -> bytes:
     """Return an answer without the operation's own message.
 
-    For operations that nobody knows, and as UNAUTHORIZED for what comes before authentication.
+    For operations that are not known, and as UNAUTHORIZED for what comes before authentication.
     """
     return frame_of(_response(txn_id, operation, status))
 

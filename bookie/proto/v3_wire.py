@@ -20,7 +20,7 @@ _ONE_BYTE = tuple(bytes((number,)) for number in range(128))
 
 
 def parse(kind: type[_Message], frame: BytesLike) -> _Message:
-    """Take a frame for a message of this kind; MalformedFrameError when it is none."""
+    """Read a frame as a message of this kind; MalformedFrameError."""
     try:
         message = kind.FromString(frame)  # pyright: ignore[reportArgumentType]  any buffer will do
     except DecodeError as error:

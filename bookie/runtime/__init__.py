@@ -1,1 +1,1 @@
-"""The ground floor: clock, disk, chance, threads and waiting; nothing else touches the world."""
+"""The base layer: clock, disk, chance, threads and waiting; nothing else touches the world."""

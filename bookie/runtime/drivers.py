@@ -129,7 +129,7 @@ class ThreadDriver:
             return True
         finally:
             # A stop ticket may outlive many waits; what is left behind after an interrupt here
-            # rings a bell that nobody hears.
+            # wakes no waiter.
             ticket.forget(ring)
             if stop is not None:
                 stop.forget(ring)

@@ -18,6 +18,8 @@ class FrameSplitter:
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._partial = bytearray()
+        self.is_partial = False
+        """A frame has begun and is perhaps not whole."""
         # Of the whole partial frame with its length field; 4 while that is not complete.
         self._needed = LENGTH_BYTES
 
@@ -36,6 +38,7 @@ class FrameSplitter:
         frames: list[memoryview] = []
         view = memoryview(data)
         position = self._complete_partial(view, frames) if self._partial else 0
+        self.is_partial = bool(self._partial)
         end = len(view)
         from_bytes = int.from_bytes
         while end - position >= LENGTH_BYTES:
@@ -50,12 +53,13 @@ class FrameSplitter:
             frames.append(view[start:position])
         if position < end:
             self._partial += view[position:]
+            self.is_partial = True
         return frames
 
     def hand_over(self, bytes_min: int, bytes_max: int) -> tuple[bytearray, int] | None:
         """Hand over a frame of such a length that is not whole: what came of it, and its length.
 
-        Both with the length field. Who takes it takes the rest of its bytes, too, and feeds only
+        Both with the length field. The caller takes the rest of its bytes, too, and feeds only
         what comes behind them. None: there is no such frame.
         """
         partial, needed = self._partial, self._needed

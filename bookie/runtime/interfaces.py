@@ -206,7 +206,7 @@ class Worker(Protocol):
 
 
 class Driver(Protocol):
-    """Who runs things side by side and knows how to wait: real threads, or the simulator."""
+    """Runs things side by side and knows how to wait: real threads, or the simulator."""
 
     def new_bell(self) -> Bell: ...
 

@@ -1,6 +1,6 @@
 """What servers count, and Prometheus' text of it.
 
-Whoever counts only adds to plain numbers; prometheus_client, imported when somebody asks, turns
+Counting only adds to plain numbers; prometheus_client, imported at the first scrape, turns
 them into text. A Histogram is its owner's: one thread at a time adds to it.
 """
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def run_detached(function: Callable[[], object]) -> None:
-    """Run function soon, in a short thread that nobody joins; its errors go to sys.unraisablehook.
+    """Run function soon, in a short thread that is not joined; its errors go to sys.unraisablehook.
 
     For weakref callbacks, which may come while their own thread holds any lock, those of the
     threading module included. RuntimeError when no thread can start (end of the interpreter).

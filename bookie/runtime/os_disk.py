@@ -219,7 +219,7 @@ class OsDisk:
 
     def make_directory(self, path: str) -> None:
         self._at(path).mkdir(mode=_DIRECTORY_MODE)
-        if path == "":  # no path of this Disk names the root's parent, so nobody else can sync it
+        if path == "":  # no path of this Disk names the root's parent
             self._sync_directory(self._root.parent)
 
     def rename(self, source: str, target: str) -> None:
@@ -249,7 +249,7 @@ class OsDisk:
     def lock(self, path: str, owner: str) -> OsDirectoryLock:
         lock, descriptor = self._lock(path, os.O_CREAT)
         try:
-            # Only now is the file ours to change: a loser must read who holds it.
+            # Only now is the file ours to change: a loser must read which process holds it.
             data = owner.encode()[:_OWNER_BYTES_MAX]
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, data, 0)

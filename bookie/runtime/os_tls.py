@@ -1,7 +1,7 @@
 """TlsStream: TLS over a TCP connection for a program without a loop.
 
 Unlike ssl.SSLSocket it lets one thread send while another waits for bytes: TLS itself is done in
-memory under a lock that nobody holds while waiting for the network.
+memory under a lock that no thread holds while it waits for the network.
 """
 
 import ssl

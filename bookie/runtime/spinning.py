@@ -1,7 +1,7 @@
 """Spinning: whether a wait that may be short is worth a busy loop before it.
 
 A processor that sleeps takes 60 to 100 microseconds to wake on many virtual machines, more than a
-small statement takes itself. Who waits for a peer that answers fast looks again and again for a
+small statement takes itself. A wait for a peer that answers fast looks again and again for a
 bounded time, lets others have the processor in between, and sleeps only then. What does not pay is
 tried again ever more rarely, so that it costs less than a microsecond a wait. No I/O, no clock. One
 thread.

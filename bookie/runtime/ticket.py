@@ -34,7 +34,8 @@ class Ticket(Generic[T]):
         """
         if not self._outcomes:
             self._outcomes.append((value, None))
-        self._run_callbacks()
+        if self._callbacks:
+            self._run_callbacks()
 
     def fail(self, error: BaseException) -> None:
         """Set the error that result() raises; otherwise as complete()."""

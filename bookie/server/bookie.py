@@ -22,13 +22,13 @@ from bookie.errors import BookieError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Clock, Disk, Rng
 from bookie.runtime.os_executors import Executor
-from bookie.server.collector import Collector, LedgerList
 from bookie.server.interfaces import BytesLike, EntryIndex, OnStatus
-from bookie.server.journal import Journal
-from bookie.server.journal_format import Kind, Record, record_of
-from bookie.server.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
-from bookie.server.recovery import recover
-from bookie.server.storage import LedgerStorage
+from bookie.server.storage.collector import Collector, LedgerList
+from bookie.server.storage.journal import Journal
+from bookie.server.storage.journal_format import Kind, Record, record_of
+from bookie.server.storage.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
+from bookie.server.storage.ledger_storage import LedgerStorage
+from bookie.server.storage.recovery import recover
 
 _log = logging.getLogger(__name__)
 _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet

@@ -1,4 +1,4 @@
-"""Who a bookie is: its id, what it publishes, and the cookie that its directories carry.
+"""The identity of a bookie: its id, what it publishes, and the cookie that its directories carry.
 
 One bookie has one root directory (of its Disk) with `journal` and `entries` below it; each has a
 VERSION file. Source: docs/formats/zookeeper.md.
@@ -9,7 +9,7 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.cookies import Cookie, CookieDirectory
 from bookie.metadata.service_info import Address, ServiceInfo
-from bookie.server import entry_log, journal_format
+from bookie.server.storage import entry_log, journal_format
 
 
 def bookie_id_of(config: BookieConfig) -> BookieId:

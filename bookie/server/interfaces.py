@@ -117,7 +117,7 @@ class EntryIndex(Protocol):
 
     location = log file id << 32 | offset of the packet. Any thread may read; one writes at a time.
     A write is atomic and, after sync(), durable. What cannot be read or written is an OSError, a
-    ledger's record that is none a CorruptFileError.
+    malformed ledger record a CorruptFileError.
     """
 
     def get(self, ledger_id: int, entry_id: int) -> int | None: ...

@@ -1,6 +1,6 @@
 """Counters and latencies of the bookie, under the names and with the meaning of Apache BookKeeper.
 
-The hot path only adds to plain integers; prometheus_client turns them into text when somebody asks
+The hot path only adds to plain integers; prometheus_client turns them into text when a scrape asks
 (runtime/metrics.py). Latencies are in milliseconds, as BookKeeper's are. Everything happens on the
 server's loop.
 """
@@ -40,7 +40,7 @@ class OpStats:
 
 
 class Figure(NamedTuple):
-    """One value at the moment when somebody asks."""
+    """One value at the moment of a scrape."""
 
     name: str
     meaning: str
@@ -147,7 +147,7 @@ class ServerMetrics:
         self.sources.append(source)
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """Show a value that is read when somebody asks; a name that is there is replaced."""
+        """Show a value that is read at each scrape; a name that is there is replaced."""
         self.gauges[name] = (meaning, read)
 
 

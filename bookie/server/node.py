@@ -25,7 +25,6 @@ from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
 from bookie.server.bookie import Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
-from bookie.server.collector import Collector
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
 from bookie.server.identity import (
@@ -36,7 +35,8 @@ from bookie.server.identity import (
 )
 from bookie.server.interfaces import EntryIndex
 from bookie.server.metrics import Figure, ServerMetrics
-from bookie.server.server import BookieServer
+from bookie.server.storage.collector import Collector
+from bookie.server.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _FIGURES = {
 
 
 class BookieNode:
-    """Made by start(); the owner awaits close(), or wait() for an end that nobody asked for."""
+    """Made by start(); the owner awaits close(), or wait() for an end that it did not ask for."""
 
     def __init__(
         self, store: VersionedStore, disk: Disk, config: BookieConfig, bookie_id: BookieId
@@ -108,6 +108,11 @@ class BookieNode:
         of another bookie or of a wiped disk, another owner of the directory or of the id, no
         cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
         """
+        if config.is_tls_required and tls is None:
+            raise BookieStartError(
+                "is_tls_required: expected a certificate to serve TLS with, found none; give "
+                "--tls CERTIFICATE KEY, or take the setting out"
+            )
         node = cls(store, disk, config, bookie_id_of(config))
         try:
             node._lock_directory(directory)
@@ -333,7 +338,7 @@ class BookieNode:
                     self._ended.set_result(None)
                 else:
                     self._ended.set_exception(error)
-                    self._ended.exception()  # not everybody asks
+                    self._ended.exception()  # not every owner asks
 
     async def wait(self) -> None:
         """Wait for the end; raises why the bookie stopped by itself."""

@@ -158,7 +158,7 @@ class AsyncConnection:
         return await self.run(lambda: self.blocking.column_defaults(table))
 
     async def lease(self, seconds: float = 600, *, reuse: str | None = None) -> AsyncLease:
-        """Keep what is committed now until release(), or until nobody has used it for so long."""
+        """Keep what is committed now until release(), or until it was not used for so long."""
         return AsyncLease(self, await self.run(lambda: self.blocking.lease(seconds, reuse=reuse)))
 
     async def release_lease(self, lease: str) -> bool:

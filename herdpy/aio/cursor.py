@@ -61,7 +61,7 @@ class AsyncBatches:
         try:
             return await self._owner.run(body)
         except asyncio.CancelledError:
-            self._is_given_up = True  # what was read is gone; nobody takes the rest for all
+            self._is_given_up = True  # what was read is gone; the rest is not to be taken for all
             raise
 
 

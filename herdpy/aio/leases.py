@@ -22,7 +22,7 @@ class AsyncLease:
         self.position = lease.position
         """Which state it is: the position of the log, as text."""
         self.seconds = lease.seconds
-        """So long it lives when nobody uses it."""
+        """So long it lives without a use."""
 
     async def renew(self) -> None:
         """Begin its time anew, as every use does; SnapshotTooOldError: it is gone."""

@@ -1,6 +1,6 @@
 """Pool for asyncio: connections to one target, kept open and lent out; transactions run again.
 
-As herdpy.Pool: a connection comes back rolled back and as it was made, and whoever waits longest
+As herdpy.Pool: a connection comes back rolled back and as it was made, and the longest waiter
 gets it. Who is cancelled while it waits leaves nothing behind. One loop.
 """
 
@@ -186,12 +186,12 @@ class Pool:
             await connection.close()
 
     def _drop(self) -> None:
-        """Count a connection less, and let somebody make another."""
+        """Count a connection less, and let a waiter make another."""
         self._count -= 1
         self._call_next(None)
 
     def _call_next(self, connection: AsyncConnection | None) -> bool:
-        """Hand it to whoever waits longest, or keep it; False: the pool is closed."""
+        """Hand it to the longest waiter, or keep it; False: the pool is closed."""
         if self._is_closed:
             if connection is not None:
                 self._count -= 1

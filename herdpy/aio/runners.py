@@ -102,7 +102,7 @@ class ThreadRunner:
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([future], timeout=_CANCEL_AGAIN_S)
             if not job.cancelled():
-                job.exception()  # nobody asks for it any more
+                job.exception()  # no caller asks for it any more
             raise
 
     def end(self) -> None:

@@ -39,7 +39,7 @@ async def switched(body: Callable[[], T]) -> T:
 
 
 def wait_for(awaitable: Awaitable[T]) -> T:
-    """Wait inside a function that switched() runs; OSError elsewhere: nobody could wait."""
+    """Wait inside a function that switched() runs; OSError elsewhere: nothing could wait."""
     running = getcurrent()
     if not isinstance(running, _Switched) or running.is_given_up or running.parent is None:
         raise ConnectionError("the task that used the connection has ended")

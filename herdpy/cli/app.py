@@ -12,9 +12,9 @@ import click
 from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
 from herdpy.cli.console import error_console, output_console, print_error
 from herdpy.cli.output import MODES
+from herdpy.cli.passwords import connect_here
 from herdpy.cli.settings import Loaded, load_here, setting_options
 from herdpy.cli.shell import Shell
-from herdpy.driver.connection import connect
 from herdpy.errors import Error
 
 
@@ -54,7 +54,7 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
         elif not is_interactive and not commands:
             texts.append(sys.stdin.read())
         is_new = directory != ":memory:" and "://" not in directory and not Path(directory).exists()
-        with connect(directory, autocommit=True) as connection:
+        with connect_here(directory, autocommit=True) as connection:
             ran = Shell(connection, console, errors, mode=mode)
             try:
                 if is_interactive:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from herdpy.driver.connection import connect
+from herdpy.cli.passwords import connect_here
+from herdpy.driver.dsn import without_passwords
 from herdpy.driver.exports import begin_export, restore
 from herdpy.errors import OperationalError
 
@@ -36,15 +37,16 @@ def progress_bar(console: Console, what: str) -> Generator[Tick]:
 def run_backup(source: str, file: Path, console: Console, *, overwrite: bool) -> None:
     """Back up a directory, or a server's database by its URL; herdpy.Error."""
     check_there(source)
-    with connect(source) as connection, progress_bar(console, "backup") as tick:
+    with connect_here(source) as connection, progress_bar(console, "backup") as tick:
         length = connection.backup(file, overwrite=overwrite, progress=tick)
-    console.print(f"backed up {source} to {file}: {length:,} bytes, verified", highlight=False)
+    shown = without_passwords(source)
+    console.print(f"backed up {shown} to {file}: {length:,} bytes, verified", highlight=False)
 
 
 def run_dump(source: str, file: Path | None, console: Console, *, overwrite: bool) -> None:
     """Dump a directory, or a server's database, to a file or to standard output; herdpy.Error."""
     check_there(source)
-    with connect(source) as connection:
+    with connect_here(source) as connection:
         if file is None:
             export = begin_export(connection.live_session(), "dump")
             try:
@@ -56,7 +58,8 @@ def run_dump(source: str, file: Path | None, console: Console, *, overwrite: boo
             return
         with progress_bar(console, "dump") as tick:
             length = connection.dump(file, overwrite=overwrite, progress=tick)
-    console.print(f"dumped {source} to {file}: {length:,} bytes", highlight=False)
+    shown = without_passwords(source)
+    console.print(f"dumped {shown} to {file}: {length:,} bytes", highlight=False)
 
 
 def run_restore(file: Path, directory: Path, console: Console, *, replace: bool) -> None:
@@ -70,5 +73,6 @@ def check_there(source: str) -> None:
     """Refuse a directory that is not there: opening it would make one."""
     if "://" not in source and not (Path(source) / "FORMAT").exists():
         raise OperationalError(
-            f"{source} is no herdpy database: it has no file FORMAT", sqlstate="58P01"
+            f"{without_passwords(source)} is no herdpy database: it has no file FORMAT",
+            sqlstate="58P01",
         )

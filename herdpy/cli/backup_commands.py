@@ -69,7 +69,7 @@ def dump(source: str, file: Path | None, overwrite: bool) -> None:
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 def doctor(directory: Path) -> None:
-    """Verify all files of DIRECTORY, which nobody may have open, and change none of them.
+    """Verify all files of DIRECTORY, which no process may have open, and change none of them.
 
     Every damage is named with its file and offset. The exit code is 1 when there is any.
     """

@@ -1,4 +1,4 @@
-"""Consoles of the command line, and errors as people read them."""
+"""Consoles of the command line, and errors as they are shown."""
 
 import os
 import sys
@@ -7,7 +7,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from herdpy.driver.dsn import without_passwords
 from herdpy.errors import Error
+from herdpy.model.printable import escaped
 
 _WIDTH_WITHOUT_TERMINAL = 10_000
 """Into a file or a pipe nothing is cut, unless COLUMNS says how wide it is."""
@@ -38,7 +40,7 @@ def print_error(console: Console, error: Error, statement: str = "", where: str 
     if where:
         message.append(f"{where}: ", style="dim")
     message.append("error: ", style="bold red")
-    message.append(f"{error.message} ")
+    message.append(f"{_shown(error.message)} ")
     message.append(f"({error.sqlstate})", style="dim")
     console.print(message)
     if statement and error.position is not None:
@@ -47,8 +49,13 @@ def print_error(console: Console, error: Error, statement: str = "", where: str 
         console.print(Text(f"  {caret}", style="bold red"))
     if error.hint:
         hint = Text("hint: ", style="bold")
-        hint.append(error.hint)
+        hint.append(_shown(error.hint))
         console.print(hint)
+
+
+def _shown(text: str) -> str:
+    """Return a message as a terminal may have it: it can quote data, and a URL that was typed."""
+    return "\n".join(map(escaped, without_passwords(text).split("\n")))
 
 
 def caret_lines(statement: str, position: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What `herdpy serve` logs, to standard error: lines for people, or one JSON object a line.
+"""What `herdpy serve` logs, to standard error: lines of text, or one JSON object a line.
 
 A record's `fields` (extra={"fields": {…}}) are keys of the object, or `key=value` behind the line.
 Only the command line sets up logging; the library leaves the program's as it is.
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+from herdpy.model.printable import escaped, escaped_json
 
 _LINE_LENGTH_MAX = 32_000  # characters of one value
 
@@ -36,7 +38,7 @@ class JsonFormatter(logging.Formatter):
             found.setdefault(name, value)
         if record.exc_info:
             found["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(found, enc_hook=str).decode()
+        return escaped_json(msgspec.json.encode(found, enc_hook=str).decode())
 
 
 class TextFormatter(logging.Formatter):
@@ -47,7 +49,7 @@ class TextFormatter(logging.Formatter):
         for name, value in _fields(record).items():
             if value is not None:
                 line += f" {name}={value!r}" if isinstance(value, str) else f" {name}={value}"
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut(line))
+        line = escaped(_cut(line))
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

@@ -7,6 +7,7 @@ whose digits a reader of JSON would lose.
 """
 
 import csv
+import datetime
 import io
 import json
 import math
@@ -19,6 +20,7 @@ from rich.text import Text
 
 from herdpy.driver.box import count_text, display, make_table
 from herdpy.driver.types import Description
+from herdpy.model.intervals import interval_text, of_timedelta
 
 MODES = ("box", "csv", "json", "line")
 CHUNK_ROWS = 1_000
@@ -117,6 +119,8 @@ def plain_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
+    if isinstance(value, datetime.timedelta):
+        return interval_text(of_timedelta(value))
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 

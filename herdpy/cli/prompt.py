@@ -21,6 +21,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 
 from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell
+from herdpy.driver.dsn import without_passwords
 from herdpy.errors import Error
 from herdpy.model.schema import Table
 from herdpy.sql.script import is_complete
@@ -71,7 +72,7 @@ def converse(shell: Shell, directory: str, *, is_new: bool) -> None:
     """Read and run until .quit or Ctrl-D."""
     shell.has_timer = True
     what = "a new database" if is_new else "a database"
-    place = "memory: gone at the end" if directory == ":memory:" else directory
+    place = "memory: gone at the end" if directory == ":memory:" else without_passwords(directory)
     shell.console.print(
         f"[bold]herdpy[/]: {what} in {place}. [dim].help for help, Ctrl-D to leave.[/]",
         highlight=False,

@@ -64,7 +64,7 @@ def rare_collections() -> Generator[None]:
 
 @contextlib.contextmanager
 def _listening(host: str, port: int, option: str) -> Generator[None]:
-    """Tell people which address cannot be had."""
+    """Say which address cannot be had."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Settings from a file, the environment and flags: one model, later ones win, each with its origin.
 
 The file is TOML with the tables [server] and [database]; HERDPY_SERVER_PORT is server.port. What
-nobody knows is an error with a suggestion: a misspelt limit is no limit.
+is not known is an error with a suggestion: a misspelt limit is no limit.
 """
 
 import difflib

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import NUMBER, STRING, Description
+from herdpy.model.printable import escaped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ class Box:
             return footer
         sides = ["right" if _is_number(column[1]) else "left" for column in description]
         head = "".join(
-            f'<th style="text-align:{side}">{escape(_printable(column[0]))}<br>'
+            f'<th style="text-align:{side}">{escape(escaped(column[0]))}<br>'
             f"<small>{escape(column[1].lower())}</small></th>"
             for column, side in zip(description, sides, strict=True)
         )
@@ -184,7 +185,7 @@ class _Column(NamedTuple):
 
     @classmethod
     def of(cls, described: Description, cells: Sequence[str]) -> "_Column":
-        name, code = _printable(described[0]), described[1]
+        name, code = escaped(described[0]), described[1]
         widest = max(map(cell_len, cells), default=0)
         natural = max(widest, cell_len(name), len(code))
         least = widest if code != STRING and code != "BYTEA" else min(widest, TEXT_WIDTH_MIN)
@@ -227,7 +228,7 @@ def _capped(columns: Sequence[_Column], ordinal: int | None, cap: int) -> int:
 
 
 def display(value: object) -> str:
-    """Return one value on one line, as SQL people write it."""
+    """Return one value on one line, as SQL writes it."""
     if value is None:
         return _NULL
     if isinstance(value, bool):
@@ -235,13 +236,4 @@ def display(value: object) -> str:
     if isinstance(value, bytes):
         head = value[:BYTES_SHOWN_MAX].hex()
         return f"\\x{head}{_CUT if len(value) > BYTES_SHOWN_MAX else ''}"
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
+    return escaped(str(value))

@@ -1,4 +1,4 @@
-"""Connection: one session of a database, with PEP 249's face and a few conveniences.
+"""Connection: one session of a database, with PEP 249's API and a few conveniences.
 
 Threads may share a connection (threadsafety 2): the session runs one statement at a time. After
 close(), and in a fork()ed child, every method raises InterfaceError. A connection that is
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_process import forks, process_generation
 from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
@@ -259,7 +259,7 @@ class Connection:
     def lease(self, seconds: float = 600, *, reuse: str | None = None) -> "SnapshotLease":
         """Keep what is committed now, to be read later and by others, as it is now.
 
-        It stays over restarts of the server, until release(), or until nobody has used it for
+        It stays over restarts of the server, until release(), or until it was not used for
         `seconds`. `SET TRANSACTION SNAPSHOT '<its id>'` reads at it, and so does read_partition().
         `reuse` is the id of a lease of the same user, which this returns, renewed, if it has as
         many seconds and nothing was committed since: one counts, and release() ends it for all.
@@ -272,7 +272,7 @@ class Connection:
         return SnapshotLease(self, self.live_session().leasing.take(seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
-        """Let a lease go, by its id, whoever of the same user took it; False: it was gone."""
+        """Let a lease go, by its id, of any session of the user; False: it was gone."""
         return self.live_session().leasing.end(checked_text("release_lease", lease))
 
     def renew_lease(self, lease: str) -> None:
@@ -491,7 +491,7 @@ class Connection:
         """Return the session; InterfaceError when closed or inherited by a fork."""
         if self._is_closed:
             raise InterfaceError("the connection is closed", hint="call herdpy.connect() again")
-        if process_generation() != self._generation:
+        if len(forks) != self._generation:
             raise InterfaceError(
                 "the connection was opened by the parent of this forked process",
                 hint="connect after the fork, or start children by 'spawn'",

@@ -65,16 +65,15 @@ class Cursor:
     def execute(self, text: str, parameters: Parameters | None = None) -> "Cursor":
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
         session = self._ready()
-        if text.__class__ is not str:
+        if text.__class__ is not str or not text.isascii():
             checked_text("the statement", text)
-        if parameters is not None:
-            point = self._point = session.read_row(text, parameters)
-            if point is not None:
-                return self
+        if parameters is not None and parameters.__class__ is not tuple:
             parameters = checked_parameters(parameters)
-        if not text.isascii():
-            checked_text("the statement", text)
-        self._result = session.execute(text, parameters)
+        found = session.run(text, parameters)
+        if isinstance(found, Result):
+            self._result = found
+        else:
+            self._point = found
         return self
 
     def executemany(self, text: str, rows: Iterable[Parameters]) -> "Cursor":

@@ -21,7 +21,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 def examine(directory: "str | os.PathLike[str]", progress: Progress | None = None) -> Report:
     """Verify every file of a database and return what was found; no file of it is changed.
 
-    OperationalError 55006: somebody has it open; 58P01: there is none.
+    OperationalError 55006: a process has it open; 58P01: there is none.
     """
     target = parse_target(directory)
     if not isinstance(target, Target) or target.path is None:
@@ -42,7 +42,7 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
 
 
 def _lock(disk: local.OsDisk, where: str) -> DirectoryLock | None:
-    """Keep others from opening it; where nothing can be written nobody else can either."""
+    """Keep others from opening it; where nothing can be written no other process can either."""
     if disk.exists(LOCK):
         try:
             return disk.hold(LOCK)

@@ -14,6 +14,10 @@ MEMORY = ":memory:"
 DEFAULT_PORT = 7000
 DEFAULT_GRPC_PORT = 7001
 DEFAULT_TABLESPACE = "default"
+_CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@", re.IGNORECASE | re.DOTALL)
+_SECRET_OPTION = re.compile(
+    r"([?&][^=&#\s]*(?:pass|pwd|secret|token)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE
+)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -89,9 +93,18 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
     if scheme[1].lower() in ("herd", "herd+grpc"):
         return _parse_url(text, is_grpc=scheme[1].lower() != "herd")
     raise NotSupportedError(
-        f"connect: {scheme[1]}:// targets are not supported, found {_shown(text)!r}",
+        f"connect: {scheme[1]}:// targets are not supported, found {without_passwords(text)!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
     )
+
+
+def without_passwords(text: str) -> str:
+    """Return a text, such as a URL or a message with one in it, without a URL's password.
+
+    The only place that takes passwords out of what is shown. It takes too much rather than too
+    little: everything up to the last @, and values of options with names like that.
+    """
+    return _SECRET_OPTION.sub(r"\1***", _CREDENTIALS.sub(r"\1:***@", text))
 
 
 def with_password(target: Target | RemoteTarget, password: str | None) -> Target | RemoteTarget:
@@ -103,7 +116,7 @@ def with_password(target: Target | RemoteTarget, password: str | None) -> Target
     if not isinstance(target, RemoteTarget) or not target.user:
         raise InterfaceError(
             "connect: a password needs a server and a user in the URL",
-            hint='connect("herd://user@host", password=…)',
+            hint="name the user in the URL, as in herd://ada@host",
         )
     if target.password is not None:
         raise InterfaceError("connect: the password is given twice, in the URL and beside it")
@@ -117,10 +130,11 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         pairs = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
     except ValueError as error:
         reason = "" if "@" in text else f": {error}"  # which may have a part of a password
-        raise InterfaceError(f"connect: {_shown(text)!r} is no URL{reason}") from None
+        raise InterfaceError(f"connect: {without_passwords(text)!r} is no URL{reason}") from None
     if not host or url.fragment or url.path.count("/") > 1:
         raise InterfaceError(
-            f"connect: expected herd://host:port/tablespace?option=value, found {_shown(text)!r}"
+            "connect: expected herd://host:port/tablespace?option=value, found "
+            f"{without_passwords(text)!r}"
         )
     if url.password is not None and not url.username:
         raise InterfaceError("connect: a password without a user in the URL")
@@ -178,11 +192,6 @@ def _microseconds(value: str) -> int:
     if not 0 <= count <= 10_000:
         raise ValueError(value)
     return count
-
-
-def _shown(text: str) -> str:
-    """Return a URL without what may be its user and password."""
-    return re.sub(r"//.*@", "//…@", text, flags=re.DOTALL)
 
 
 def _is_this_machine(host: str) -> bool:

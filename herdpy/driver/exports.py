@@ -128,7 +128,7 @@ def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
 
 def _write(export: Export, disk: Disk, name: str, progress: Progress | None) -> int:
     local.remove_quietly(disk, name)
-    # Never a file that is there already: somebody else could have made it, or a link to another.
+    # Never a file that is there already: another user could have made it, or a link to another.
     file = disk.open(name, exclusive=True)
     try:
         offset = 0

@@ -1,4 +1,4 @@
-"""What the driver's faces need of a session, wherever it is, and of the claim that it stands on."""
+"""What the driver's API needs of a session, local or remote, and of the claim under it."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from herdpy.driver.dsn import RemoteTarget
 
 PointRows = tuple[Columns, list[LogicalRow]]
+
+
+def as_result(found: Result | PointRows) -> Result:
+    """Return what DriverSession.run() gave as a Result."""
+    if isinstance(found, Result):
+        return found
+    return Result(found[0], iter(found[1]))
 
 
 class DriverSession(Protocol):
@@ -34,11 +41,13 @@ class DriverSession(Protocol):
         """Of the log: what the session has seen or committed is at or before it."""
         ...
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Run a point read in the short way; None: execute() has to."""
+    def run(self, text: str, parameters: Parameters) -> Result | PointRows:
+        """Run one statement; a row found by its key comes as it is."""
         ...
 
-    def execute(self, text: str, parameters: Parameters = None) -> Result: ...
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement."""
+        ...
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result: ...
 
@@ -201,7 +210,7 @@ class Pauses(Protocol):
 
 
 class Waits(Protocol):
-    """How whoever uses a connection waits: as a thread, or as a task of a loop."""
+    """How the caller of a connection waits: as a thread, or as a task of a loop."""
 
     def open_stream(self, target: "RemoteTarget") -> Stream:
         """Connect; OSError, or an Error that says more."""

@@ -28,7 +28,7 @@ class SnapshotLease:
         self.position = held.position
         """Which state it is: the position of the log, as text."""
         self.seconds = held.seconds
-        """So long it lives when nobody uses it."""
+        """So long it lives without a use."""
 
     def renew(self) -> None:
         """Begin its time anew, as every use does; SnapshotTooOldError: it is gone."""

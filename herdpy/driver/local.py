@@ -249,17 +249,25 @@ def new_waiting() -> tuple[Driver, Clock]:
 
 def _make_directory(path: str) -> OsDisk:
     """Return the disk of a directory, which is made, durably, when its parent is there."""
+    is_there = False
     try:
         parent, _, name = path.rpartition("/")
         if name:
             above = OsDisk(parent or "/")
-            if not above.exists(name):
+            is_there = above.exists(name)
+            if not is_there:
                 above.make_directory(name)
                 above.sync_directory("")
         disk = OsDisk(path)
         disk.list("")  # a file in its place, or no right to read, is found here
         return disk
     except OSError as error:
+        if is_there and isinstance(error, NotADirectoryError):
+            raise OperationalError(
+                f"connect: {path} is a file: expected a directory",
+                sqlstate="58030",
+                hint="A database is a directory: name one, or a path where one is to be made.",
+            ) from error
         raise OperationalError(
             f"connect: {path} cannot be opened or made: {error.strerror or error}",
             sqlstate="58P01" if isinstance(error, FileNotFoundError) else "58030",

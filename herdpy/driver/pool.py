@@ -1,6 +1,6 @@
 """Pool: connections to one target, kept open and lent out; and transactions that are run again.
 
-Any thread may call. A connection comes back rolled back and as it was made; whoever waits longest
+Any thread may call. A connection comes back rolled back and as it was made; the longest waiter
 gets it. Connections to a server that restarts are made anew by themselves (retrying.py).
 """
 
@@ -180,13 +180,13 @@ class Pool:
             connection.close()
 
     def _drop(self) -> None:
-        """Count a connection less, and let somebody make another."""
+        """Count a connection less, and let a waiter make another."""
         with self._mutex:
             self._count -= 1
         self._call_next(None)
 
     def _call_next(self, connection: Connection | None) -> bool:
-        """Hand it to whoever waits longest, or keep it; False: the pool is closed."""
+        """Hand it to the longest waiter, or keep it; False: the pool is closed."""
         with self._mutex:
             if self._is_closed:
                 if connection is not None:

@@ -71,10 +71,12 @@ from herdpy.errors import (
     DiskFullError,
     Error,
     InterfaceError,
+    OperationalError,
 )
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
+from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import LogDurable, Manifest
@@ -127,7 +129,7 @@ class Database:
         """By their ids."""
         self._is_closing = False
         self._is_closed = False
-        # Held by whoever checkpoints or compacts.
+        # Held by the thread that checkpoints or compacts.
         self._maintenance = new_mutex()
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
         self._planner = Planner()
@@ -137,6 +139,7 @@ class Database:
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._is_end_noted = False
+        self._looked_access: Access | None = None  # when dropped users were last looked for
         self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
@@ -146,7 +149,7 @@ class Database:
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
-        self._is_full = False  # as far as checkpoint_error lasts
+        self.is_full = False  # as far as checkpoint_error lasts
 
     @classmethod
     def open(
@@ -196,7 +199,7 @@ class Database:
         create_if_new(disk, self.rng)
         self.manifest = manifest = Manifest.open(disk, MANIFEST)
         if is_empty(manifest.state):
-            # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
+            # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         self.tablespace = tablespace = recover_tablespace(
@@ -214,28 +217,25 @@ class Database:
             SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 
-        def on_progress() -> None:
-            try:
-                tablespace.on_progress()
-            except Exception as error:
-                tablespace.stop(error)  # a syncer that dies must not leave anyone waiting
-                raise
-
         def on_failure(error: Error) -> None:
-            on_progress()  # what became durable before counts
+            tablespace.on_progress()  # what became durable before counts
             tablespace.stop(error)
 
         if is_threaded:
             self._syncer = GroupSyncer(
-                tablespace.log, driver, on_progress, on_failure, self.log_appends.measure
+                tablespace.log,
+                driver,
+                tablespace.on_progress,
+                on_failure,
+                self.log_appends.measure,
             )
         else:
             self._syncer = InlineSyncer(
-                tablespace.log, on_progress, on_failure, self.log_appends.measure
+                tablespace.log, tablespace.on_progress, on_failure, self.log_appends.measure
             )
         tablespace.start(self._syncer)
         if is_threaded:
-            self._housekeeper = driver.spawn("herdpy-housekeeper", self._keep_house)
+            self._housekeeper = driver.spawn("herdpy-housekeeper", self._run_maintenance)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -245,9 +245,17 @@ class Database:
         *,
         autocommit: bool = False,
         client: Client = Client(),  # noqa: B008 - immutable
-        user: str | None = None,
+        user: str | User | None = None,
     ) -> Session:
-        """Return a new session, with the rights of the user, or with all of them for None."""
+        """Return a new session, with the rights of the user, or with all of them for None.
+
+        OperationalError 28000: there is no such user (any more).
+        """
+        access = self.tablespace.state.catalog.access
+        if isinstance(user, str):
+            user = access.user(user) or User(user, None)
+        if user is not None and not access.has(user):
+            raise OperationalError(f'there is no user "{user.name}"', sqlstate="28000")
         number = next(self._session_ids)
         session = Session(
             self, settings, autocommit=autocommit, id=number, client=client, user=user
@@ -257,6 +265,7 @@ class Database:
             if self._is_closing:
                 raise self._closed_error()
             self._sessions[number] = session
+        session.end_if_dropped()  # meanwhile, and whoever dropped it did not see the session
         return session
 
     def sessions(self) -> list[Session]:
@@ -270,8 +279,16 @@ class Database:
         else:
             kill_statement(self.sessions(), number)
 
+    def end_dropped_users(self) -> None:
+        """End the sessions whose users were dropped. Any thread; never waits."""
+        access = self.tablespace.state.catalog.access
+        if access is not self._looked_access:
+            self._looked_access = access
+            for session in self.sessions():
+                session.end_if_dropped()
+
     def new_token_session(self) -> str:
-        """Return a name for commit tokens that nobody else has or guesses."""
+        """Return a name for commit tokens that is unique and cannot be guessed."""
         horizon = self.tablespace.applier.tokens.horizon
         random = self.rng.randbytes(16)
         return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
@@ -292,7 +309,13 @@ class Database:
             return None
         until_us = role.valid_until_us
         is_valid = until_us is None or self.clock.wall_us() < until_us
-        return Login(role.verifier if is_valid else None, role.can_login)
+        verifier = role.verifier if is_valid else None
+        return Login(verifier, role.can_login, User(user, role.identity))
+
+    def is_superuser(self, user: str | None) -> bool:
+        """Tell whether a user may do everything, as a session without one may. Any thread."""
+        role = None if user is None else self.tablespace.state.catalog.access.role(user)
+        return user is None or (role is not None and role.is_superuser)
 
     @property
     def has_logins(self) -> bool:
@@ -345,7 +368,7 @@ class Database:
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
                 self._bell.ring()
-            self._is_full = (
+            self.is_full = (
                 self.checkpoint_error is not None
                 and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
             )
@@ -353,7 +376,7 @@ class Database:
     def check_memory(self) -> None:
         """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
         error = self.checkpoint_error
-        if self._is_full and error is not None:
+        if self.is_full and error is not None:
             raise no_memory_error(error)
 
     @contextmanager
@@ -471,7 +494,7 @@ class Database:
         self._budget_s = now_s
         return self._compaction_debt > 0
 
-    def _keep_house(self) -> None:
+    def _run_maintenance(self) -> None:
         wait_s = _TICK_S
         while not self._is_closed:
             self._bell.wait(wait_s)
@@ -479,7 +502,7 @@ class Database:
                 return
             try:
                 wait_s = self._stop_late_statements()
-                self.keep_house_once()
+                self.run_maintenance_once()
                 self.housekeeping_error = None
             except (Error, OSError) as error:
                 # The next tick tries again; statements meet the cause themselves.
@@ -488,12 +511,13 @@ class Database:
                 self.tablespace.stop(error)
                 raise
 
-    def keep_house_once(self) -> None:
+    def run_maintenance_once(self) -> None:
         """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
         now_s = self.clock.monotonic()
         for session in list(self._sessions.values()):
             session.rollback_if_idle(now_s)
             session.end_if_killed()
+        self.end_dropped_users()
         self.tablespace.retry_rollbacks()
         self._expire_tokens()
         self._end_leases()
@@ -516,22 +540,22 @@ class Database:
                 self.tablespace.log_alone(Expire(sessions=names))
 
     def _end_leases(self) -> None:
-        """End the leases that nobody has used for their seconds."""
+        """End the leases that were not used for their seconds."""
         with suppress(DiskFullError):  # the next tick tries again
             ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
             if ended is not None:
-                # Nobody waits for it, and perhaps nobody else writes: it is applied when durable.
+                # No caller waits for it, and perhaps none writes: it is applied when durable.
                 self._syncer.request(Durability.SYNC)
 
     def _end_stagings(self) -> None:
-        """Give up the stagings that nobody touches any more."""
+        """Give up the stagings that are not used any more."""
         jobs = self.stagings.to_end(self.tablespace.state.staged)
         if jobs:
             with suppress(LogSpaceError):  # the next tick tries again
                 self.tablespace.log_alone(EndStaging(jobs))
 
     def _mark_if_idle(self, now_s: float) -> None:
-        """Once nothing was appended for a tick, hand over what nobody waits for, or mark the log.
+        """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
 
         A commit of durability none is with the operating system about a second later.
         """

@@ -1,6 +1,6 @@
-"""Figures: what the engine says of its work and its state, for metrics and status pages.
+"""DatabaseStats: what the engine says of its work and its state, for metrics and status pages.
 
-Timed holds what took how long, added to by any thread; figures_of() reads the state at one moment,
+Timed holds what took how long, added to by any thread; stats_of() reads the state at one moment,
 without the tablespace's monitor, so the numbers may differ by what happens meanwhile.
 """
 
@@ -24,24 +24,31 @@ class Timed:
     end at the same instant in two threads one may go uncounted.
     """
 
-    __slots__ = ("_clock", "histogram", "last_success_us")
+    __slots__ = ("_clock", "_ended_s", "histogram")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.histogram = Histogram()
-        self.last_success_us: int | None = None
+        self._ended_s: float | None = None
 
     def measure(self, step: Callable[[], T]) -> T:
         """Run a step and note how long it took, if it came to its end."""
         begun_s = self._clock.monotonic()
         result = step()
-        took_s = self._clock.monotonic() - begun_s
-        self.histogram.observe(took_s)
-        self.last_success_us = self._clock.wall_us()
+        self._ended_s = ended_s = self._clock.monotonic()
+        self.histogram.observe(ended_s - begun_s)
         return result
 
+    @property
+    def last_success_us(self) -> int | None:
+        """When the last one ended well, by the wall clock as it is now; None: never."""
+        if self._ended_s is None:
+            return None
+        ago_s = self._clock.monotonic() - self._ended_s
+        return self._clock.wall_us() - int(ago_s * 1e6)
 
-class Figures(NamedTuple):
+
+class DatabaseStats(NamedTuple):
     """A database at one moment."""
 
     last_lsn: Lsn
@@ -66,7 +73,7 @@ class Figures(NamedTuple):
     """Why nothing can be written any more, None while all is well."""
 
 
-def figures_of(database: "Database") -> Figures:
+def stats_of(database: "Database") -> DatabaseStats:
     """Return the figures now. Any thread."""
     tablespace = database.tablespace
     states = list(tablespace.state.tables.values())
@@ -75,7 +82,7 @@ def figures_of(database: "Database") -> Figures:
     log = tablespace.log
     failure = tablespace.failure or log.failure
     checkpoint_error = database.checkpoint_error
-    return Figures(
+    return DatabaseStats(
         last_lsn=log.last_lsn,
         durable_lsn=log.durable_lsn,
         log_bytes=log.bytes_appended,

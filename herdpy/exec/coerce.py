@@ -16,7 +16,8 @@ from typing import Any
 from herdpy.errors import DataError, ProgrammingError
 from herdpy.exec.text_forms import format_text
 from herdpy.limits import decimal_precision_max
-from herdpy.model.python_values import PYTHON_KINDS, kind_of, plain_value, shown
+from herdpy.model.intervals import of_timedelta
+from herdpy.model.python_values import PYTHON_KINDS, kind_of, plain_value, shown, unicode_text
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -28,7 +29,7 @@ from herdpy.model.types import (
     Row,
     SqlType,
 )
-from herdpy.sql.conversions import read_text
+from herdpy.sql.conversions import decimal_of, read_text, scaled_decimal
 from herdpy.sql.plan import NOW, Slot
 
 DAY_US = 86_400_000_000
@@ -63,7 +64,7 @@ def to_physical(value: object, sql_type: SqlType, *, what: str) -> Physical:
     if isinstance(value, str):
         if kind in (Kind.TEXT, Kind.UNKNOWN):
             return check_text(value, sql_type, what)
-        return _from_text(value, sql_type, what)
+        return _from_text(unicode_text(value, what), sql_type, what)
     convert = _FROM_PYTHON.get((kind, value.__class__))
     if convert is None:
         raise ProgrammingError(
@@ -77,14 +78,11 @@ def to_physical(value: object, sql_type: SqlType, *, what: str) -> Physical:
 
 def _from_text(text: str, sql_type: SqlType, what: str) -> Physical:
     try:
-        value = read_text(text, sql_type)
+        return read_text(text, sql_type)
     except DataError as error:
         raise DataError(
             f"{what}: {error.message}", sqlstate=error.sqlstate, hint=error.hint
         ) from None
-    if value in _INFINITIES and "i" not in text.lower():
-        raise _out_of_range(text, sql_type, what)
-    return value
 
 
 def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
@@ -166,19 +164,18 @@ def _double(value: int | Decimal, sql_type: SqlType, what: str) -> float:
         number = float(value)
     except (OverflowError, ValueError):  # ValueError: a signalling NaN
         raise _out_of_range(value, sql_type, what) from None
-    if number in _INFINITIES and Decimal(value).is_finite():
+    is_infinite = number in _INFINITIES and Decimal(value).is_finite()
+    if is_infinite or (value and not number):
         raise _out_of_range(value, sql_type, what)
     return number
 
 
 def _decimal(value: int | float | Decimal, sql_type: SqlType, what: str) -> int:
-    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    scale = sql_type.scale or 0
-    # adjusted() first: the digits of 1E+999999 would fill the memory.
-    if not number.is_finite() or (number and number.adjusted() > decimal_precision_max):
-        raise _out_of_range(value, sql_type, what)
-    scaled = int(_DECIMALS.to_integral_value(number.scaleb(scale, _DECIMALS)))
-    return check_decimal(scaled, sql_type, what)
+    number = decimal_of(value) if isinstance(value, float) else Decimal(value)
+    try:
+        return scaled_decimal(number, sql_type)
+    except DataError:
+        raise _out_of_range(value, sql_type, what) from None
 
 
 def check_decimal(scaled: int, sql_type: SqlType, what: str) -> int:
@@ -218,6 +215,7 @@ _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
     (Kind.DECIMAL, float): _decimal,
     (Kind.DECIMAL, Decimal): _decimal,
     (Kind.BYTEA, bytes): _same,
+    (Kind.INTERVAL, datetime.timedelta): lambda value, _type, _what: of_timedelta(value),
     (Kind.DATE, datetime.date): lambda value, _type, _what: value.toordinal() - _EPOCH_DAY,
     (Kind.TIMESTAMP, datetime.datetime): _timestamp,
     (Kind.TIMESTAMP, datetime.date): lambda value, _type, _what: (

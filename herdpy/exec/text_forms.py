@@ -6,6 +6,7 @@ The reading side is sql/conversions.read_text, the same for literals and for par
 from decimal import Decimal
 from typing import Any
 
+from herdpy.model.intervals import interval_text, of_timedelta
 from herdpy.model.types import Kind
 
 
@@ -23,6 +24,8 @@ def format_text(value: Any, kind: Kind) -> str:
         return f"{text}+00" if kind is Kind.TIMESTAMPTZ else text
     if kind is Kind.DOUBLE:
         return _format_double(value)
+    if kind is Kind.INTERVAL:
+        return interval_text(of_timedelta(value))
     return str(value)
 
 

@@ -20,7 +20,13 @@ from bookie.runtime.interfaces import Disk
 from herdpy.errors import Error, InvariantViolation, LogFailedError
 from herdpy.limits import frame_bytes_max, frame_overhead_bytes_max, record_bytes_max
 from herdpy.log.file_replay import LogReader
-from herdpy.log.frame import HEADER_BYTES, RECORD_OVERHEAD_BYTES, encode_frame, frame_bytes
+from herdpy.log.frame import (
+    ALIGNMENT,
+    HEADER_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    encode_frame,
+    frame_bytes,
+)
 from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.log.log_files import LogFile, LogFileListing, LogFiles
 from herdpy.log.record import Noop, encode
@@ -39,6 +45,7 @@ class _Cursor(NamedTuple):
     sequence: int
     payload_bytes: int
     record_count: int
+    end: int  # of the frame, as it is so far
 
 
 class _Piece(NamedTuple):
@@ -72,7 +79,7 @@ class _Tail(NamedTuple):
         return self.queue[-1] if self.queue else self.base
 
 
-_UNREAD = _Tail([], _Placed([], _Cursor(-1, 0, 0, 0, 0), START_LSN, None, START_LSN, 0))
+_UNREAD = _Tail([], _Placed([], _Cursor(-1, 0, 0, 0, 0, 0), START_LSN, None, START_LSN, 0))
 
 
 class FileLog:
@@ -100,15 +107,16 @@ class FileLog:
         # Under _mutex; replaced by one assignment, read without.
         self._mutex = new_mutex()
         self._tail = _UNREAD
+        self.bytes_appended = 0  # as the newest append knows it; an interrupt may leave it behind
         # Under _io_lock; read without.
         self._io_lock = new_mutex()
         self._in_flight: _Tail | None = None  # taken, perhaps written, not yet known as written
         self._dirty: LogFile | None = None  # has writes that are not synced; one file at a time
         self._written_slot = -1
         self._recorded_sequence = 0  # the highest durable_sequence that stands in a written frame
-        self._written_lsn = START_LSN
-        self._durable_lsn = START_LSN
-        self._failure: Error | None = None
+        self.written_lsn = START_LSN
+        self.durable_lsn = START_LSN
+        self.failure: Error | None = None
         self._is_closed = False
 
     @classmethod
@@ -153,22 +161,6 @@ class FileLog:
         return self._tail.newest.last_lsn
 
     @property
-    def durable_lsn(self) -> Lsn:
-        return self._durable_lsn
-
-    @property
-    def written_lsn(self) -> Lsn:
-        return self._written_lsn
-
-    @property
-    def failure(self) -> Error | None:
-        return self._failure
-
-    @property
-    def bytes_appended(self) -> int:
-        return self._tail.newest.bytes_appended
-
-    @property
     def place(self) -> tuple[int, int, int, int] | None:
         cursor = self._tail.newest.cursor
         if cursor.slot < 0:
@@ -192,8 +184,8 @@ class FileLog:
         if reader.unproven:
             self._harden(reader)
         self._files.adopt_leftovers()
-        self._written_lsn = self._durable_lsn = reader.last_lsn
-        cursor = _Cursor(-1, 0, reader.next_sequence, 0, 0)
+        self.written_lsn = self.durable_lsn = reader.last_lsn
+        cursor = _Cursor(-1, 0, reader.next_sequence, 0, 0, 0)
         self._tail = _Tail([], _Placed([], cursor, reader.last_lsn, None, START_LSN, 0))
 
     def _harden(self, reader: LogReader) -> None:
@@ -212,8 +204,8 @@ class FileLog:
             finally:
                 handle.close()
         except OSError as error:
-            self._failure = _failed(error, path)
-            raise self._failure from error
+            self.failure = _failed(error, path)
+            raise self.failure from error
 
     def append(self, append: Append, *, is_urgent: bool = False) -> None:
         records = append.records
@@ -224,13 +216,16 @@ class FileLog:
                 f"{max(map(len, records), default='none')}"
             )
         with self._mutex:
-            placed = self._tail.newest
+            queue, base = self._tail
+            placed = queue[-1] if queue else base
             if placed.append is not append:
-                self._check_usable()
+                if self.failure is not None or self._is_closed or base is _UNREAD.base:
+                    self._check_usable()
                 slack = _MARK_BYTES if is_urgent else self._slack_bytes
                 placed = self._place(placed, records, append, slack)
-                self._tail.queue.append(placed)  # the moment of effect
+                queue.append(placed)  # the moment of effect
             append.lsn = placed.append_lsn
+            self.bytes_appended = placed.bytes_appended
 
     def has_taken(self, append: Append) -> bool:
         with self._mutex:
@@ -243,17 +238,17 @@ class FileLog:
 
         Without an append they are a mark of ours.
         """
-        slot, offset, sequence, payload_bytes, count = before.cursor
+        slot, offset, sequence, payload_bytes, count, _ = before.cursor
         room = self._room
         file_bytes = room[slot].byte_count if slot >= 0 else 0
         if len(records) == 1 and append is not None:  # nearly always: one more in the open frame
             size = len(records[0])
             grown = payload_bytes + RECORD_OVERHEAD_BYTES + size
-            whole = frame_bytes(grown)
+            whole = HEADER_BYTES + ((grown + ALIGNMENT - 1) & -ALIGNMENT)  # frame_bytes(), at once
             if whole <= frame_bytes_max and offset + whole + slack <= file_bytes:
                 lsn = _new(Lsn, (FILE_LEDGER_ID, sequence, count))
                 piece_of_one = _new(_Piece, (slot, offset, sequence, records))
-                cursor = _new(_Cursor, (slot, offset, sequence, grown, count + 1))
+                cursor = _new(_Cursor, (slot, offset, sequence, grown, count + 1, offset + whole))
                 total = before.bytes_appended + size
                 return _new(_Placed, ((piece_of_one,), cursor, lsn, append, lsn, total))
         pieces: list[_Piece] = []
@@ -287,7 +282,7 @@ class FileLog:
         lsn = Lsn(FILE_LEDGER_ID, sequence, count - 1)
         return _Placed(
             pieces,
-            _Cursor(slot, offset, sequence, payload_bytes, count),
+            _Cursor(slot, offset, sequence, payload_bytes, count, file_bytes - rest),
             lsn,
             before.append if append is None else append,
             before.append_lsn if append is None else lsn,
@@ -308,27 +303,48 @@ class FileLog:
             cursor = self._tail.newest.cursor
             if any(file.byte_count >= wanted for file in self._room[cursor.slot + 1 :]):
                 return
-            if cursor.slot >= 0:
-                end = cursor.offset + frame_bytes(cursor.payload_bytes)
-                if self._room[cursor.slot].byte_count - end >= wanted:
-                    return
-            file = self._files.begin(wanted, self._durable_lsn.entry_id + 1)
+            if cursor.slot >= 0 and self._room[cursor.slot].byte_count - cursor.end >= wanted:
+                return
+            file = self._files.begin(wanted, self.durable_lsn.entry_id + 1)
             self._room.append(file)  # the moment of effect
             self._bytes_wanted = 0
 
     def write(self) -> None:
-        with self._io_lock:
-            self._guarded(is_sync=False)
+        self.sync(is_write_only=True)
 
-    def sync(self) -> None:
+    def sync(self, *, is_write_only: bool = False) -> None:
+        """Write, and sync, what is appended; an OSError becomes `failure`.
+
+        The outer handler is for an interrupt that comes between the OSError and the note of it.
+        """
         with self._io_lock:
-            self._guarded(is_sync=True)
+            if self.failure is not None or self._is_closed or self._tail is _UNREAD:
+                self._check_usable()
+            outer = sys.exception()
+            try:
+                try:
+                    is_left = self._in_flight is not None  # by an interrupt
+                    self._write_queue()
+                    if is_left:
+                        self._write_queue()
+                    if not is_write_only:
+                        if self._dirty is not None:
+                            self._sync_dirty()
+                        self.durable_lsn = self.written_lsn
+                except OSError as error:
+                    self.failure = _failed(error, self._dirty.path if self._dirty else "?")
+                    raise self.failure from error
+            except BaseException as error:
+                context = error.__context__
+                if self.failure is None and isinstance(context, OSError) and context is not outer:
+                    self.failure = _failed(context, "?")
+                raise
 
     def mark(self) -> None:
         """Say on disk, in a frame of its own, that all frames before it are durable."""
         placed = self._tail.newest
         said = placed.append_lsn.entry_id
-        if self._recorded_sequence >= said or self._durable_lsn.entry_id < said:
+        if self._recorded_sequence >= said or self.durable_lsn.entry_id < said:
             return
         with self._mutex, suppress(LogSpaceError):  # after an interrupted mark
             self._check_usable()
@@ -338,45 +354,22 @@ class FileLog:
             self._tail.queue.append(self._place(newest, (_NOOP,), None, 0))
         self.sync()
 
-    def _guarded(self, *, is_sync: bool) -> None:
-        """Write, and sync, what is appended; an OSError becomes `failure`.
+    def _write_queue(self) -> None:
+        """Put the queue in flight, seal the open frame, and write what is in flight.
 
-        The outer handler is for an interrupt that comes between the OSError and the note of it.
+        Only what an interrupt left in flight, if there is such.
         """
-        self._check_usable()
-        outer = sys.exception()
-        try:
-            try:
-                # Twice: the first may only finish what an interrupt left in flight.
-                for _ in range(2):
-                    self._take()
-                    self._write_in_flight()
-                if is_sync:
-                    self._sync_dirty()
-                    self._durable_lsn = self._written_lsn
-            except OSError as error:
-                self._failure = _failed(error, self._dirty.path if self._dirty else "?")
-                raise self._failure from error
-        except BaseException as error:
-            context = error.__context__
-            if self._failure is None and isinstance(context, OSError) and context is not outer:
-                self._failure = _failed(context, "?")
-            raise
-
-    def _take(self) -> None:
-        """Put the queue in flight and seal the open frame; nothing while something is in flight."""
         with self._mutex:
             tail = self._tail
             if self._in_flight is None and tail.queue:
                 self._in_flight = tail
             if self._in_flight is tail:
-                newest = tail.newest
-                cursor = newest.cursor
-                end = cursor.offset + frame_bytes(cursor.payload_bytes)
-                sealed = _Cursor(cursor.slot, end, cursor.sequence + 1, 0, 0)
-                self._tail = _Tail([], newest._replace(pieces=[], cursor=sealed))
-
-    def _write_in_flight(self) -> None:
+                newest = tail.queue[-1] if tail.queue else tail.base
+                slot, _, sequence, _, _, end = newest.cursor
+                sealed = _new(_Cursor, (slot, end, sequence + 1, 0, 0, end))
+                _, _, last_lsn, append, append_lsn, total = newest
+                base = _new(_Placed, ((), sealed, last_lsn, append, append_lsn, total))
+                self._tail = _new(_Tail, ([], base))
         flight = self._in_flight
         if flight is None:
             return
@@ -388,8 +381,9 @@ class FileLog:
                     records.extend(piece.records)
                 else:
                     records = list(piece.records)
-                    frames.append(piece._replace(records=records))
-        durable_sequence = self._durable_lsn.entry_id
+                    frame = (piece.slot, piece.offset, piece.sequence, records)
+                    frames.append(_new(_Piece, frame))
+        durable_sequence = self.durable_lsn.entry_id
         start = 0
         while start < len(frames):
             slot = frames[start].slot
@@ -409,22 +403,31 @@ class FileLog:
                     )
                 )
                 stop += 1
-            if self._dirty is not file:  # a frame in this file proves the file before it whole
+            # A frame in this file proves the file before it whole.
+            if self._dirty is not None and self._dirty is not file:
                 self._sync_dirty()
             self._dirty = file
-            _open(file).write_at(frames[start].offset, b"".join(encoded))
+            if file.handle is None:
+                raise InvariantViolation(f"log file {file.path}: it is not open for writing")
+            data = encoded[0] if len(encoded) == 1 else b"".join(encoded)
+            file.handle.write_at(frames[start].offset, data)
             last = frames[stop - 1]
-            file.last_lsn = Lsn(FILE_LEDGER_ID, last.sequence, len(last.records) - 1)
+            place = (FILE_LEDGER_ID, last.sequence, len(last.records) - 1)
+            file.last_lsn = _new(Lsn, place)
             self._written_slot = slot
             start = stop
         self._recorded_sequence = durable_sequence
-        self._written_lsn = flight.newest.last_lsn
+        self.written_lsn = (flight.queue[-1] if flight.queue else flight.base).last_lsn
         self._in_flight = None
 
     def _sync_dirty(self) -> None:
-        if self._dirty is not None:
-            _open(self._dirty).sync()
-            self._dirty = None
+        dirty = self._dirty
+        if dirty is None:
+            return
+        if dirty.handle is None:
+            raise InvariantViolation(f"log file {dirty.path}: it is not open for writing")
+        dirty.handle.sync()
+        self._dirty = None
 
     def drop_before(self, lsn: Lsn) -> None:
         with self._files_lock:
@@ -440,8 +443,8 @@ class FileLog:
             )
 
     def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         if self._tail is _UNREAD or self._is_closed:
             state = "closed" if self._is_closed else "not replayed"
             raise InvariantViolation(f"file log: it is {state}")
@@ -450,7 +453,7 @@ class FileLog:
         if self._is_closed:
             return
         try:
-            if self._failure is None and self._tail is not _UNREAD:
+            if self.failure is None and self._tail is not _UNREAD:
                 self.sync()
                 self.mark()
         except Error:
@@ -462,12 +465,6 @@ class FileLog:
         with self._files_lock:
             self._files.close()
             self._is_closed = True
-
-
-def _open(file: LogFile) -> Any:
-    if file.handle is None:
-        raise InvariantViolation(f"log file {file.path}: it is not open for writing")
-    return file.handle
 
 
 def _failed(error: BaseException, path: str) -> LogFailedError:

@@ -4,7 +4,7 @@ The log ends before the first frame n that is not valid. It is *damage*, a Corru
 anything says that n was durable: the manifest (the position to replay from, a known durable
 sequence, a file that was listed when n was durable), a later frame of the same file, or a frame
 in a later file, because a file is written to only after the one before it was synced. Otherwise
-n and what follows is the tail that nobody was told of: it is cut.
+n and what follows is the unacknowledged tail: it is cut.
 
 The search for a later frame ends one maximal frame behind n, or behind the last frame it found.
 Files are listed only when their name and length are durable, so one that is missing, or shorter

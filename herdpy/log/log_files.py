@@ -3,7 +3,7 @@
 A file is named by its number ("00000007.log"), a number is used once. Files are pre-zeroed so that
 a write to the log changes no length and needs no space. Order of effects: content and name durable
 → listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
-the directory that nobody listed are therefore free to reuse. A spare is reused without zeroing:
+the directory that are not listed are therefore free to reuse. A spare is reused without zeroing:
 every frame carries its file's number, so old ones do not count.
 """
 
@@ -39,22 +39,20 @@ class LogFileListing(Protocol):
 
 
 class LogFile:
-    """One listed file; byte_count is set once it was read or made, handle if it is written to."""
+    """One listed file; byte_count is set once it was read or made, handle if it is written to.
 
-    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path")
+    Every frame in it carries `stamp`, its number, so that those of an earlier use do not count.
+    """
+
+    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path", "stamp")
 
     def __init__(self, directory: str, number: int, first_sequence: int) -> None:
-        self.number = number
+        self.number = self.stamp = number
         self.path = f"{directory}/{number:08d}.log"
         self.first_sequence = first_sequence
         self.byte_count = 0
         self.handle: File | None = None
         self.last_lsn: Lsn | None = None  # of the last frame in it; None: no frame
-
-    @property
-    def stamp(self) -> int:
-        """What every frame in the file carries, so that those of an earlier use do not count."""
-        return self.number
 
     def close(self) -> None:
         if self.handle is not None:

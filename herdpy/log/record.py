@@ -8,7 +8,7 @@ and after, a DELETE the row before, so that a change stream can rebuild both. DE
 Table.wide_ordinals are 16 bytes, little-endian, two's complement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -82,7 +82,7 @@ class CreateTable(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False)
     statement: int
     table: list[Any]
     owner: str | None = None
-    """The role whose table a new one is; None: nobody's but the superusers'."""
+    """The role whose table a new one is; None: the superusers'."""
 
 
 class DropTable(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
@@ -107,7 +107,7 @@ class ChangeAccess(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=Fals
     statement: int
     changes: list[Any]
 
-    def __repr__(self) -> str:  # verifiers are nobody's to read
+    def __repr__(self) -> str:  # never shows a verifier
         return f"ChangeAccess(tx={self.tx}, statement={self.statement}, …)"
 
 
@@ -118,7 +118,7 @@ class Refuse(msgspec.Struct, array_like=True, tag=20, frozen=True, gc=False):
 
 
 class Expire(msgspec.Struct, array_like=True, tag=21, frozen=True, gc=False):
-    """The outcomes of these sessions' tokens are forgotten: nobody can be told any more."""
+    """The outcomes of these sessions' tokens are forgotten: they read UNKNOWN from now on."""
 
     sessions: list[str]
 
@@ -209,7 +209,7 @@ class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False)
     owner: str | None
     """Whose it is; None: the program's own."""
     seconds: float
-    """The leader may end it when nobody has used it for so long."""
+    """The leader may end it when it was not used for so long."""
     at_us: int
 
 
@@ -243,11 +243,9 @@ Record = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+encode: Callable[[Record], bytes] = _encoder.encode
+"""Return a record's bytes; decode() inverts it."""
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-
-
-def encode(record: Record) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode(data: bytes) -> Record:
@@ -299,7 +297,7 @@ def rows_records(
     """Return one statement's Rows records, none longer than record_bytes_max; at least one.
 
     Inserts before changes; what is too long, many rows by an estimate, is split by halves. Each has
-    the token: whoever gives one has no use for several.
+    the token: a caller that gives one has no use for several.
     InvariantViolation when one row (or one change) does not fit in a record.
     """
     wide = table.wide_ordinals

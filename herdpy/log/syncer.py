@@ -62,11 +62,12 @@ class InlineSyncer:
         self._bytes_written = 0
 
     def request(self, durability: Durability) -> None:
-        bytes_appended = self._log.bytes_appended
         if durability is Durability.NONE and not self.is_much_unwritten:
             return
+        log = self._log
+        bytes_appended = log.bytes_appended
         try:
-            self._measure(self._log.sync if durability is Durability.SYNC else self._log.write)
+            self._measure(log.sync if durability is Durability.SYNC else log.write)
         except Error as error:
             if self._on_failure is None:
                 raise
@@ -118,13 +119,12 @@ class GroupSyncer:
             raise InvariantViolation("syncer: a request after close()")
         if durability is Durability.NONE and not self._inline.is_much_unwritten:
             return
-        is_alone = not (self._running or self._is_sync_wanted)
-        if is_alone or durability is not Durability.SYNC:
-            # A commit that waits for the operating system only is visible at its append and has
-            # no one to tell it later, so it does its own write.
-            self._pass(durability)
+        if durability is Durability.SYNC and (self._running or self._is_sync_wanted):
+            self._wake()
             return
-        self._wake()
+        # Alone; or a commit that waits for the operating system only: it is visible at its append
+        # and has no one to tell it later, so it does its own write.
+        self._pass(durability)
 
     def ask(self, durability: Durability) -> None:
         if self._is_closing:

@@ -4,9 +4,9 @@ Access is replaced, never changed; any thread may read it. Role names are folded
 are. PUBLIC stands for every role.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,8 @@ class Role:
     """A role; with can_login a user. The verifier is SCRAM's, None: no password, no login by one.
 
     valid_until_us: microseconds since 1970 from which on the password is refused.
+    identity: the same object as long as the role is, however it is altered; another role that gets
+    the name later has another one. In memory only: no user outlives the process.
     """
 
     name: str
@@ -41,10 +43,19 @@ class Role:
     can_create_roles: bool = False
     verifier: str | None = field(default=None, repr=False)
     valid_until_us: int | None = None
+    identity: object = field(default_factory=object, compare=False, repr=False)
 
     @property
     def key(self) -> FactKey:
         return role_key(self.name)
+
+
+class User(NamedTuple):
+    """The role that a session has the rights of, which no other role of its name is."""
+
+    name: str
+    identity: object
+    """Role.identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class LoginSecret:
     """What makes the salts of users who do not exist, the same ones on every server; 64 hex digits.
 
     It comes with the first password ever set, and stays when there is none any more: a database
-    that has it does not go back to letting everybody in.
+    that has it does not go back to letting every client in.
     """
 
     text: str = field(repr=False)
@@ -108,6 +119,18 @@ class LoginSecret:
 Fact = Role | Membership | Grant | Ownership | LoginSecret
 Changes = Mapping[FactKey, Fact | None]
 """Facts made or replaced, by key; None: removed."""
+
+
+def with_identities(changes: Changes, before: Callable[[FactKey], Fact | None]) -> Changes:
+    """Return changes in which a role that was altered, and not made, is the one that it was.
+
+    before(key) is the fact that a change replaces.
+    """
+    found = dict(changes)
+    for key, fact in changes.items():
+        if isinstance(fact, Role) and isinstance(old := before(key), Role):
+            found[key] = replace(fact, identity=old.identity)
+    return found
 
 
 def role_key(name: str) -> FactKey:
@@ -185,6 +208,25 @@ class Access:
         found = self._facts.get(role_key(name))
         return found if isinstance(found, Role) else None
 
+    def user(self, name: str) -> User | None:
+        """Return the role of a name as the user of a session; None: there is none."""
+        role = self.role(name)
+        return None if role is None else User(name, role.identity)
+
+    def has(self, user: User) -> bool:
+        """Return whether the role is still there, and no other one has its name."""
+        role = self._facts.get(role_key(user.name))
+        return isinstance(role, Role) and role.identity is user.identity
+
+    def dropped_by(self, changes: Changes) -> list[str]:
+        """Return the names of the roles that are no more behind these changes."""
+        return [
+            old.name
+            for key, fact in changes.items()
+            if isinstance(old := self._facts.get(key), Role)
+            and (not isinstance(fact, Role) or fact.identity is not old.identity)
+        ]
+
     @property
     def has_logins(self) -> bool:
         """True when some role can log in and has a password."""
@@ -215,7 +257,7 @@ class Access:
         return found
 
     def without_support(self) -> list[tuple[Grant, int]]:
-        """Return the grants, in order, with those of their rights that nobody may hand on any more.
+        """Return the grants, in order, with those of their rights that go no further.
 
         A right is supported that comes, from hand to hand, from "" or the table's owner; so grants
         in a circle do not support each other.

@@ -48,7 +48,8 @@ def plain_value(value: Any, what: str) -> Any:
         if isinstance(value, base):
             if base is datetime.datetime and value != value:  # pandas.NaT calls itself one
                 break
-            if base is datetime.datetime and getattr(value, "nanosecond", 0):  # pandas.Timestamp
+            # pandas.Timestamp, pandas.Timedelta
+            if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
                 raise DataError(f"{what}: {value} is finer than microseconds", sqlstate="22008")
             return convert(value)
     return value
@@ -63,11 +64,13 @@ PYTHON_KINDS: dict[Any, Kind] = {
     bytes: Kind.BYTEA,
     datetime.date: Kind.DATE,
     datetime.datetime: Kind.TIMESTAMP,
+    datetime.timedelta: Kind.INTERVAL,
 }
 # The base's own method, as a subclass may answer str() or int() with anything.
 _PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (datetime.datetime, lambda value: datetime.datetime.combine(value.date(), value.timetz())),
     (datetime.date, lambda value: datetime.date(value.year, value.month, value.day)),
+    (datetime.timedelta, lambda v: datetime.timedelta(v.days, v.seconds, v.microseconds)),
     ((bytes, bytearray, memoryview), bytes),
     (bool, bool),
     (str, str.__str__),

@@ -58,7 +58,7 @@ class Table:
 
     @property
     def is_system(self) -> bool:
-        """True: the engine makes its rows when somebody reads it; nothing is stored or logged."""
+        """True: the engine makes its rows when it is read; nothing is stored or logged."""
         return self.id < 0
 
     @property

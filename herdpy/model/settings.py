@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from herdpy.errors import DataError, NotSupportedError, ProgrammingError
 from herdpy.limits import application_name_bytes_max, timeout_seconds_max
 from herdpy.model.durability import Durability
+from herdpy.model.printable import masked
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
@@ -39,6 +40,8 @@ class Settings:
                     f"{name}: expected 0 to {timeout_seconds_max:,} seconds, found {value!r:.40}",
                     sqlstate="22023",
                 )
+        # Superusers see it in sysclients. As PostgreSQL does; the same number of bytes or fewer.
+        object.__setattr__(self, "application_name", masked(self.application_name))
         byte_count = len(self.application_name.encode(errors="replace"))
         if byte_count > application_name_bytes_max:
             raise ProgrammingError(

@@ -4,14 +4,15 @@ Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
 BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · DECIMAL(p,s) int scaled by 10**s · TEXT str ·
 BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01 ·
 TIMESTAMPTZ the same, in UTC. At the edge it is *logical*: Decimal, datetime.date, naive
-datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is datetime.UTC.
+datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is datetime.UTC. An INTERVAL, which no row
+has, is (months, days, microseconds) as a constant or parameter, and datetime.timedelta at the edge.
 exec/coerce.py alone converts between the two.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-Physical = bool | int | float | str | bytes | None
+Physical = bool | int | float | str | bytes | None | tuple[int, int, int]
 Row = tuple[Physical, ...]
 """One row, physical, in the order of Table.columns (hidden ones included)."""
 Key = tuple[bool | int | str | bytes, ...]

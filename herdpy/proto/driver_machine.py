@@ -1,6 +1,6 @@
 """DriverMachine: the driver's side of one connection, without I/O: requests out, answers in.
 
-Answers come in the order of the requests; each is kept until it is taken. An answer that nobody
+Answers come in the order of the requests; each is kept until it is taken. An answer that no caller
 waits for any more is dropped, and an open result in it given up. One thread at a time.
 """
 
@@ -84,10 +84,13 @@ class DriverMachine:
         self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
         self._large: _LargeMessage | None = None  # then the splitter has nothing
+        self.is_large = False
+        """Of the message that arrives: the next bytes are best received in `room`."""
         self.last_request = 0
         self._expected: set[int] = set()
         self._abandoned: set[int] = set()
-        self._answers: dict[int, Any] = {}
+        self.answers: dict[int, Any] = {}
+        """By request, until they are taken."""
         self.welcome: Welcome | None = None
         self.in_transaction = False
         """As the last answer said."""
@@ -104,7 +107,7 @@ class DriverMachine:
 
     def is_open(self, request: int) -> bool:
         """Return whether an answer is expected, or was not taken."""
-        return request in self._expected or request in self._answers
+        return request in self._expected or request in self.answers
 
     def forget(self, request: int) -> None:
         """Take back a number: its request is not sent."""
@@ -112,7 +115,7 @@ class DriverMachine:
 
     def abandon(self, request: int) -> list[Message]:
         """Expect no answer any more; return what to send about it."""
-        answer = self._answers.pop(request, None)
+        answer = self.answers.pop(request, None)
         if answer is not None:
             return given_up(answer)
         if request in self._expected:
@@ -134,13 +137,14 @@ class DriverMachine:
                 body = self._large.body()
                 if body is None:
                     return replies
-                self._large = None
+                self._large, self.is_large = None, False
                 self._take(decode_to_driver(body), replies)
             for frame in self._splitter.feed(data):
                 self._take(decode_to_driver(frame), replies)
-            begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
-            if begun is not None:
-                self._large = _LargeMessage(self.memory, *begun)
+            if self._splitter.is_partial:
+                begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
+                if begun is not None:
+                    self._large, self.is_large = _LargeMessage(self.memory, *begun), True
         except FrameTooLargeError as error:
             self.failure = self.failure or ProtocolError(str(error))
         except OperationalError as error:  # ProtocolError is one
@@ -156,7 +160,7 @@ class DriverMachine:
                 raise ProtocolError("a second Welcome")
             if self._login is not None and not self._login.is_verified:
                 raise OperationalError(
-                    "login: the server lets everybody in and has not shown that it knows the "
+                    "login: the server lets every client in and has not shown that it knows the "
                     "password: it may not be the one that is meant",
                     sqlstate="28000",
                     hint="leave user and password out if it has no users",
@@ -176,7 +180,7 @@ class DriverMachine:
             replies += given_up(message)
         elif request in self._expected:
             self._expected.discard(request)
-            self._answers[request] = message
+            self.answers[request] = message
         else:
             raise ProtocolError(f"an answer to request {request}, which was not made")
 
@@ -189,7 +193,8 @@ class DriverMachine:
             raise OperationalError(
                 "login: the server asks for a user and a password",
                 sqlstate="28000",
-                hint='connect("herd://user@host", password=…)',
+                hint="a program gives it as connect()'s argument password; a command asks for it on"
+                " a terminal, or takes HERDPY_PASSWORD or a password file (reference/url.md)",
             )
         if isinstance(message, LoginRequired):
             replies.append(self._login.start(message))
@@ -200,11 +205,11 @@ class DriverMachine:
 
     def take(self, request: int) -> Any:
         """Return the answer to a request, None while it has not come."""
-        return self._answers.pop(request, None)
+        return self.answers.pop(request, None)
 
 
 def given_up(answer: Any) -> list[Message]:
-    """Return what closes the open results in an answer that nobody takes."""
+    """Return what closes the open results in an answer that no caller takes."""
     if isinstance(answer, Done) and answer.result is not None:
         return [CloseResult(answer.result)]
     if isinstance(answer, Answers):

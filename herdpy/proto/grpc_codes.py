@@ -7,7 +7,7 @@ from herdpy.errors import Error
 
 _BY_STATE = {
     "08004": "FAILED_PRECONDITION",
-    "08007": "UNKNOWN",  # the fate of a commit: whoever repeats at UNAVAILABLE must not
+    "08007": "UNKNOWN",  # the fate of a commit: a client that repeats at UNAVAILABLE must not
     "08P01": "INVALID_ARGUMENT",
     "23505": "ALREADY_EXISTS",
     "3D000": "NOT_FOUND",

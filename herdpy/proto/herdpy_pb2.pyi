@@ -37,7 +37,7 @@ INTERVAL: Kind
 UNKNOWN: Kind
 
 class Value(_message.Message):
-    __slots__ = ("boolean", "integer", "double", "text", "bytea", "decimal", "date", "timestamp", "big_integer", "foreign")
+    __slots__ = ("boolean", "integer", "double", "text", "bytea", "decimal", "date", "timestamp", "big_integer", "foreign", "interval")
     BOOLEAN_FIELD_NUMBER: _ClassVar[int]
     INTEGER_FIELD_NUMBER: _ClassVar[int]
     DOUBLE_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class Value(_message.Message):
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     BIG_INTEGER_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
     boolean: bool
     integer: int
     double: float
@@ -58,7 +59,8 @@ class Value(_message.Message):
     timestamp: str
     big_integer: str
     foreign: str
-    def __init__(self, boolean: _Optional[bool] = ..., integer: _Optional[int] = ..., double: _Optional[float] = ..., text: _Optional[str] = ..., bytea: _Optional[bytes] = ..., decimal: _Optional[str] = ..., date: _Optional[str] = ..., timestamp: _Optional[str] = ..., big_integer: _Optional[str] = ..., foreign: _Optional[str] = ...) -> None: ...
+    interval: str
+    def __init__(self, boolean: _Optional[bool] = ..., integer: _Optional[int] = ..., double: _Optional[float] = ..., text: _Optional[str] = ..., bytea: _Optional[bytes] = ..., decimal: _Optional[str] = ..., date: _Optional[str] = ..., timestamp: _Optional[str] = ..., big_integer: _Optional[str] = ..., foreign: _Optional[str] = ..., interval: _Optional[str] = ...) -> None: ...
 
 class Row(_message.Message):
     __slots__ = ("values",)

@@ -67,7 +67,7 @@ class Hello(Message, tag=1):
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
     user: str = ""
-    """Who wants to log in; empty: nobody in particular."""
+    """The user that logs in; empty: none."""
 
 
 class Execute(Message, tag=2):
@@ -244,7 +244,7 @@ class CloseExport(Message, tag=42):
 
 
 class TakeLease(Message, tag=50):
-    """Keep what is committed now, unless nobody uses it for so long. Leased or Failed."""
+    """Keep what is committed now, until it was not used for so long. Leased or Failed."""
 
     request: int
     seconds: float
@@ -597,7 +597,8 @@ def encode_frame(message: Message) -> bytes:
     limit = FRAME_BYTES_MAX - LENGTH_BYTES
     if len(body) > ANSWER_BYTES_MAX and body[1] in _SMALL:
         limit = ANSWER_BYTES_MAX
-    _check_length(len(body), limit)
+    if len(body) > limit:
+        _check_length(len(body), limit)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
@@ -630,7 +631,10 @@ def arrow_frame(request: int, data: memoryview, lead_bytes: int, *, is_last: boo
 
 def decode_to_server(body: Any) -> ToServer:
     """Return a driver's message; ProtocolError."""
-    return _decoded(_to_server, body)
+    try:
+        return _to_server.decode(body)
+    except _MALFORMED as error:
+        raise _malformed(body, error) from None
 
 
 def decode_to_driver(body: Any) -> ToDriver:
@@ -639,14 +643,17 @@ def decode_to_driver(body: Any) -> ToDriver:
         raise ProtocolError(
             f"a message of {len(body):,} bytes: expected at most {ANSWER_BYTES_MAX:,} of its kind"
         )
-    return _decoded(_to_driver, body)
-
-
-def _decoded(decoder: "msgspec.msgpack.Decoder[Any]", body: Any) -> Any:
     try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError, MemoryError) as error:
-        raise ProtocolError(f"a message of {len(body):,} bytes that is none: {error}") from None
+        return _to_driver.decode(body)
+    except _MALFORMED as error:
+        raise _malformed(body, error) from None
+
+
+_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError, MemoryError)
+
+
+def _malformed(body: Any, error: BaseException) -> ProtocolError:
+    return ProtocolError(f"a malformed message of {len(body):,} bytes: {error}")
 
 
 def raw(data: bytes) -> msgspec.Raw:

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 (RFC 5802, 7677) of both sides: proof of a password that never crosses the wire.
 
 Over TLS the proof is bound to the server's certificate (tls-server-end-point, RFC 5929), so that
-nobody in the middle can pass it on. The work is scramp's; it is imported on first use. The name in
+no relay in between can pass it on. The work is scramp's; it is imported on first use. The name in
 the first message of SCRAM is not looked at: Hello has it. One thread at a time.
 """
 
@@ -121,7 +121,7 @@ def _parsed(verifier: str) -> tuple[bytes, bytes, bytes, int]:
             raise ValueError
         return b64decode(salt), b64decode(stored), b64decode(served), int(iterations)
     except ValueError:
-        raise ValueError("a SCRAM-SHA-256 verifier that is none") from None
+        raise ValueError("a malformed SCRAM-SHA-256 verifier") from None
 
 
 def _imagined(user: str, secret: bytes) -> tuple[bytes, bytes, bytes, int]:

@@ -128,6 +128,11 @@ class ServerMachine:
         return self._splitter.buffered_byte_count > 0
 
     @property
+    def running_byte_count(self) -> int:
+        """The length of the message of the request that runs."""
+        return self._running_bytes if self._running is not None else 0
+
+    @property
     def buffered_byte_count(self) -> int:
         """What is kept for the peer: a part of a message, and requests that wait."""
         return self._splitter.buffered_byte_count + self._waiting_bytes
@@ -173,7 +178,7 @@ class ServerMachine:
 
     def _take_request(self, message: Any, byte_count: int, actions: list[Action]) -> None:
         if self._running is None:
-            self._run(message, actions)
+            self._run(message, byte_count, actions)
         else:
             self._waiting.append((message, byte_count))
             self._waiting_bytes += byte_count
@@ -220,8 +225,9 @@ class ServerMachine:
             self._is_starting = True
             actions.append(Login(message))
 
-    def _run(self, message: Any, actions: list[Action]) -> None:
+    def _run(self, message: Any, byte_count: int, actions: list[Action]) -> None:
         self._running = getattr(message, "request", 0)
+        self._running_bytes = byte_count
         actions.append(Run(message))
 
     def _cancel(self, request: int, actions: list[Action]) -> None:
@@ -264,7 +270,7 @@ class ServerMachine:
         self._fail(error, actions)
         return actions
 
-    def answered(self, frame: bytes) -> list[Action]:
+    def on_reply(self, frame: bytes) -> list[Action]:
         """Send the answer to what ran (empty: there is none), and go on with what waits."""
         self._running = None
         if self._state is State.CLOSED:
@@ -273,7 +279,7 @@ class ServerMachine:
         if self._waiting:
             message, byte_count = self._waiting.popleft()
             self._waiting_bytes -= byte_count
-            self._run(message, actions)
+            self._run(message, byte_count, actions)
             request: int = getattr(message, "request", 0)
             self._waiting_numbers.discard(request)
             if request in self._cancelled:

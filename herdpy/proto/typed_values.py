@@ -15,7 +15,14 @@ from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.values import from_extension
 
 _INT64 = 1 << 63
-_EXTENSIONS = {1: "decimal", 2: "date", 3: "timestamp", 4: "big_integer", 5: "foreign"}
+_EXTENSIONS = {
+    1: "decimal",
+    2: "date",
+    3: "timestamp",
+    4: "big_integer",
+    5: "foreign",
+    6: "interval",
+}
 _CODES = {name: code for code, name in _EXTENSIONS.items()}
 _FIELDS: dict[type, str] = {bool: "boolean", float: "double", str: "text", bytes: "bytea"}
 

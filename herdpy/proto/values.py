@@ -2,8 +2,8 @@
 
 Source: docs/protocols/frames.md, Values. NULL, booleans, integers of 64 bits, doubles, text and
 bytes are MessagePack's own. In a parameter everything else is an extension, so that a date is never
-taken for a text; in rows, whose columns are known, a DECIMAL, DATE, TIMESTAMP or
-TIMESTAMPTZ is its text.
+taken for a text; in rows, whose columns are known, a DECIMAL, DATE, TIMESTAMP,
+TIMESTAMPTZ or INTERVAL is its text.
 """
 
 import datetime
@@ -19,7 +19,7 @@ from herdpy.errors import DataError, ProgrammingError
 from herdpy.model.python_values import INTEGER_BITS_MAX, plain_value, shown, unicode_text
 from herdpy.model.types import Kind
 
-_DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN = 1, 2, 3, 4, 5
+_DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN, _INTERVAL = 1, 2, 3, 4, 5, 6
 _NATIVE = (bool, int, float, str, bytes, None.__class__)
 _NATIVE_TYPES = frozenset(_NATIVE)
 _SEQUENCES = frozenset((tuple, list))
@@ -96,6 +96,8 @@ def _value(value: Any, where: "int | str") -> Wire:
         return msgspec.msgpack.Ext(_TIMESTAMP, plain.isoformat().encode())
     if kind is datetime.date:
         return msgspec.msgpack.Ext(_DATE, plain.isoformat().encode())
+    if kind is datetime.timedelta:
+        return msgspec.msgpack.Ext(_INTERVAL, msgspec.to_builtins(plain).encode())
     text = f"{kind.__name__[:_FOREIGN_NAME_MAX]}\0{shown(value)}"
     return msgspec.msgpack.Ext(_FOREIGN, text.encode(errors="replace"))
 
@@ -133,6 +135,8 @@ def from_extension(code: int, data: memoryview) -> Any:
         if len(text) > _INTEGER_DIGITS_MAX:
             raise ValueError(f"an integer of {len(text)} digits")
         return int(text)
+    if code == _INTERVAL:
+        return msgspec.convert(text, datetime.timedelta)
     if code == _FOREIGN:
         name, _, shown_as = text.partition("\0")
         foreign = _foreign_class(name[:_FOREIGN_NAME_MAX] or "object")()
@@ -166,6 +170,7 @@ _TYPES: dict[Kind, Any] = {
     Kind.DATE: datetime.date,
     Kind.TIMESTAMP: datetime.datetime,
     Kind.TIMESTAMPTZ: datetime.datetime,
+    Kind.INTERVAL: datetime.timedelta,
 }
 
 

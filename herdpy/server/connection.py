@@ -8,12 +8,15 @@ While the peer takes no answers nothing is read from it, and no further request 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from herdpy.engine.session.activity import Client, killed_error, shown_text
-from herdpy.engine.writes.nonblocking import Begun
+from herdpy.engine.session.activity import Client, shown_text
+from herdpy.engine.statements.lock_wait import LockWait
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.proto import messages
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
-_Answering = asyncio.Future[bytes | memoryview]
+_Answering = asyncio.Future[bytes | memoryview | LockWait]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
@@ -75,8 +78,10 @@ class ServerConnection(asyncio.Protocol):
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
-        self._user: str | None = None
-        self._believed: str | None = None  # who the peer has proved to be, before it began
+        self.user: User | None = None
+        """Who has logged in; None: nobody has, or no login was asked for."""
+        self._believed: User | None = None  # who the peer has proved to be, before it began
+        self._claimed: User | None = None  # who has the name that the peer logs in by
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._is_held = False  # what ran was answered, and what waits was not begun
@@ -105,7 +110,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_securing:
             self._early += data
             return
-        self._hub.spinning.heard(self.number)
+        self._hub.spinning.on_receive(self.number)
         self._do(self._machine.receive(data))
         self._count_received()
         self._pause_or_resume()
@@ -122,7 +127,7 @@ class ServerConnection(asyncio.Protocol):
         self._hub.stalled.remove(self)
         if self._is_held:
             self._is_held = False
-            self._do(self._machine.answered(b""))
+            self._do(self._machine.on_reply(b""))
         self._pause_or_resume()
         self.drain()
 
@@ -166,7 +171,7 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
-    def believe(self, user: str) -> None:
+    def believe(self, user: User) -> None:
         """Ask the peer for no login: it has proved to be this user. Before connection_made()."""
         self._believed = user
 
@@ -207,9 +212,14 @@ class ServerConnection(asyncio.Protocol):
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
         self.client = hello.client
-        gate, user, pause_s = self._hub.gate, hello.user, 0.0
+        hub, user, pause_s = self._hub, hello.user, 0.0
+        gate = hub.gate
+        if user:  # who is looked up before the proof, and so is no other user than the one it is of
+            login = hub.database.login(user)
+            self._claimed = User(user, None) if login is None else login.user
         try:
-            if self._believed is not None and self._believed == user:
+            if self._believed is not None and self._believed.name == user:
+                self._claimed = self._believed
                 gate.check_again(user, self._certificate)
             else:
                 binding = None if self._tls is None else self._tls.binding
@@ -221,7 +231,7 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(error)
             return
         if self._login is None:
-            self._user = user or None
+            self.user = self._claimed
             self._enter()
         elif pause_s:
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
@@ -269,7 +279,7 @@ class ServerConnection(asyncio.Protocol):
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
         else:
-            self._user = hello.user
+            self.user = self._claimed
             self._enter(verified)
 
     def _enter(self, *before: Message) -> None:
@@ -277,9 +287,10 @@ class ServerConnection(asyncio.Protocol):
         hello, hub = self._hello, self._hub
         assert hello is not None
         try:
-            hub.enter(self)
+            name = None if self.user is None else self.user.name
+            hub.enter(self, is_superuser=hub.database.is_superuser(name))
             client = Client(self.protocol, self.peer, self._kill)
-            session = hub.session(_settings(hello), hello, client, self._user)
+            session = hub.session(_settings(hello), hello, client, self.user)
         except Error as error:
             self._audit("refused", reason=error.message)
             self.refuse(error)
@@ -370,15 +381,72 @@ class ServerConnection(asyncio.Protocol):
             parameters = small_parameters(message)
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        if not is_urgent and isinstance(message, _QUEUED):
-            refusal = hub.check_queue()
-            if refusal is not None:
-                self._answer(requests.failed(message, refusal))
-                return
-        job = partial(requests.carry_out, message)
+        if is_urgent:
+            job = partial(requests.carry_out, message)
+            self._submit(message, begun_s, job, is_urgent=True)
+        elif hub.workers.are_busy and requests.is_superuser:
+            self._run_reserved(message, begun_s, requests)
+        else:
+            self._queue(message, begun_s, requests)
+
+    def _submit(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        job: Callable[[], bytes | memoryview | LockWait],
+        *,
+        is_urgent: bool,
+    ) -> None:
         self._is_running = True
-        running = hub.submit(job, is_urgent=is_urgent)
+        running = self._hub.workers.submit(job, is_urgent=is_urgent)
         running.add_done_callback(partial(self._carried_out, message, begun_s))
+
+    def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
+        """Carry out what a superuser needs to see the server; anything else waits for a worker."""
+        self._is_running = True
+        job = partial(requests.carry_out_reserved, message)
+        running = self._hub.workers.submit_reserved(job)
+
+        def end(future: asyncio.Future[bytes | memoryview | LockWait | None]) -> None:
+            is_done = future.cancelled() or future.exception() is not None
+            if is_done or future.result() is not None:
+                self._carried_out(message, begun_s, cast("_Answering", future))
+            elif self._is_lost:
+                self._is_running = False
+                self._end_session()
+            else:
+                self._queue(message, begun_s, requests)
+                self._count_received()
+                self._pause_or_resume()
+                self.drain()
+
+        running.add_done_callback(end)
+
+    def _queue(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
+        """Have a worker carry out a request outside a transaction, unless too many wait for one."""
+        refusal = self._hub.check_queue() if isinstance(message, _QUEUED) else None
+        if refusal is not None:
+            self._is_running = False
+            self._answer(requests.failed(message, refusal))
+            return
+        self._submit(message, begun_s, partial(requests.carry_out, message), is_urgent=False)
+
+    def _park(
+        self, message: messages.ToServer, begun_s: float, requests: Requests, wait: LockWait
+    ) -> None:
+        """Have the request go on behind its wait. Its message counts as received until then."""
+        hub, byte_count = self._hub, self._machine.running_byte_count
+        if not hub.received.take(byte_count):
+            job = partial(requests.give_up, message, hub.too_much_received())
+            self._submit(message, begun_s, job, is_urgent=True)
+            return
+
+        def go_on() -> None:
+            hub.received.give(byte_count)
+            job = partial(requests.carry_out, message, is_again=True)
+            self._submit(message, begun_s, job, is_urgent=True)
+
+        hub.workers.park(wait, go_on)
 
     def _at_once(
         self,
@@ -408,7 +476,9 @@ class ServerConnection(asyncio.Protocol):
             return True
         assert begun.outcome is not None
         self._is_running = True
-        hub.when_done(begun.outcome, partial(self._written, message, begun_s, requests, begun))
+        hub.workers.when_done(
+            begun.outcome, partial(self._written, message, begun_s, requests, begun)
+        )
         return True
 
     def _stop(self) -> None:
@@ -418,7 +488,7 @@ class ServerConnection(asyncio.Protocol):
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
     def _written(
-        self, message: messages.Execute, begun_s: float, requests: Requests, begun: Begun
+        self, message: messages.Execute, begun_s: float, requests: Requests, begun: PendingWrite
     ) -> None:
         try:
             frame = requests.end_write(message, begun)
@@ -428,11 +498,15 @@ class ServerConnection(asyncio.Protocol):
 
     def _carried_out(self, message: messages.ToServer, begun_s: float, future: _Answering) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        requests = self._requests
+        assert requests is not None
         if error is None:
             frame = future.result()
+            if isinstance(frame, LockWait):
+                self._park(message, begun_s, requests, frame)
+                return
         else:
-            assert self._requests is not None
-            frame = self._bug(message, self._requests, error)
+            frame = self._bug(message, requests, error)
         self._ran(message, begun_s, frame)
 
     def _ran(self, message: messages.ToServer, begun_s: float, frame: bytes | memoryview) -> None:
@@ -481,7 +555,7 @@ class ServerConnection(asyncio.Protocol):
             if self.protocol == "tcp":  # gRPC's own threads need the interpreter
                 self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
-            self._do(self._machine.answered(b""))
+            self._do(self._machine.on_reply(b""))
         else:
             self._is_held = True
 
@@ -535,15 +609,15 @@ class ServerConnection(asyncio.Protocol):
         is_busy = requests is not None and (requests.in_transaction or requests.has_results)
         return self._machine.is_idle and not is_busy
 
-    def _kill(self) -> None:
-        """End the connection because of KILL; any thread."""
-        self._hub.loop.call_soon_threadsafe(self.refuse, killed_error())
+    def _kill(self, error: Error) -> None:
+        """End the connection because of KILL, or DROP USER; any thread."""
+        self._hub.loop.call_soon_threadsafe(self.refuse, error)
 
     def _end_session(self) -> None:
         """Roll back and close, on a worker: it may wait."""
         requests, self._requests = self._requests, None
         if requests is not None:
-            self._hub.submit(requests.close, is_urgent=True)
+            self._hub.workers.submit(requests.close, is_urgent=True)
 
 
 def _address(peer: Any) -> str:

@@ -1,38 +1,33 @@
 """Hub: what the connections of a server share: the database, the workers, the limits.
 
-Statements run on a bounded number of workers. Those outside a transaction hold no lock while they
-wait for one; those inside pass, on workers of their own, so that a COMMIT never waits for a worker
-behind statements that wait for its locks. What a limit refuses, it refuses with 53xxx and SAFE:
-nothing has happened.
+What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.os_executors import Executor
 from bookie.runtime.os_process import processor_count
-from bookie.runtime.ticket import Ticket
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
+from herdpy.model.access import User
 from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
-from herdpy.server.login.gate import Gate, too_many_strangers
+from herdpy.server.login.gate import Gate, too_many_unauthenticated
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
 from herdpy.server.spinning import LoopSpinning
+from herdpy.server.workers import STARVED_S, Workers
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
-T = TypeVar("T")
 
 
 class Hub:
@@ -41,8 +36,7 @@ class Hub:
     def __init__(
         self,
         database: Database,
-        workers: Executor,
-        urgent_workers: Executor,
+        workers: Workers,
         *,
         name: str,
         config: ServerConfig,
@@ -68,43 +62,40 @@ class Hub:
         )
         self._started_s = database.clock.monotonic()
         self.kept_exports = KeptExports(self.loop)
-        self._usual_count = 0  # of jobs for _workers
-        self._workers = workers
-        self._urgent_workers = urgent_workers
+        self.workers = workers
         self._empty = asyncio.Event()
-        self._jobs: dict[asyncio.Future[Any], None] = {}
-        self._promised_count = 0  # of when_done()
-        self._due: deque[Callable[[], None]] = deque()  # any thread appends
-        self._is_told = False  # the loop has a call to run them
-        self._strangers: dict[ServerConnection, None] = {}
+        self._unauthenticated: dict[ServerConnection, None] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     def admit(self, connection: "ServerConnection") -> Error | None:
-        """Count a connection, as a stranger; or say why it has to go."""
+        """Count an unauthenticated connection; or say why it has to go."""
         if self.is_draining:
             return self.shutting_down()
-        if len(self._strangers) >= self.config.logins_max:
-            return too_many_strangers(self.config.logins_max)
+        if len(self._unauthenticated) >= self.config.logins_max:
+            return too_many_unauthenticated(self.config.logins_max)
         self.connections[connection] = None
-        self._strangers[connection] = None
+        self._unauthenticated[connection] = None
         return None
 
     def shutting_down(self) -> Error:
         """Return what a connection is told that ends because the server does."""
         return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
 
-    def enter(self, connection: "ServerConnection") -> None:
+    def enter(self, connection: "ServerConnection", *, is_superuser: bool) -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
-        if len(self.connections) - len(self._strangers) >= connections_max:
+        reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
+        count = len(self.connections) - len(self._unauthenticated)
+        if count >= connections_max - (0 if is_superuser else reserved):
             self.metrics.refuse("connections_max")
+            kept = f"; the last {reserved} are kept for superusers" if reserved else ""
             raise OperationalError(
-                f"{connections_max} connections are open, more are not allowed",
+                f"{count} of {connections_max} connections are open, more are not allowed{kept}",
                 sqlstate="53300",
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",
             )
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.metrics.connections_accepted += 1
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
@@ -115,13 +106,13 @@ class Hub:
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
 
     def session(
-        self, settings: Settings, hello: Hello, client: Client, user: str | None = None
+        self, settings: Settings, hello: Hello, client: Client, user: User | None = None
     ) -> Session:
         """Return a new session with the rights of the user, of all rights for None.
 
@@ -137,81 +128,22 @@ class Hub:
             settings, autocommit=hello.autocommit, client=client, user=user
         )
 
-    def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
-        """Run a job on a worker."""
-        executor = self._urgent_workers if is_urgent else self._workers
-        future: asyncio.Future[T] = self.loop.run_in_executor(executor, job)
-        self._jobs[future] = None
-        if is_urgent:
-            future.add_done_callback(self._jobs.pop)
-        else:
-            self._usual_count += 1
-            future.add_done_callback(self._usual_done)
-        return future
-
-    def when_done(self, ticket: Ticket[None], job: Callable[[], object]) -> None:
-        """Run a job on the loop, once, when a ticket is done.
-
-        The loop is woken once for all tickets that are done before it runs.
-        """
-        self._promised_count += 1
-        has_run = False
-
-        def run() -> None:
-            nonlocal has_run
-            if has_run:
-                return  # a ticket may tell it twice
-            has_run = True
-            self._promised_count -= 1
-            job()
-
-        def tell() -> None:
-            self._due.append(run)
-            self._tell()
-
-        ticket.on_done(tell)
-
-    def _tell(self) -> None:
-        """Have the loop run what is due; any thread."""
-        if not self._is_told:
-            self._is_told = True
-            self.loop.call_soon_threadsafe(self._run_due)
-
-    def _run_due(self) -> None:
-        self._is_told = False  # before the look: what comes behind it tells again
-        due = self._due
-        try:
-            for _ in range(len(due)):  # what comes meanwhile lets the sockets go first
-                due.popleft()()
-        finally:
-            if due:  # or one raised: a bug, which is not the others'
-                self._tell()
-            if not self._promised_count:
-                self._empty.set()
-
     def spin(self) -> None:
         """Wait for the next request without sleeping, for a moment, if nothing else is done."""
-        if not self._jobs and not self._promised_count:
-            self.spinning.answered()
-
-    def _usual_done(self, future: "asyncio.Future[Any]") -> None:
-        self._usual_count -= 1
-        del self._jobs[future]
+        workers = self.workers
+        if not workers.jobs and not workers.promised_count:
+            self.spinning.on_reply()
 
     # --- limits ----------------------------------------------------------------------------------
 
-    @property
-    def waiting_count(self) -> int:
-        """How many statements wait for a worker."""
-        return max(0, self._usual_count - self.config.workers)
-
     def check_queue(self) -> Error | None:
         """Return why a statement outside a transaction cannot wait for a worker, if it cannot."""
-        if self._usual_count < self.config.workers + self.config.waiting_max:
+        count = self.workers.usual_count
+        if count < self.config.workers + self.config.waiting_max:
             return None
         self.metrics.refuse("waiting_max")
         return OperationalError(
-            f"{self._usual_count} statements run or wait for a worker, more are not allowed",
+            f"{count} statements run or wait for a worker, more are not allowed",
             sqlstate="53000",
             retry=Retry.SAFE,
             hint="try again in a moment; the server's limits are workers and waiting_max",
@@ -251,15 +183,24 @@ class Hub:
         if self.is_draining:
             return "the server is shutting down"
         failure = shown(stopped_by(self.database))
-        return None if failure is None else f"the database stopped: {failure}"
+        if failure is not None:
+            return f"the database stopped: {failure}"
+        workers = self.workers
+        if workers.starved_s >= STARVED_S:
+            return (
+                f"no worker came free for {workers.starved_s:.0f} s: {self.config.workers} "
+                f"statements run, {workers.waiting_count} wait"
+            )
+        return None
 
     async def wait_idle(self) -> None:
         """Wait until all connections have left and all jobs have ended."""
-        while self.connections or self._jobs or self._handshakes or self._promised_count:
+        workers = self.workers
+        while self.connections or self._handshakes or workers.jobs or workers.is_waiting:
             if self._handshakes:
                 await asyncio.wait(list(self._handshakes))
-            elif self.connections or self._promised_count:
+            elif self.connections:
                 self._empty.clear()
                 await self._empty.wait()
             else:
-                await asyncio.wait(list(self._jobs))
+                await workers.wait_idle()

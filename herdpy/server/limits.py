@@ -54,7 +54,7 @@ class Stalled(Generic[C]):
         return gone
 
     def has_room(self, byte_count: int) -> bool:
-        """Return whether so much more may wait without anybody being cut off."""
+        """Return whether so much more may wait without a connection being cut off."""
         return self.byte_count + byte_count <= self._bytes_max
 
     def remove(self, connection: C) -> None:

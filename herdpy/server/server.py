@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.os_executors import new_executor
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.server.connection import ServerConnection
@@ -14,6 +13,7 @@ from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.operations.watch import Watch
+from herdpy.server.workers import Workers
 
 if TYPE_CHECKING:
     from herdpy.server.grpc.server import GrpcServer
@@ -35,16 +35,8 @@ class Server:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py."""
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
-        self._workers = new_executor("statement", config.workers)
-        self._urgent_workers = new_executor("transaction", config.connections_max)
-        self._hub = Hub(
-            database,
-            self._workers,
-            self._urgent_workers,
-            name=name,
-            config=config,
-            gate=self.gate,
-        )
+        self._workers = Workers(asyncio.get_running_loop(), database.clock, config)
+        self._hub = Hub(database, self._workers, name=name, config=config, gate=self.gate)
         self._watch = Watch(self._hub.loop, database)
         self._server: Any = None
         self._health: HealthServer | None = None
@@ -141,4 +133,3 @@ class Server:
         if self._health is not None:
             await self._health.close()
         self._workers.shutdown()
-        self._urgent_workers.shutdown()

@@ -34,19 +34,19 @@ class LoopSpinning:
         few = max(1, min(processors - 1, _SPEAKERS_MAX))
         self._speakers: deque[int] = deque(maxlen=few)  # the last ones
         self._are_few = False
-        self._is_heard = False  # since the last answer
+        self._has_received = False  # since the last answer
         self._is_turning = False
         self._end_s = 0.0
         self._left_count = 0  # of turns, none of which takes less than a microsecond
 
-    def heard(self, speaker: int) -> None:
+    def on_receive(self, speaker: int) -> None:
         """Note that bytes came from the connection of this number."""
-        self._is_heard = True
+        self._has_received = True
         self._are_few = speaker in self._speakers
         if not self._are_few:
             self._speakers.append(speaker)
 
-    def answered(self) -> None:
+    def on_reply(self) -> None:
         """Look for what comes next."""
         if not self._are_few or not self._spin_s:
             return
@@ -55,14 +55,14 @@ class LoopSpinning:
                 return
             self._is_turning = True
             self._loop.call_soon(self._turn)
-        self._is_heard = False
+        self._has_received = False
         self._end_s = self._now() + self._spin_s
         self._left_count = int(self._spin_s * 1e6)
 
     def _turn(self) -> None:
         """Keep the loop from sleeping, which looks at its sockets before each of these calls."""
         self._left_count -= 1
-        if self._is_heard:
+        if self._has_received:
             self._is_turning = False
         elif self._left_count > 0 and self._now() < self._end_s:
             yield_processor()

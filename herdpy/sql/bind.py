@@ -8,13 +8,23 @@ from sqlglot import exp
 
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
-from herdpy.model.types import BIGINT, DATE, TEXT, TIMESTAMP, TIMESTAMPTZ, Kind, Physical, SqlType
+from herdpy.model.types import (
+    BIGINT,
+    DATE,
+    INTERVAL,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    Physical,
+    SqlType,
+)
 from herdpy.sql import tree
 from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
 from herdpy.sql.bind_expression import assign, bind_condition, bind_open, bind_type
 from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
-from herdpy.sql.parse import fold_name
+from herdpy.sql.parse import INSTEAD_OF_REPLACING, fold_name
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
 EXPRESSION_BINDERS.update(AGGREGATE_BINDERS)
@@ -30,6 +40,7 @@ _NOT_YET = {
     exp.CollateColumnConstraint: "COLLATE",
     exp.ComputedColumnConstraint: "GENERATED ALWAYS AS",
     exp.LikeProperty: "LIKE",
+    exp.ExcludeColumnConstraint: "EXCLUDE",
 }
 
 
@@ -43,7 +54,8 @@ def bind_statement(node: exp.Expr, context: StatementContext, *, is_upsert: bool
         return insert
     binder = _BINDERS.get(type(node))
     if binder is None:
-        raise context.error("0A000", f"{node.key.upper()} is not supported")
+        words = " ".join(filter(None, map(context.scanned.word, range(2))))
+        raise context.error("0A000", f"{words} is not supported")
     return binder(node, context)
 
 
@@ -71,12 +83,9 @@ def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.
 def _check_conflict(node: Any, table: Table, context: StatementContext) -> None:
     """Refuse what is not ON CONFLICT [(the primary key's columns)] DO NOTHING."""
     if str(node.args.get("action")).upper() != "DO NOTHING":
-        raise context.error(
-            "0A000",
-            "ON CONFLICT DO UPDATE is not supported",
-            node,
-            "UPSERT INTO replaces the row that is there.",
-        )
+        words = "ON DUPLICATE KEY" if node.args.get("duplicate") else "ON CONFLICT DO"
+        message = f"{words} UPDATE is not supported"
+        raise context.error("0A000", message, node, INSTEAD_OF_REPLACING)
     context.only(node, ("action", "conflict_keys"), "ON CONFLICT")
     items = node.args.get("conflict_keys") or ()
     names: list[str] = []
@@ -356,6 +365,13 @@ def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Colum
         raise context.error("42601", f'column "{name}" needs a type', node)
     scope = Scope(context, clause="DEFAULT")
     kind = bind_type(node.args["kind"], scope)
+    if kind == INTERVAL:
+        raise context.error(
+            "0A000",
+            f'column "{name}": interval is a type of expressions, not of columns',
+            node,
+            "Store seconds as numeric(20,6), or two timestamps.",
+        )
     is_not_null = is_key = False
     default: Physical = None
     default_sql = None
@@ -385,9 +401,10 @@ def _bind_default(node: Any, kind: SqlType, name: str, scope: Scope) -> tuple[Ph
         raise scope.context.error(
             "0A000", f'DEFAULT of column "{name}" must be a constant of its type', node
         )
-    if kind.length is not None and len(str(bound.value)) > kind.length:
+    value = bound.value
+    if isinstance(value, str) and kind.length is not None and len(value) > kind.length:
         raise scope.context.error("22001", f'DEFAULT of column "{name}" is too long', node)
-    return bound.value, None
+    return value, None
 
 
 def _with_not_null(column: Column) -> Column:

@@ -136,18 +136,19 @@ def _typed_aggregate(
             raise wrong
         return tree.Aggregate(kind, name, arguments, is_distinct)
     if name in ("min", "max"):
-        if kind.kind in (Kind.BOOLEAN, Kind.INTERVAL):
+        if kind.kind is Kind.BOOLEAN:
             raise wrong
         return tree.Aggregate(
             TEXT if kind.kind is Kind.TEXT else kind, name, arguments, is_distinct
         )
-    if not kind.is_numeric:
+    is_total = name in ("sum", "avg")
+    if not (kind.is_numeric or (is_total and kind.kind is Kind.INTERVAL)):
         raise wrong
-    if name not in ("sum", "avg"):
+    if not is_total:
         double = (convert(argument, DOUBLE, node, scope),)
         return tree.Aggregate(DOUBLE, name, double, is_distinct)
-    if kind.kind is Kind.DOUBLE:
-        return tree.Aggregate(DOUBLE, name, arguments, is_distinct)
+    if kind.kind in (Kind.DOUBLE, Kind.INTERVAL):
+        return tree.Aggregate(kind, name, arguments, is_distinct)
     scale = kind.scale or 0
     if name == "avg":
         result = decimal_type(decimal_precision_max, quotient_scale(scale, 0))
@@ -230,11 +231,11 @@ def _window_call(
         raise context.error("0A000", "FILTER is for aggregates only", node)
     if kind in _RANKS:
         name, result = _RANKS[kind]
-        context.only(node, (), name)
+        context.only(node, (), f"{name}()")
         return tree.Window(result, name, (), partition, order, None)
     name = _VALUES.get(kind)
     if name is None:
-        what = node.name if isinstance(node, exp.Anonymous) else node.key
+        what = f"{context.called(node) or 'this expression'}"
         raise context.error("42809", f"{what} is no window function", node)
     context.only(node, ("this", "offset", "default"), name)
     if name == "ntile":

@@ -42,7 +42,7 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
 _TYPES = {
     "BOOLEAN": BOOLEAN, "INT": INTEGER, "BIGINT": BIGINT, "DOUBLE": DOUBLE, "TEXT": TEXT,
     "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ,
+    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ, "INTERVAL": INTERVAL,
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 # Operators and constructs of PostgreSQL that sqlglot takes for functions.
@@ -51,7 +51,7 @@ _NO_FUNCTIONS = (
     exp.Collate, exp.CurrentUser, exp.SessionUser, exp.TryCast, exp.Struct,
 )  # fmt: skip
 # What we do not have, as it is written, where sqlglot's name for it says little.
-_WORDS: dict[type[exp.Expr], str] = {
+WORDS: dict[type[exp.Expr], str] = {
     exp.JSONExtract: "the operator ->",
     exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
     exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
@@ -64,6 +64,16 @@ _WORDS: dict[type[exp.Expr], str] = {
     exp.BitString: "a B'…' string",
     exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
     exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
+    exp.ArrayContainsAll: "the operator @>", exp.ArrayContainedBy: "the operator <@",
+    exp.ArrayOverlaps: "the operator &&", exp.JSONBExtract: "the operator #>",
+    exp.JSONBExtractScalar: "the operator #>>", exp.Distance: "the operator <->",
+    exp.Localtime: "localtime", exp.CurrentTime: "current_time",
+    exp.CurrentCatalog: "current_catalog", exp.CurrentSchema: "current_schema",
+    exp.Operator: "OPERATOR()", exp.PropertyEQ: "the operator :=", exp.Overlaps: "OVERLAPS",
+    exp.WithinGroup: "WITHIN GROUP", exp.Rollup: "ROLLUP", exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS", exp.National: "an N'…' string",
+    exp.UnicodeString: "a U&'…' string", exp.RawString: "a $$…$$ string",
+    exp.Heredoc: "a $$…$$ string",
 }  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 
@@ -91,7 +101,8 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     if binder is None:
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
             return BINDERS[exp.Func](node, scope)
-        what = _WORDS.get(type(node), "this expression")
+        called = scope.context.called(node)
+        what = f"{called}()" if called else WORDS.get(type(node), "this expression")
         raise scope.context.error("0A000", f"{what} is not supported", node)
     return binder(node, scope)
 
@@ -107,7 +118,7 @@ def convert(
     source = expression.type
     if isinstance(expression, tree.Literal) and _is_foldable(source, target):
         try:
-            value = conversions.convert_constant(expression.value, source, target)  # type: ignore[arg-type]  # no INTERVAL here
+            value = conversions.convert_constant(expression.value, source, target)
         except DataError as error:
             error.position = context.position(node)
             raise
@@ -217,9 +228,15 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
 
 
 def _unsupported_type(node: Any, scope: Scope) -> Exception:
+    word = getattr(node.this, "name", "")
+    tokens = scope.context.scanned.tokens
+    is_written = any(token.text.upper() == word for token in tokens)  # sqlglot has other names, too
+    shown = node.sql("postgres")
+    if is_written:
+        shown = word + "".join(shown.partition("(")[1:])
     return scope.context.error(
         "0A000",
-        f"type {node.sql('postgres').lower()} is not supported",
+        f"type {shown.lower()} is not supported",
         node,
         "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
         "bytea, date, timestamp, timestamptz.",
@@ -253,8 +270,6 @@ def _bind_column(node: Any, scope: Scope) -> tree.Expression:
 def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "to", "_type"), "CAST")
     type_name = getattr(node.to.this, "name", "")
-    if type_name == "INTERVAL" and isinstance(node.this, exp.Literal):
-        return BINDERS[exp.Interval](node, scope)
     operand = bind_open(node.this, scope)
     if type_name == "DECIMAL" and not node.to.expressions:
         target = _unbounded(operand, node, scope)
@@ -500,30 +515,58 @@ def arithmetic(
 def _moment_arithmetic(
     operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
 ) -> tree.Expression:
-    """Return date ± integer, date - date, moment ± interval, timestamp - timestamp."""
+    """Return what a date, timestamp or interval is part of.
+
+    date ± integer, date - date, moment ± interval, timestamp - timestamp, interval ± interval,
+    interval * number, interval / number. An untyped literal beside an interval is one, too, or the
+    number; added to a timestamp it is an interval, taken from one a timestamp.
+    """
     kinds = (left.type.kind, right.type.kind)
-    if operator == "+" and (kinds[0] is Kind.INTERVAL or left.type.is_integer):
-        left, right, kinds = right, left, (kinds[1], kinds[0])
     moments = MOMENT_KINDS
+    if Kind.INTERVAL in kinds and not (kinds[0] in moments or kinds[1] in moments):
+        return _interval_arithmetic(operator, left, right, node, scope)
+    if operator == "+" and kinds[1] in moments:
+        left, right, kinds = right, left, (kinds[1], kinds[0])
+    if operator == "+" and kinds[1] is Kind.UNKNOWN and kinds[0] is not Kind.DATE:
+        right = convert(right, INTERVAL, node, scope)
+        kinds = (kinds[0], Kind.INTERVAL)
     if operator in "+-" and kinds[0] is Kind.DATE and right.type.is_integer:
-        days = scope.context.settle(right)
-        return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", (left, days))
+        parts = (scope.context.settle(left), scope.context.settle(right))
+        return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", parts)
     if operator in "+-" and kinds[0] in moments and kinds[1] is Kind.INTERVAL:
         result = TIMESTAMPTZ if kinds[0] is Kind.TIMESTAMPTZ else TIMESTAMP
         moment = convert(left, result, node, scope)
         name = "timestamp_plus" if operator == "+" else "timestamp_minus"
-        return tree.Call(result, name, (moment, right))
+        return tree.Call(result, name, (moment, scope.context.settle(right)))
     if operator == "-" and Kind.UNKNOWN in kinds:
         known = left.type if kinds[1] is Kind.UNKNOWN else right.type
         if known.kind in moments:
             left, right = convert(left, known, node, scope), convert(right, known, node, scope)
             kinds = (known.kind, known.kind)
     if operator == "-" and kinds == (Kind.DATE, Kind.DATE):
-        return tree.Call(INTEGER, "date_diff", (left, right))
+        parts = (scope.context.settle(left), scope.context.settle(right))
+        return tree.Call(INTEGER, "date_diff", parts)
     if operator == "-" and kinds[0] in moments and kinds[1] in moments:
         parts = (convert(left, TIMESTAMP, node, scope), convert(right, TIMESTAMP, node, scope))
         return tree.Call(INTERVAL, "timestamp_diff", parts)
     raise no_operator(operator, left, right, node, scope)
+
+
+def _interval_arithmetic(
+    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+) -> tree.Expression:
+    """Return interval ± interval, interval * number, number * interval, interval / number."""
+    if operator in "+-" and {left.type.kind, right.type.kind} <= {Kind.INTERVAL, Kind.UNKNOWN}:
+        parts = (convert(left, INTERVAL, node, scope), convert(right, INTERVAL, node, scope))
+        return tree.Call(INTERVAL, operator, parts)
+    if operator == "*" and left.type.kind is not Kind.INTERVAL:
+        left, right = right, left
+    is_number = right.type.is_numeric or right.type.kind is Kind.UNKNOWN
+    if operator not in "*/" or left.type.kind is not Kind.INTERVAL or not is_number:
+        raise no_operator(operator, left, right, node, scope)
+    name = "interval_times" if operator == "*" else "interval_over"
+    parts = (scope.context.settle(left), convert(right, DOUBLE, node, scope))
+    return tree.Call(INTERVAL, name, parts)
 
 
 _UTC_NAMES = frozenset(("utc", "gmt", "z", "zulu", "uct", "etc/utc", "+00", "+00:00", "0"))
@@ -547,20 +590,51 @@ def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
+    written = _signed_number(node)
+    if written is not None:  # the signs are part of what decides about the type
+        value, kind = conversions.number_constant(written)
+        return tree.Literal(kind, value)
     operand = bind_open(node.this, scope)
-    value = operand.value if isinstance(operand, tree.Literal) else None
-    is_big = operand.type in (BIGINT, decimal_type(19, 0))
-    if isinstance(value, int) and is_big and isinstance(node.this, exp.Literal):
-        # The smallest integers: the sign is part of what decides about the type.
-        negated, kind = conversions.number_constant(f"-{node.this.this}")
-        return tree.Literal(kind, negated)
-    if isinstance(value, (int, float)) and operand.type.is_numeric:
-        return tree.Literal(operand.type, -value)
-    if not operand.type.is_numeric:
+    if operand.type.kind is Kind.UNKNOWN:
         raise scope.context.error(
-            "42883", f"operator does not exist: - {operand.type}".lower(), node
+            "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
         )
+    if not (operand.type.is_numeric or operand.type.kind is Kind.INTERVAL):
+        raise _no_sign("-", operand, node, scope)
+    if isinstance(operand, tree.Literal) and isinstance(operand.value, (int, float)):
+        try:
+            value = conversions.negate_constant(operand.value, operand.type)
+        except DataError as error:
+            error.position = scope.context.position(node)
+            raise
+        return tree.Literal(operand.type, value)
     return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
+
+
+def _signed_number(node: Any) -> str | None:
+    """Return a numeric constant behind signs and parentheses as one text, None for other nodes."""
+    is_negative = False
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        is_negative ^= isinstance(node, exp.Neg)
+        node = node.this
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    return f"-{node.this}" if is_negative else str(node.this)
+
+
+def bind_positive(node: Any, scope: Scope) -> tree.Expression:
+    """Bind + operand, which is the operand, a number."""
+    operand = bind_open(node.this, scope)
+    if operand.type.kind is Kind.UNKNOWN:
+        return convert(operand, DOUBLE, node, scope)
+    if not operand.type.is_numeric:
+        raise _no_sign("+", operand, node, scope)
+    return operand
+
+
+def _no_sign(sign: str, operand: tree.Expression, node: Any, scope: Scope) -> Exception:
+    message = f"operator does not exist: {sign} {operand.type}".lower()
+    return scope.context.error("42883", message, node)
 
 
 def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
@@ -569,7 +643,7 @@ def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
     kinds = {side.type.kind for side in sides}
     if kinds == {Kind.BYTEA}:
         return tree.Call(BYTEA, "||", sides)
-    if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds or Kind.INTERVAL in kinds:
+    if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds:
         raise no_operator("||", *sides, node, scope)
     return tree.Call(TEXT, "||", tuple(convert(side, TEXT, node, scope) for side in sides))
 
@@ -589,7 +663,8 @@ def _bind_like(node: Any, scope: Scope) -> tree.Expression:
             )
     name = "ilike" if isinstance(inner, exp.ILike) else "like"
     if isinstance(inner.expression, (exp.Any, exp.All)):
-        raise scope.context.error("0A000", f"{name} ANY is not supported", node)
+        word = "ANY" if isinstance(inner.expression, exp.Any) else "ALL"
+        raise scope.context.error("0A000", f"{name.upper()} {word} is not supported", node)
     sides = (bind_open(inner.this, scope), bind_open(inner.expression, scope))
     if not {side.type.kind for side in sides} <= {Kind.TEXT, Kind.UNKNOWN}:
         raise no_operator(name, *sides, node, scope)
@@ -690,7 +765,6 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
 
 BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
     exp.Literal: _bind_literal,
-    exp.ByteString: lambda node, scope: text_constant(str(node.this), node, scope),
     exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
     exp.Boolean: lambda node, scope: TRUE if node.this else FALSE,
     exp.Placeholder: lambda node, scope: scope.context.parameter(node),

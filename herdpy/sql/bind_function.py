@@ -1,13 +1,10 @@
 """Calls of functions: sqlglot's many classes to names, and names to overloads of functions.py."""
 
 import difflib
-import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import ProgrammingError
 from herdpy.limits import decimal_precision_max
@@ -15,17 +12,19 @@ from herdpy.model.types import (
     BOOLEAN,
     DATE,
     INTEGER,
+    INTERVAL,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
     Kind,
-    SqlType,
     decimal_type,
 )
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     BINDERS,
+    WORDS,
     bind_open,
+    bind_positive,
     compare,
     convert,
     make_comparable,
@@ -37,6 +36,8 @@ from herdpy.sql.functions import (
     BY_SPELLING,
     EXTRACT_FIELDS,
     FUNCTIONS,
+    INTERVAL_FIELDS,
+    INTERVAL_TRUNCS,
     PARAMETER_TYPES,
     SPECIAL,
     TRUNC_UNITS,
@@ -67,13 +68,15 @@ _CLASSES: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.Translate: ("translate", ("this", "from_", "to")), exp.MD5: ("md5", ("this",)),
     exp.Hex: ("to_hex", ("this",)), exp.LowerHex: ("to_hex", ("this",)),
     exp.Encode: ("encode", ("this", "charset")), exp.Decode: ("decode", ("this", "charset")),
+    exp.JustifyDays: ("justify_days", ("this",)), exp.JustifyHours: ("justify_hours", ("this",)),
+    exp.JustifyInterval: ("justify_interval", ("this",)),
     exp.TimestampFromParts: ("make_timestamp", ("year", "month", "day", "hour", "min", "sec")),
     exp.DateFromParts: ("make_date", ("year", "month", "day")),
 }  # fmt: skip
 _SPECIAL_NAMES: dict[type[exp.Expr], str] = {
     exp.Coalesce: "coalesce", exp.Nullif: "nullif", exp.Greatest: "greatest", exp.Least: "least",
     exp.Concat: "concat", exp.ConcatWs: "concat_ws", exp.Trim: "btrim", exp.Mod: "mod",
-    exp.CurrentTimestamp: "now", exp.CurrentDate: "current_date", exp.Round: "round",
+    exp.CurrentTimestamp: "current_timestamp", exp.CurrentDate: "current_date", exp.Round: "round",
     exp.Localtimestamp: "localtimestamp", exp.TimestampTrunc: "date_trunc",
     exp.DateTrunc: "date_trunc",
     exp.Extract: "extract", exp.Trunc: "trunc", exp.Log: "log", exp.Pad: "lpad",
@@ -92,17 +95,6 @@ _TYPE_NAMES = {
     Kind.TIMESTAMPTZ: "timestamp with time zone",
     Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
 }  # fmt: skip
-
-
-def function_name(node: Any) -> str | None:
-    """Return the name of a call, as a result column is called after it; None for no call."""
-    if isinstance(node, exp.Anonymous):
-        return str(node.name).lower()
-    if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
-        return function_name(node.this)
-    if type(node) in _CLASSES:
-        return _CLASSES[type(node)][0] if not isinstance(node, exp.Pow) else None
-    return _SPECIAL_NAMES.get(type(node)) if not isinstance(node, exp.Mod) else None
 
 
 _KNOWN = frozenset(
@@ -141,19 +133,6 @@ def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -
     return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
-def written_name(node: exp.Func, scope: Scope) -> str:
-    """Return the name of an unknown function as it was written; sqlglot has names of its own."""
-    own = node.sql_name().lower()
-    called = [
-        token.text.lower()
-        for token, following in itertools.pairwise(scope.context.scanned.tokens)
-        if following.token_type is TokenType.L_PAREN and token.text.isidentifier()
-    ]
-    unknown = [name for name in called if name not in _KNOWN]
-    close = difflib.get_close_matches(own, unknown or called, n=1, cutoff=0)
-    return close[0] if close else own
-
-
 def call(
     name: str, arguments: list[tree.Expression], node: exp.Expr, scope: Scope
 ) -> tree.Expression:
@@ -186,6 +165,8 @@ def _arguments(node: exp.Expr, keys: tuple[str, ...]) -> Iterator[exp.Expr]:
 
 def _bind_class(node: Any, scope: Scope) -> tree.Expression:
     name, keys = _CLASSES[type(node)]
+    if name == "sqrt" and scope.context.called(node) is None:
+        return bind_positive(node, scope)  # see parse()
     scope.context.only(node, (*keys, "charset", "safe"), f"{name}()")
     return call(name, [bind_open(item, scope) for item in _arguments(node, keys)], node, scope)
 
@@ -270,8 +251,7 @@ def _bind_pad(node: Any, scope: Scope) -> tree.Expression:
 def _bind_log(node: Any, scope: Scope) -> tree.Expression:
     if node.args.get("expression") is None:
         return call("log", [bind_open(node.this, scope)], node, scope)
-    base = node.this
-    if isinstance(base, exp.Literal) and base.this == "10":  # log10(x); log(10, x) means the same
+    if scope.context.called(node) == "log10":
         return call("log10", [bind_open(node.expression, scope)], node, scope)
     raise unknown_function("log", node, scope, "numeric, numeric")
 
@@ -308,7 +288,9 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
 
 
 def _bind_now(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, (), _SPECIAL_NAMES[type(node)])
+    if node.this is not None:
+        name = _SPECIAL_NAMES[type(node)]
+        raise scope.context.error("0A000", f"{name} with a number of digits", node)
     if isinstance(node, exp.CurrentTimestamp):
         return scope.context.now()
     now = scope.context.now(TIMESTAMP)
@@ -325,11 +307,20 @@ def _bind_date_trunc(node: Any, scope: Scope) -> tree.Expression:
         raise scope.context.error(
             "22023", f'date_trunc: unit "{unit}" is not one of {", ".join(TRUNC_UNITS)}', node
         )
+    if operand.type.kind is Kind.INTERVAL:
+        if unit not in INTERVAL_TRUNCS:
+            raise _no_unit("date_trunc", unit, node, scope)
+        operand = scope.context.settle(operand)
+        return tree.Call(INTERVAL, f"trunc_interval:{unit}", (operand,))
     if not (operand.type.is_moment or operand.type.kind is Kind.UNKNOWN):
         types = f"unknown, {_TYPE_NAMES[operand.type.kind]}"
         raise unknown_function("date_trunc", node, scope, types)
     result = TIMESTAMP if operand.type == TIMESTAMP else TIMESTAMPTZ
     return tree.Call(result, f"date_trunc:{unit}", (convert(operand, result, node, scope),))
+
+
+def _no_unit(name: str, unit: str, node: Any, scope: Scope) -> Exception:
+    return scope.context.error("0A000", f"{name}: an interval has no {unit}", node)
 
 
 def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
@@ -343,8 +334,11 @@ def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
             "22023", f'extract: field "{field}" is not one of {", ".join(EXTRACT_FIELDS)}', node
         )
     result = decimal_type(20, EXTRACT_FIELDS[field][1])
-    if isinstance(operand, tree.Call) and operand.function == "timestamp_diff" and field == "epoch":
-        return tree.Call(result, "epoch_diff", operand.arguments)
+    if operand.type.kind is Kind.INTERVAL:
+        if field not in INTERVAL_FIELDS:
+            raise _no_unit("extract", field, node, scope)
+        operand = scope.context.settle(operand)
+        return tree.Call(result, f"extract_interval:{field}", (operand,))
     if not operand.type.is_moment:
         raise unknown_function("extract", node, scope, _TYPE_NAMES[operand.type.kind])
     if operand.type.kind is Kind.DATE and field in (
@@ -358,90 +352,17 @@ def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(result, f"extract:{field}", (scope.context.settle(operand),))
 
 
-_INTERVAL_PART = re.compile(
-    r"""\s*(?<![^\s](?=[+-]))(?:
-    (?P<sign>[+-]?)(?P<hour>\d{1,6}):(?P<minute>[0-5]?\d)
-        (?::(?P<second>[0-5]?\d)(?:\.(?P<fraction>\d{1,6}))?)?(?![\w.:])
-    | (?P<number>[+-]?\d{1,18}(?:\.\d{1,6})?)(?![\d.:])(?:\s*(?P<unit>(?!ago)[a-z]+)(?![a-z.:]))?
-    )\s*""",
-    re.ASCII | re.IGNORECASE | re.VERBOSE,
-)
-_AGO = re.compile(r"\s+ago\s*\Z", re.ASCII | re.IGNORECASE)
-# Unit: what it counts, how many of them it is, and its name, as it may stand but once.
-_UNITS: dict[str, tuple[int, int, str]] = {
-    word: (part, size, words.split()[0])
-    for part, size, words in (
-        (0, 12, "year years yr yrs y"), (0, 1, "month months mon mons"),
-        (1, 7, "week weeks w"), (1, 1, "day days d"),
-        (2, 3_600_000_000, "hour hours hr hrs h"), (2, 60_000_000, "minute minutes min mins m"),
-        (2, 1_000_000, "second seconds sec secs s"),
-        (2, 1_000, "millisecond milliseconds msec msecs ms"),
-        (2, 1, "microsecond microseconds usec usecs us"),
-    )
-    for word in words.split()
-}  # fmt: skip
-
-_SECONDS = {"second", "millisecond", "microsecond"}  # what a fraction of seconds stands for
-
-
-def read_interval(text: str) -> tuple[int, int, int] | None:
-    """Return (months, days, microseconds) of "1 year 2 days 03:04:05", None when it is none.
-
-    A number alone counts seconds, before a clock days; "ago" at the end turns all signs.
-    """
-    parts = [0, 0, 0]
-    seen: set[str] = set()
-    ago = _AGO.search(text)
-    end, place = ago.start() if ago else len(text), 0
-    while place < end:
-        match = _INTERVAL_PART.match(text, place, end)
-        if match is None:
-            return None
-        place = match.end()
-        if match["hour"]:
-            names = {"hour", "minute", *_SECONDS}
-            seconds = (int(match["hour"]) * 60 + int(match["minute"])) * 60
-            seconds += int(match["second"] or 0)
-            clock = seconds * 1_000_000 + int((match["fraction"] or "").ljust(6, "0"))
-            parts[2] += -clock if match["sign"] == "-" else clock
-        else:
-            default = "second" if place == end else "day"
-            found = _UNITS.get((match["unit"] or default).lower())
-            if found is None or not (match["unit"] or place == end or ":" in text[place:end]):
-                return None
-            part, size, name = found
-            if not match["unit"] and ago:
-                return None
-            names = _SECONDS if name == "second" and "." in match["number"] else {name}
-            whole, point, fraction = match["number"].partition(".")
-            if point and part < 2:
-                return None
-            rest = round(int(fraction or 0) * size / 10 ** len(fraction)) if point else 0
-            parts[part] += int(whole) * size + (-rest if whole.startswith("-") else rest)
-        if seen & names:
-            return None
-        seen |= names
-    if not seen or max(map(abs, parts[:2])) >= 2**31 or abs(parts[2]) >= 2**62:
-        return None
-    months, days, microseconds = (-part for part in parts) if ago else parts
-    return months, days, microseconds
-
-
 def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
-    """Bind '…'::interval; sql/tokens.py makes the same of INTERVAL '…'."""
-    if not isinstance(node, exp.Cast):
-        raise scope.context.error("42601", "INTERVAL takes a string, as in INTERVAL '1 day'", node)
-    text = str(node.this.name)
-    value = read_interval(text)
-    if value is None:
-        raise scope.context.error(
-            "22007", f'invalid input syntax for type interval: "{text}"', node
-        )
-    return tree.Literal(SqlType(Kind.INTERVAL), value)
+    """Refuse INTERVAL before what is no string; of INTERVAL '…' sql/tokens.py makes a cast."""
+    raise scope.context.error("42601", "INTERVAL takes a string, as in INTERVAL '1 day'", node)
 
 
 def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
-    raise unknown_function(written_name(node, scope), node, scope)
+    called = "if" if isinstance(node, exp.If) else scope.context.called(node)
+    if called is None:  # an operator or a construct, which sqlglot has a function for
+        what = WORDS.get(type(node), "this expression")
+        raise scope.context.error("0A000", f"{what} is not supported", node)
+    raise unknown_function(called, node, scope)
 
 
 _BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {

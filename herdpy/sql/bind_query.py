@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
-from herdpy.errors import DataError, Error, NotSupportedError
+from herdpy.errors import DataError, Error
 from herdpy.limits import columns_max, join_tables_max
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
 from herdpy.sql import conversions, tree
@@ -22,13 +22,11 @@ from herdpy.sql.bind_expression import (
     bind_condition,
     bind_expression,
     bind_open,
-    bind_type,
     compare,
     convert,
     no_operator,
     unify,
 )
-from herdpy.sql.bind_function import function_name
 from herdpy.sql.parse import fold_name
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
@@ -38,11 +36,18 @@ _SELECT_CLAUSES = (
 )  # fmt: skip
 _TAIL_CLAUSES = ("order", "limit", "offset")
 _JOIN_CLAUSES = ("this", "on", "side", "kind", "using", "method")
+# sqlglot's word for a type: PostgreSQL's own name of it.
 _TYPE_NAMES = {
-    Kind.BOOLEAN: "bool", Kind.INTEGER: "int4", Kind.BIGINT: "int8", Kind.DOUBLE: "float8",
-    Kind.DECIMAL: "numeric", Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp",
-    Kind.TIMESTAMPTZ: "timestamptz",
+    "BOOLEAN": "bool", "INT": "int4", "BIGINT": "int8", "DOUBLE": "float8", "DECIMAL": "numeric",
+    "VARBINARY": "bytea", "TIMESTAMPNTZ": "timestamp",
 }  # fmt: skip
+# Functions that are called without parentheses, or by an operator of words.
+_WORD_NAMES: dict[type[exp.Expr], str] = {
+    exp.CurrentTimestamp: "current_timestamp", exp.CurrentDate: "current_date",
+    exp.Localtimestamp: "localtimestamp", exp.AtTimeZone: "timezone", exp.Exists: "exists",
+}  # fmt: skip
+_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+_NO_NAME = "?column?"
 
 
 def bind_query(
@@ -61,7 +66,7 @@ def bind_query(
     elif isinstance(node, exp.SetOperation):
         query = _bind_set_operation(node, context, outer)
     else:
-        raise context.error("0A000", f"{node.key.upper()} as a query is not supported", node)
+        raise context.error("0A000", "a query of this kind is not supported", node)
     return replace(query, ctes=ctes + query.ctes) if ctes else query
 
 
@@ -384,7 +389,7 @@ def _only_one(name: str, item: _Item, node: exp.Join, scope: Scope) -> tree.Expr
 
 def _bind_outputs(nodes: Sequence[exp.Expr], scope: Scope, is_open: bool) -> list[tree.Output]:
     outputs: list[tree.Output] = []
-    bind = bind_open if is_open else bind_expression
+    bind = _bind_open_output if is_open else bind_expression
     for node in nodes:
         if isinstance(node, exp.Star) or (
             isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
@@ -393,18 +398,18 @@ def _bind_outputs(nodes: Sequence[exp.Expr], scope: Scope, is_open: bool) -> lis
         elif isinstance(node, exp.Alias):
             outputs.append(tree.Output(fold_name(node.args["alias"]), bind(node.this, scope)))
         else:
-            outputs.append(tree.Output(_name_of(node, scope), bind(node, scope)))
-    for output in outputs:
-        if output.expression.type.kind is Kind.INTERVAL:
-            raise scope.context.error(
-                "0A000",
-                f'column "{output.name}": a result of type interval is not supported',
-                None,
-                "Use extract(epoch FROM …), or add it to a timestamp.",
-            )
+            bound = bind(node, scope)
+            outputs.append(tree.Output(_name_of(node, bound, scope), bound))
     if len(outputs) > columns_max:
         raise scope.context.error("54011", f"more than {columns_max} columns in a select list")
     return outputs
+
+
+def _bind_open_output(node: exp.Expr, scope: Scope) -> tree.Expression:
+    """Bind an output whose type, where it has none of its own, is decided by what is around."""
+    bound = bind_open(node, scope)
+    is_constant = isinstance(bound, tree.Literal) and bound.type.kind is not Kind.UNKNOWN
+    return scope.context.settle(bound) if is_constant else bound
 
 
 def _expand_star(node: exp.Expr, scope: Scope) -> list[tree.Output]:
@@ -422,43 +427,36 @@ def _expand_star(node: exp.Expr, scope: Scope) -> list[tree.Output]:
     return [tree.Output(visible.name, visible.expression) for visible in scope.visible]
 
 
-def _type_name(node: Any, scope: Scope) -> str:
-    """Return what an unnamed cast to a type is called."""
-    try:
-        kind = bind_type(node, scope)
-    except NotSupportedError:  # numeric without digits, which a cast may have and a column not
-        return "numeric"
-    if kind.kind is not Kind.TEXT:
-        return _TYPE_NAMES.get(kind.kind, "interval")
-    return "text" if kind.length is None else "varchar"
+def _name_of(node: Any, expression: tree.Expression, scope: Scope) -> str:
+    """Return the name of an output without AS, by the rules of PostgreSQL's FigureColname."""
+    return _named(node, expression, scope)[0]
 
 
-def _name_of(node: Any, scope: Scope) -> str:
-    """Return the name of an unnamed output, as PostgreSQL does."""
-    default = "?column?"
-    while isinstance(node, (exp.Paren, exp.Cast, exp.Window, exp.Filter)):
-        if isinstance(node, exp.Cast):
-            default = _type_name(node.to, scope)
+def _named(node: Any, expression: tree.Expression, scope: Scope) -> tuple[str, bool]:
+    """Return a name for the value of an expression, and whether it stays under a cast or a CASE."""
+    while isinstance(node, (exp.Paren, exp.Window, exp.Filter, exp.RespectNulls)):
         node = node.this
+    while isinstance(expression, tree.Cast):
+        expression = expression.operand
     if isinstance(node, exp.Column):
-        return fold_name(node.this)
+        return fold_name(node.this), True
+    if isinstance(node, (exp.Subquery, exp.Select)):
+        is_query = isinstance(expression, tree.ScalarSubquery)
+        return (expression.query.columns[0][0] if is_query else _NO_NAME), True
+    if isinstance(node, exp.Cast):
+        name, is_kept = _named(node.this, expression, scope)
+        word = getattr(node.to.this, "name", "")
+        return (name, True) if is_kept else (_TYPE_NAMES.get(word, word.lower()), False)
     if isinstance(node, exp.Case):
-        name = None if node.args.get("default") is None else _name_of(node.args["default"], scope)
-        return name if name and name != "?column?" else "case"
-    if isinstance(node, exp.Exists):
-        return "exists"
-    if isinstance(node, exp.Boolean):
-        return "bool" if default == "?column?" else default
-    if isinstance(node, exp.Subquery):
-        inner = node.unnest()
-        if isinstance(inner, exp.Select) and inner.expressions:
-            first = inner.expressions[0]
-            if isinstance(first, exp.Alias):
-                return fold_name(first.args["alias"])
-            if not isinstance(first, exp.Star):
-                return _name_of(first, scope)
-        return default
-    return function_name(node) or default
+        default = node.args.get("default")
+        if default is None or not isinstance(expression, tree.Case):
+            return "case", False
+        name, is_kept = _named(default, expression.otherwise or expression, scope)
+        return (name, True) if is_kept else ("case", False)
+    called = scope.context.called(node) or _WORD_NAMES.get(type(node))
+    if called == "trim":
+        called = _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
+    return (_NO_NAME, False) if called is None else (called, True)
 
 
 # --- GROUP BY, ORDER BY, LIMIT -------------------------------------------------------------------
@@ -482,6 +480,9 @@ def _bind_group_by(
             expression = bind_expression(item, scope)
         if any(isinstance(part, tree.Aggregate) for part in tree.walk(expression, is_deep=False)):
             raise scope.context.error("42803", "aggregates are not allowed in GROUP BY", item)
+        if any(isinstance(part, tree.Window) for part in tree.walk(expression, is_deep=False)):
+            message = "window functions are not allowed in GROUP BY"
+            raise scope.context.error("42P20", message, item)
         keys.append(expression)
     scope.clause = None
     return tuple(dict.fromkeys(keys))

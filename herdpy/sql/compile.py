@@ -1,7 +1,7 @@
 """Text to a bound statement: scan, read our own statements, parse, bind."""
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,7 @@ from herdpy.model.types import (
     BYTEA,
     DATE,
     DOUBLE,
+    INTERVAL,
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
@@ -24,7 +25,7 @@ from herdpy.model.types import (
 from herdpy.sql import tree
 from herdpy.sql.bind import bind_statement
 from herdpy.sql.bind_function import unknown_name
-from herdpy.sql.grammar import check
+from herdpy.sql.grammar import PLACEHOLDER_HINT, Reading, check
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import parse, too_deep
 from herdpy.sql.plan import Compiled, Parameters, Slot
@@ -38,6 +39,7 @@ __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_type
 _TYPES: dict[type, SqlType] = {
     bool: BOOLEAN, float: DOUBLE, str: UNKNOWN, type(None): UNKNOWN, bytes: BYTEA,
     bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
+    datetime.timedelta: INTERVAL,
 }  # fmt: skip
 
 _statement_shown_max = 500  # characters, in the message of an internal error
@@ -78,11 +80,12 @@ def compile_sql(
         if isinstance(found, tree.Statement):
             return Compiled(found, ())
         check_interrupt()
-        functions, wrong = check(found.rest)
-        if wrong is not None and _is_logged(found.rest):
+        reading = check(found.rest)
+        wrong = reading.wrong
+        if wrong is not None and (_is_logged(found.rest) or wrong.hint == PLACEHOLDER_HINT):
             raise wrong
         check_interrupt()
-        node = parse(found.rest)
+        node = parse(found.rest, reading.pluses)
         check_interrupt()
     except (Error, MemoryError):
         raise
@@ -93,7 +96,7 @@ def compile_sql(
             f"the statement could not be read: {error}", sqlstate="42601"
         ) from error
     context = StatementContext(scanned, catalog, types)
-    statement = _bind(node, context, found, functions, wrong)
+    statement = _bind(node, context, found, reading)
     check_interrupt()
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
@@ -114,8 +117,7 @@ def _bind(
     node: Any,
     context: StatementContext,
     found: Prefix,
-    functions: Sequence[tuple[str, int]],
-    wrong: Error | None,
+    reading: Reading,
 ) -> tree.Statement:
     """Bind what sqlglot made of the statement, unless the grammar has found it wrong.
 
@@ -123,6 +125,7 @@ def _bind(
     function is known or not by its name as written: sqlglot reads nvl as coalesce.
     """
     statement: tree.Statement | None = None
+    wrong: Error | None = reading.wrong
     try:
         statement = bind_statement(node, context, is_upsert=found.is_upsert)
     except (NotSupportedError, MemoryError):
@@ -132,7 +135,7 @@ def _bind(
     except Error as error:
         if wrong is None and error.sqlstate != "42883":
             raise
-        wrong = wrong or unknown_name(functions) or error
+        wrong = wrong or unknown_name(reading.functions) or error
     except Exception as error:
         if wrong is None:
             text = context.scanned.text
@@ -141,7 +144,7 @@ def _bind(
                 f"herdpy; please report it with the statement: {text[:_statement_shown_max]}",
                 sqlstate="XX000",
             ) from error
-    wrong = wrong or unknown_name(functions)
+    wrong = wrong or unknown_name(reading.functions)
     if wrong is not None or statement is None:
         raise wrong or InternalError("nothing was bound", sqlstate="XX000")
     return statement
@@ -194,7 +197,10 @@ def _type_of(value: Any, source: int | str) -> SqlType:
         plain = value.item()
         if type(plain) is not kind:  # numpy.longdouble has no class of Python
             return _type_of(plain, source)
-    for base in (bool, int, float, str, bytes, datetime.datetime, datetime.date):
+    for base in (
+        *(bool, int, float, str, bytes),
+        *(datetime.datetime, datetime.date, datetime.timedelta),
+    ):
         if isinstance(value, base):
             if base is datetime.datetime and getattr(value, "tzinfo", None) is not None:
                 return TIMESTAMPTZ
@@ -203,7 +209,7 @@ def _type_of(value: Any, source: int | str) -> SqlType:
     raise ProgrammingError(
         f"parameter {name}: values of class {kind.__name__} are not supported",
         sqlstate="42804",
-        hint="Pass bool, int, float, Decimal, str, bytes, date, datetime or None.",
+        hint="Pass bool, int, float, Decimal, str, bytes, date, datetime, timedelta or None.",
     )
 
 

@@ -4,11 +4,14 @@ Everything is physical (model/types.py). PostgreSQL's rules; a value that does n
 text that does not read is 22P02 (dates and times: 22007, 22008).
 """
 
+import decimal
 import re
 from datetime import date, datetime
+from decimal import Decimal
 
 from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max
+from herdpy.model.intervals import read_interval
 from herdpy.model.types import (
     BIGINT,
     BIGINT_MAX,
@@ -29,7 +32,7 @@ from herdpy.model.types import (
 # At most 400 digits: int() refuses thousands, and no type holds them.
 _INTEGER = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*([+-]?)(\d{0,400})(?:\.(\d{0,400}))?(?:[eE]([+-]?\d{1,6}))?\s*", re.ASCII)
-_ANY_NUMBER = re.compile(r"\s*[+-]?\.?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\s*\Z", re.ASCII)
+_ANY_NUMBER = re.compile(r"\s*[+-]?(?P<mantissa>\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _SPECIAL = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
 _DATE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -51,8 +54,20 @@ _DAY_US = 86_400_000_000
 _MOMENT_MIN = (1 - _EPOCH) * _DAY_US
 _MOMENT_MAX = (date.max.toordinal() + 1 - _EPOCH) * _DAY_US - 1
 _ZONE_HOURS_MAX = 15
+_INFINITY = float("inf")
+# Never the thread's context: the host program may have changed its precision or its traps. With
+# this precision scaleb and to_integral_value, the only operations used, are exact.
+_EXACT = decimal.Context(
+    prec=decimal.MAX_PREC,
+    Emax=decimal.MAX_EMAX,
+    Emin=decimal.MIN_EMIN,
+    rounding=decimal.ROUND_HALF_UP,
+    traps=[],
+)
 _QUOTIENT_SCALE = 16
 _INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
+DOUBLE_DIGITS, REAL_DIGITS = 15, 6
+"""Decimal digits that a float of 64 and of 32 bits surely has: C's DBL_DIG and FLT_DIG."""
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -151,9 +166,12 @@ def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physi
     scale = source.scale or 0
     if target.kind is Kind.DOUBLE:
         try:
-            return value / 10**scale  # of integers, so it is the nearest float
+            number = value / 10**scale  # of integers, so it is the nearest float
         except OverflowError:
             raise _out_of_range(target) from None
+        if value and not number:
+            raise _out_of_range(target)
+        return number
     return _check_range(rescale(value, scale, target.scale or 0), target)
 
 
@@ -164,6 +182,11 @@ def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
     if source.kind is Kind.DATE:
         return value * _DAY_US
     return value // _DAY_US if target.kind is Kind.DATE else value
+
+
+def negate_constant(value: int | float, kind: SqlType) -> int | float:
+    """Return -value, a number of that type; 22003 for the smallest integers."""
+    return -value if isinstance(value, float) else _check_range(-value, kind)
 
 
 def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
@@ -187,6 +210,23 @@ def rescale(value: int, scale: int, target_scale: int) -> int:
     return quotient if value >= 0 else -quotient
 
 
+def decimal_of(value: float, digits: int = DOUBLE_DIGITS) -> Decimal:
+    """Return what the cast of a float to numeric means, before its scale: PostgreSQL's digits.
+
+    The vector path has the same by printf (sql/duckdb_text.py).
+    """
+    return Decimal(f"{value:.{digits}g}")
+
+
+def scaled_decimal(number: Decimal, target: SqlType) -> int:
+    """Return a number as a DECIMAL's scaled integer, rounded half away from zero; 22003."""
+    # adjusted() first: the digits of 1E+999999 would fill the memory.
+    if not number.is_finite() or (number and number.adjusted() > decimal_precision_max):
+        raise _out_of_range(target)
+    shifted = number.scaleb(target.scale or 0, _EXACT)
+    return _check_range(int(shifted.to_integral_value(context=_EXACT)), target)
+
+
 def number_constant(text: str) -> tuple[Physical, SqlType]:
     """Read a number in SQL text: INTEGER or BIGINT where it fits, else DECIMAL.
 
@@ -203,7 +243,7 @@ def number_constant(text: str) -> tuple[Physical, SqlType]:
     if parsed is not None:
         value, scale = parsed
         return value, decimal_type(max(len(str(abs(value))), scale, 1), scale)
-    if not _ANY_NUMBER.match(text):
+    if not _ANY_NUMBER.fullmatch(text):
         raise DataError(f'invalid input syntax for type numeric: "{text}"', sqlstate="22P02")
     raise too_wide()
 
@@ -223,19 +263,38 @@ def read_text(text: str, target: SqlType) -> Physical:
         value = True if word in _TRUE else False if word in _FALSE else None
     elif target.is_integer and _INTEGER.fullmatch(text):
         value = _check_range(int(text), target)
-    elif kind is Kind.DOUBLE and (_scaled(text) or _SPECIAL.fullmatch(text)):
-        value = float(text)
+    elif kind is Kind.DOUBLE:
+        value = _read_double(text)
     elif kind is Kind.DECIMAL:
-        parsed = _scaled(text)
-        if parsed is not None:
-            value = _check_range(rescale(*parsed, target.scale or 0), target)
+        value = _read_decimal(text, target)
     elif kind is Kind.BYTEA:
         value = _read_bytes(text)
+    elif kind is Kind.INTERVAL:
+        value = read_interval(text)
     if value is None:
         raise DataError(
-            f'invalid input syntax for type {str(target).lower()}: "{text}"', sqlstate="22P02"
+            f'invalid input syntax for type {str(target).lower()}: "{text}"',
+            sqlstate="22007" if kind is Kind.INTERVAL else "22P02",
         )
     return value
+
+
+def _read_double(text: str) -> float | None:
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    match = _ANY_NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    value = float(text)
+    if value in (_INFINITY, -_INFINITY) or (not value and match["mantissa"].strip("0.")):
+        raise _out_of_range(DOUBLE)  # infinite, or 0 where a digit is not
+    return value
+
+
+def _read_decimal(text: str, target: SqlType) -> int | None:
+    if not _ANY_NUMBER.fullmatch(text):
+        return None
+    return scaled_decimal(_EXACT.create_decimal(text.strip()), target)
 
 
 def _scaled(text: str) -> tuple[int, int] | None:

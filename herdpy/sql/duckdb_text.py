@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from herdpy.errors import InvariantViolation
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
-from herdpy.sql.functions import EXTRACT_FIELDS, resolve
+from herdpy.sql.conversions import DOUBLE_DIGITS
+from herdpy.sql.functions import EXTRACT_FIELDS, INTERVAL_FIELDS, INTERVAL_TRUNCS, resolve
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 
 _TYPE_NAMES = {
@@ -21,18 +22,31 @@ _TYPE_NAMES = {
     Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR", Kind.BYTEA: "BLOB", Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
     Kind.TIMESTAMPTZ: "TIMESTAMP",  # in UTC: DuckDB's own such type wants an extension of it
+    Kind.INTERVAL: "INTERVAL",
 }  # fmt: skip
 _INFIX = {*COMPARISONS, "+", "-", "*", "/", "%", "||"}
 _AGGREGATES = {
     "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
     "stddev_pop", "var_samp", "var_pop",
 }  # fmt: skip
+_SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
+_REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
+_SUBQUERIES = (tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified)
 _WINDOWS = _AGGREGATES | {
     "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
     "first_value", "last_value", "nth_value",
 }  # fmt: skip
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
-_ONCE = {*_TESTS, "not", "neg", "+", "-", "*", "||"}  # whose text has each argument once
+_ONCE = {
+    *_TESTS,
+    "not",
+    "neg",
+    "+",
+    "-",
+    "*",
+    "||",
+    "timestamp_diff",
+}  # whose text has each argument once
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
     "not": "(NOT {0})",
@@ -45,7 +59,9 @@ _TEMPLATES = {
     "date_diff": "CAST({0} - {1} AS INTEGER)",
     "timestamp_plus": "h_timestamp({0} + {1})",
     "timestamp_minus": "h_timestamp({0} - {1})",
-    "epoch_diff": "CAST((epoch_us({0}) - epoch_us({1})) AS DECIMAL(20,0)) * 0.000001",
+    "timestamp_diff": "({0} - {1})",
+    "interval_times": "h_interval_times({0}, {1})",
+    "interval_over": "h_interval_over({0}, {1})",
     "round_to": "round({0}, {1})",
     "trunc_to": "trunc({0}, {1})",
 }
@@ -83,6 +99,13 @@ def print_query(query: tree.Query) -> DuckText:
     """Return the text of a query for DuckDB."""
     printer = _Printer()
     text = printer.query(query)
+    if any(kind.kind is Kind.INTERVAL for _, kind in query.columns):
+        # Results have microseconds: Arrow's own interval does not hold all of DuckDB's.
+        shown = ", ".join(
+            f"h_duration(c{number}) AS c{number}" if kind.kind is Kind.INTERVAL else f"c{number}"
+            for number, (_, kind) in enumerate(query.columns)
+        )
+        text = f"SELECT {shown} FROM ({text}) AS o"  # noqa: S608 - printed by us
     tables = tuple(
         DuckTable(
             f"t{ref.id}",
@@ -126,6 +149,7 @@ class _Printer:
         self.replaced: dict[tree.Expression, str] = {}
         self.inner_count = 0
         self.variable_count = 0
+        self.variables: dict[str, str] = {}
 
     # --- queries ---
 
@@ -307,8 +331,9 @@ class _Printer:
 
     def cast(self, cast: tree.Cast) -> str:
         operand = self.expression(cast.operand)
-        if _is_volatile(cast.operand):
-            variable = self._variable()
+        is_interval = Kind.INTERVAL in (cast.type.kind, cast.operand.type.kind)
+        if _is_volatile(cast.operand) or (is_interval and not _is_leaf(cast.operand)):
+            variable = self._variable(cast.operand, operand)
             return _with_drawn(self._cast(cast, variable), [(variable, operand)])
         return self._cast(cast, operand)
 
@@ -319,7 +344,14 @@ class _Printer:
             text = _to_text(operand, source)
             return text if target.length is None else f"substr({text}, 1, {target.length})"
         if source.kind is Kind.TEXT:
+            if target.kind is Kind.DECIMAL:
+                digits = _plain_digits(f"h_number({operand})")
+                return f"h_fits(TRY_CAST({digits} AS {type_text(target)}), {operand})"
             return _FROM_TEXT[target.kind].format(operand, type_text(target))
+        if source.kind is Kind.DOUBLE and target.kind is Kind.DECIMAL:
+            # The digits of PostgreSQL's cast, as conversions.decimal_of has them.
+            text = f"printf('%.{DOUBLE_DIGITS}g', {operand})"
+            return f"CAST({_plain_digits(text)} AS {type_text(target)})"
         return f"CAST({operand} AS {type_text(target)})"
 
     def call(self, call: tree.Call) -> str:
@@ -330,16 +362,23 @@ class _Printer:
             return f"({f' {name.upper()} '.join(arguments)})"
         if name in _ONCE or (name in _VARIADIC and name != "coalesce"):
             return self._call(call, arguments)
+        # The macros of intervals have their arguments many times over.
+        is_interval = any(part.type.kind is Kind.INTERVAL for part in (call, *call.arguments))
+        is_interval = is_interval and name not in _TESTS and name != "coalesce"
         drawn: list[tuple[str, str]] = []
         for place, argument in enumerate(call.arguments):
-            if _is_volatile(argument):
-                drawn.append((self._variable(), arguments[place]))
+            if _is_volatile(argument) or (is_interval and not _is_leaf(argument)):
+                drawn.append((self._variable(argument, arguments[place]), arguments[place]))
                 arguments[place] = drawn[-1][0]
         return _with_drawn(self._call(call, arguments), drawn)
 
-    def _variable(self) -> str:
-        self.variable_count += 1
-        return f"v{self.variable_count}"
+    def _variable(self, argument: tree.Expression, text: str) -> str:
+        """Return the name for a value: the same for the same text, as GROUP BY compares texts."""
+        name = None if _is_volatile(argument) else self.variables.get(text)
+        if name is None:
+            self.variable_count += 1
+            name = self.variables[text] = f"v{self.variable_count}"
+        return name
 
     def _call(self, call: tree.Call, arguments: list[str]) -> str:
         name = call.function
@@ -358,14 +397,26 @@ class _Printer:
             # DuckDB may compute common parts of a COALESCE's arguments before it needs them.
             tests = (f"WHEN {text} IS NOT NULL THEN {text}" for text in arguments[:-1])
             return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
+        if name in ("greatest", "least") and call.type.kind is Kind.INTERVAL:
+            # DuckDB's own compare the parts one by one.
+            return f"list_{'max' if name == 'greatest' else 'min'}([{', '.join(arguments)}])"
         if name in _VARIADIC:
             return f"{name}({', '.join(arguments)})"
+        if name in ("like", "ilike"):
+            arguments[1:] = _like_pattern(name, arguments[1], call.arguments[2])
+        if name == "neg" and call.type.is_integer:
+            # DuckDB makes a wider type of the smallest integer where it is constant.
+            return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
         if name in _TEMPLATES:
             text = _TEMPLATES[name].format(*arguments)
         elif name.startswith("date_trunc:"):
             text = f"date_trunc('{name[11:]}', {arguments[0]})"
         elif name.startswith("extract:"):
             text = EXTRACT_FIELDS[name[8:]][0].format(*arguments)
+        elif name.startswith("extract_interval:"):
+            text = INTERVAL_FIELDS[name[17:]].format(*arguments)
+        elif name.startswith("trunc_interval:"):
+            text = INTERVAL_TRUNCS[name[15:]].format(*arguments)
         else:
             found = resolve(name, [argument.type for argument in call.arguments])
             if found is None:
@@ -453,7 +504,77 @@ class _Printer:
             number = f"h_unscaled({total})" if scale else total
             factor = 10 ** ((result.scale or 0) - scale)
             return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
-        return f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+        if result.kind is Kind.INTERVAL and function in ("sum", "avg"):
+            return _interval_total(function, texts[0], word, tail)
+        if function == "string_agg":  # NULL between the texts is nothing
+            texts[1] = f"coalesce({texts[1]}, '')"
+        text = f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
+        walked = tuple(tree.walk(arguments, is_deep=False))
+        is_once = len(walked) > _REPEATED_MAX or any(isinstance(p, _SUBQUERIES) for p in walked)
+        if function == "sum" and result.kind is Kind.DOUBLE and not is_once:
+            # DuckDB begins with 0, which -0 added to is 0.
+            is_negative = f"bool_and(signbit({texts[0]})){tail}"
+            return (
+                f"(CASE WHEN {is_negative} AND {text} = 0"
+                f" THEN CAST('-0.0' AS DOUBLE) ELSE {text} END)"
+            )
+        if function in _SPREADS:
+            return _spread(function, texts[0], word, tail, is_once=is_once)
+        return text
+
+
+def _spread(function: str, value: str, word: str, tail: str, *, is_once: bool) -> str:
+    """Return the text of a variance or standard deviation.
+
+    DuckDB's own loses as many digits as the mean has more than the deviations, and is 0 for one
+    NaN. So the whole parts of the values and their rests are added up exactly, but where the
+    values are DISTINCT, long to compute, or beyond functions._WHOLE_MAX.
+    """
+    count = f"CAST(count({word}{value}){tail} AS HUGEINT)"
+    simple = f"var_pop({word}{value}){tail}"
+    squares = f"{simple} * {count}"
+    if not (word or is_once):
+        whole, rest = f"h_whole({value})", f"h_rest({value})"
+        parts = (
+            f"sum({whole})",
+            f"sum({whole} * {whole})",
+            f"sum(h_fixed(CAST({whole} AS DOUBLE) * {rest}))",
+            f"sum(h_fixed({rest}))",
+            f"var_pop({rest})",
+        )
+        squares = f"h_exact_squares({count}, {', '.join(f'{part}{tail}' for part in parts)})"
+    largest, mean = f"max(abs({value})){tail}", f"avg({word}{value}){tail}"
+    checked = f"h_squares({count}, {simple}, {largest}, {mean}, {squares})"
+    return f"h_{function}({checked}, {count})"
+
+
+def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str, str]:
+    """Return the texts of a LIKE pattern and of its escape character.
+
+    DuckDB takes one byte, and of a letter ILIKE takes both cases: of such characters the pattern
+    gets backslashes instead.
+    """
+    character = str(escape.value) if isinstance(escape, tree.Literal) else ""
+    if character.isascii() and not (name == "ilike" and character.isalpha()):
+        return pattern, literal_text(tree.Literal(TEXT, character))
+    found = rf"'(\\)|{character}((?s:.)|$)', '\\\1\2', 'g'"
+    return f"regexp_replace({pattern}, {found})", r"'\'"
+
+
+def _interval_total(function: str, text: str, word: str, tail: str) -> str:
+    """Return sum or avg of intervals, part by part, as DuckDB has neither."""
+    parts = ("h_months", "h_days_of", "h_micros")
+    if word:
+        items = f"list(DISTINCT {text}){tail}"
+        count = f"len(list_filter({items}, lambda v: v IS NOT NULL))"
+        sums = [f"list_sum(list_transform({items}, lambda v: {part}(v)))" for part in parts]
+    else:
+        count = f"count({text}){tail}"
+        sums = [f"sum({part}({text})){tail}" for part in parts]
+    if function == "sum":
+        return f"h_interval({', '.join(sums)})"
+    quotients = (f"{total} / CAST(nullif({count}, 0) AS DOUBLE)" for total in sums)
+    return f"h_spread({', '.join(quotients)})"
 
 
 def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
@@ -463,7 +584,9 @@ def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
 def _may_raise(key: tree.Expression) -> bool:
     """Tell whether anything in it but operators, columns and constants is there."""
     return any(
-        not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter, tree.Aggregate))
+        part.function in _SPREADS
+        if isinstance(part, tree.Aggregate)
+        else not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
         for part in tree.walk(key)
     )
 
@@ -548,6 +671,11 @@ def _quotient(
     return _scaled(f"h_quotient{len(factors)}({numbers})", result)
 
 
+def _plain_digits(text: str) -> str:
+    """Return the text of a number so that DuckDB casts it to a DECIMAL: without exponent."""
+    return f"list_transform([{text}], lambda digits: h_plain(digits))[1]"
+
+
 def _to_text(text: str, source: SqlType) -> str:
     """Return the cast of a value to VARCHAR, in PostgreSQL's form."""
     if source.kind is Kind.TEXT:
@@ -559,6 +687,8 @@ def _to_text(text: str, source: SqlType) -> str:
     if source.kind is Kind.DECIMAL and source.precision == source.scale:
         # DuckDB leaves the 0 before the point out when there is no digit for it.
         return f"regexp_replace(CAST({text} AS VARCHAR), '^(-?)\\.', '\\10.')"
+    if source.kind is Kind.INTERVAL:
+        return f"h_show_interval({text})"
     if source.kind is Kind.TIMESTAMPTZ:
         return f"(CAST({text} AS VARCHAR) || '+00')"
     return f"CAST({text} AS VARCHAR)"
@@ -566,9 +696,9 @@ def _to_text(text: str, source: SqlType) -> str:
 
 _FROM_TEXT = {
     Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
-    Kind.DOUBLE: "h_double({0})", Kind.DECIMAL: "h_fits(TRY_CAST(h_number({0}) AS {1}), {0})",
-    Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
+    Kind.DOUBLE: "h_double({0})", Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
     Kind.TIMESTAMP: "h_text_timestamp({0})", Kind.TIMESTAMPTZ: "h_text_timestamptz({0})",
+    Kind.INTERVAL: "h_read_interval({0})",
 }  # fmt: skip
 
 

@@ -4,8 +4,8 @@ Only what is listed here reaches DuckDB. Where DuckDB's function means something
 PostgreSQL's, the template calls one of MACROS, which the vector engine makes once per connection;
 the text `herdpy:<SQLSTATE>:<message>` raised by error() becomes our error of that SQLSTATE.
 Kinds of parameters: "int4" is INTEGER, "integer" also BIGINT, "decimal" DECIMAL only, "double"
-every number, "timestamp" also DATE. The first overload that fits is taken. Every function is
-NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
+every number, "timestamp" also DATE, "interval" INTERVAL. The first overload that fits is taken.
+Every function is NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from herdpy.model.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    INTERVAL,
     NUMERIC_KINDS,
     TEXT,
     TIMESTAMP,
@@ -94,7 +95,7 @@ _TABLE = (
     _function("random()", DOUBLE, "random()", "0 <= number < 1; another for each row"),
     # text
     _function("lower(text)", TEXT, "lower({0})", "in lower case, Unicode"),
-    _function("upper(text)", TEXT, "upper({0})", "in upper case, Unicode"),
+    _function("upper(text)", TEXT, "h_upper({0})", "in upper case, Unicode; ß stays"),
     _function("length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "number of characters"),
     _function("length(bytea)", INTEGER, "CAST(octet_length({0}) AS INTEGER)", "number of bytes"),
     _function("octet_length(text)", INTEGER, "CAST(strlen({0}) AS INTEGER)", "bytes of UTF-8"),
@@ -140,6 +141,14 @@ _TABLE = (
         "make_timestamp(integer, integer, integer, integer, integer, double)", TIMESTAMP,
         "h_make_timestamp({0}, {1}, {2}, {3}, {4}, {5})", "year … minute, seconds",
     ),
+    # intervals
+    _function(
+        "justify_hours(interval)", INTERVAL, "h_justify_hours({0})", "24 hours become a day"
+    ),
+    _function(
+        "justify_days(interval)", INTERVAL, "h_justify_days({0})", "30 days become a month"
+    ),
+    _function("justify_interval(interval)", INTERVAL, "h_justify_interval({0})", "both of these"),
 )  # fmt: skip
 
 FUNCTIONS: dict[str, tuple[Function, ...]] = {
@@ -155,9 +164,11 @@ _FITTING: dict[str, tuple[Kind, ...]] = {
     "text": (Kind.TEXT, Kind.UNKNOWN),
     "bytea": (Kind.BYTEA, Kind.UNKNOWN),
     "timestamp": (Kind.TIMESTAMP, Kind.DATE, Kind.UNKNOWN),
+    "interval": (Kind.INTERVAL, Kind.UNKNOWN),
 }
 PARAMETER_TYPES: dict[str, SqlType] = {
     "double": DOUBLE, "text": TEXT, "bytea": BYTEA, "timestamp": TIMESTAMP,
+    "interval": INTERVAL,
 }  # fmt: skip
 """What arguments of a kind are converted to; those of other kinds stay as they are."""
 
@@ -192,7 +203,7 @@ SPECIAL: dict[str, str] = {
     "now": "the transaction's time, a timestamptz; also current_timestamp",
     "localtimestamp": "the transaction's time in UTC, a timestamp",
     "current_date": "the transaction's date, UTC",
-    "date_trunc": "timestamp or timestamptz cut to 'microsecond' … 'year'",
+    "date_trunc": "timestamp, timestamptz or interval cut to 'microsecond' … 'year'",
     "date_part": "as extract, DOUBLE",
     "extract": "extract(field FROM date, timestamp, timestamptz or interval), DECIMAL",
     "pg_typeof": "name of the argument's type",
@@ -222,13 +233,42 @@ EXTRACT_FIELDS: dict[str, tuple[str, int]] = {
 }
 """Field of extract: DuckDB's text of it for a date or timestamp, and its scale."""
 
+INTERVAL_FIELDS: dict[str, str] = {
+    "year": "h_months({0}) // 12",
+    "quarter": "h_months({0}) % 12 // 3 + 1",
+    "month": "h_months({0}) % 12",
+    "day": "h_days_of({0})",
+    "hour": "h_micros({0}) // 3600000000",
+    "minute": "h_micros({0}) // 60000000 % 60",
+    "second": "CAST(h_micros({0}) % 60000000 AS DECIMAL(18,0)) * 0.000001",
+    "milliseconds": "CAST(h_micros({0}) % 60000000 AS DECIMAL(18,0)) * 0.001",
+    "microseconds": "h_micros({0}) % 60000000",
+    "epoch": "h_epoch({0})",
+}
+"""Field of extract that an interval has: DuckDB's text of it."""
+INTERVAL_TRUNCS: dict[str, str] = {
+    "year": "h_interval(h_months({0}) // 12 * 12, 0, 0)",
+    "quarter": "h_interval(h_months({0}) // 3 * 3, 0, 0)",
+    "month": "h_interval(h_months({0}), 0, 0)",
+    "day": "h_interval(h_months({0}), h_days_of({0}), 0)",
+    **{
+        unit: f"h_interval(h_months({{0}}), h_days_of({{0}}), h_micros({{0}}) // {size} * {size})"
+        for unit, size in (
+            ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000),
+            ("milliseconds", 1_000), ("microseconds", 1),
+        )
+    },
+}  # fmt: skip
+"""Unit of date_trunc that an interval is cut to: DuckDB's text of it."""
+
 # What reads as a TIMESTAMPTZ: 1 date, 2 time; of the zone 3 sign, 4 hours, 5 minutes, 6 seconds.
 _ZONED = (
     r"(?i)^\s*([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
     r"(?:[ T]+([0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)"
     r"\s*(?:Z|UTC|GMT|([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?)?\s*$"
 )
-_NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?\s*"
+_NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
+_DOUBLE_READ = "CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE)"
 
 
 def _error(sqlstate: str, message: str) -> str:
@@ -246,10 +286,60 @@ def _reader(type_name: str, target: str, pattern: str, syntax: str = "22P02") ->
     )
 
 
+_AMOUNT = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,6})?)"
+_SPANS: dict[str, tuple[int, str]] = {  # by word: how many of the smaller unit, and which words
+    "year": (12, "years?|yrs?|y"), "month": (1, "mon(?:th)?s?"), "week": (7, "weeks?|w"),
+    "day": (1, "days?|d"), "hour": (3_600_000_000, "hours?|hrs?|h"),
+    "minute": (60_000_000, "minutes?|mins?|m"), "second": (1_000_000, "seconds?|secs?|s"),
+    "millisecond": (1_000, "milliseconds?|msecs?|ms"),
+    "microsecond": (1, "microseconds?|usecs?|us"),
+}  # fmt: skip
+_CLOCK = r"([+-]?)([0-9]{1,6}):([0-5]?[0-9])(?::([0-5]?[0-9](?:\.[0-9]{1,6})?))?"
+
+
+def _interval_pattern() -> str:
+    """Return the pattern of what reads as an INTERVAL where the text is computed.
+
+    Units in the order of their size, the greater ones without fractions; intervals.read_interval
+    reads more.
+    """
+    units = {
+        word: rf"(?:{_AMOUNT if size > 12 else '([+-]?[0-9]{1,9})'}\s*(?:{words})\b\s*)?"
+        for word, (size, words) in _SPANS.items()
+    }
+    dates = "".join(units[word] for word in ("year", "month", "week", "day"))
+    times = "".join(list(units.values())[4:])
+    pattern = rf"\s*(?:{dates}(?:{times}|{_CLOCK})\s*(?:ago)?|{_AMOUNT})\s*"
+    return "(?i)" + pattern.replace("(", "(?:").replace("(?:?:", "(?:")
+
+
+def _amount(word: str) -> str:
+    """Return how much a word of the text adds, in the smaller unit; no word comes twice."""
+    size, words = _SPANS[word]
+    return _counted(rf"(?i){_AMOUNT}\s*(?:{words})\b", 1, size)
+
+
+def _counted(pattern: str, group: int, size: int) -> str:
+    found = f"nullif(regexp_extract(x, '{pattern}', {group}), '')"
+    return f"coalesce(round_even(CAST({found} AS DOUBLE) * {size}, 0), 0)"
+
+
+_ALONE = rf"^\s*{_AMOUNT}\s*$"
+_INTERVAL_READ = (
+    f"h_interval({_amount('year')} + {_amount('month')}, {_amount('week')} + {_amount('day')},"
+    f" {' + '.join(map(_amount, list(_SPANS)[4:]))}"
+    f" + {_counted(_ALONE, 1, 1_000_000)}"
+    f" + CASE WHEN regexp_extract(x, '{_CLOCK}', 1) = '-' THEN -1 ELSE 1 END *"
+    f" ({_counted(_CLOCK, 2, 3_600_000_000)} + {_counted(_CLOCK, 3, 60_000_000)}"
+    f" + {_counted(_CLOCK, 4, 1_000_000)}))"
+)
 _DISPLACEMENT = _error("22009", "time zone displacement out of range")
 _ZERO = _error("22012", "division by zero")
 _OVERFLOW = _error("22003", "value out of range: overflow")
 _UNDERFLOW = _error("22003", "value out of range: underflow")
+# Values below it have whole parts whose squares add up in 128 bits, for 10^10 rows; the rest of a
+# value is counted in steps of 2^-52, which it is a multiple of when there is a whole part.
+_WHOLE_MAX, _FIXED = 2**46, 2**52
 _ZERO_POWER = _error("2201F", "zero raised to a negative power is undefined")
 _COMPLEX_POWER = _error("2201F", "a negative number to a non-integer power is a complex number")
 
@@ -275,14 +365,46 @@ MACROS: tuple[tuple[str, str], ...] = (
     ),
     (
         "h_power(x, y)",
-        "CASE WHEN isinf(x) OR isinf(y) OR isnan(x) OR isnan(y) THEN pow(x, y)"
+        "CASE WHEN isnan(x) OR isnan(y) THEN pow(x, y)"
         f" WHEN x = 0 AND y < 0 THEN {_ZERO_POWER}"
         " WHEN x < 0 AND y <> floor(y) THEN"
         f" {_COMPLEX_POWER}"
+        " WHEN isinf(x) OR isinf(y) THEN pow(x, y)"
         f" WHEN isinf(pow(x, y)) THEN {_OVERFLOW}"
         f" WHEN pow(x, y) = 0 AND x <> 0 THEN {_UNDERFLOW}"
         " ELSE pow(x, y) END",
     ),
+    # variance: arguments are what duckdb_text.py gathers of the values
+    ("h_is_whole(x)", f"coalesce(abs(x) < {_WHOLE_MAX}, FALSE)"),
+    ("h_whole(x)", "CASE WHEN h_is_whole(x) THEN CAST(trunc(x) AS HUGEINT) ELSE 0 END"),
+    ("h_rest(x)", "CASE WHEN h_is_whole(x) THEN x - trunc(x) END"),
+    ("h_fixed(x)", f"CAST(round_even(coalesce(x, 0) * {_FIXED}, 0) AS HUGEINT)"),
+    (
+        # Sum of (w + r - mean) squared, w being whole parts and r rests, c the mean of w, rounded.
+        "h_whole_squares(n, w, ww, c)",
+        "CAST(ww - n * c * c - 2 * c * (w - c * n) AS DOUBLE)"
+        " - CAST(w - c * n AS DOUBLE) * CAST(w - c * n AS DOUBLE) / n",
+    ),
+    (
+        "h_mixed_squares(n, w, wr, r, c)",
+        f"2 * (CAST(wr - c * r AS DOUBLE) - CAST(w - c * n AS DOUBLE) / n * r) / {_FIXED}",
+    ),
+    (
+        "h_exact_squares(n, w, ww, wr, r, rest)",
+        "greatest(h_whole_squares(n, w, ww, w // n) + h_mixed_squares(n, w, wr, r, w // n)"
+        " + rest * n, 0)",
+    ),
+    (
+        "h_squares(n, simple, largest, mean, exact)",
+        "CASE WHEN simple IS NULL THEN NULL WHEN NOT isfinite(largest) THEN 'NaN'::DOUBLE"
+        f" WHEN NOT isfinite(simple * n) THEN {_OVERFLOW}"
+        f" WHEN largest < {_WHOLE_MAX} AND abs(mean) * sqrt(simple) > 1 THEN exact"
+        " ELSE simple * n END",
+    ),
+    ("h_var_pop(q, n)", "q / nullif(n, 0)"),
+    ("h_var_samp(q, n)", "q / CASE WHEN n > 1 THEN n - 1 END"),
+    ("h_stddev_pop(q, n)", "sqrt(h_var_pop(q, n))"),
+    ("h_stddev_samp(q, n)", "sqrt(h_var_samp(q, n))"),
     (
         "h_finite(x, y)",
         f"CASE WHEN isinf(x) THEN {_error('22003', 'input is out of range')} ELSE y END",
@@ -291,6 +413,12 @@ MACROS: tuple[tuple[str, str], ...] = (
         "h_unit(x, y)",
         "CASE WHEN NOT isnan(x) AND (x < -1 OR x > 1) THEN"
         f" {_error('22003', 'input is out of range')} ELSE y END",
+    ),
+    (
+        # As the C library, and so PostgreSQL; DuckDB has the newer capital ẞ for it.
+        "h_upper(x)",
+        "CASE WHEN contains(x, 'ß') THEN array_to_string(list_transform(string_split(x, 'ß'),"
+        " lambda part: upper(part)), 'ß') ELSE upper(x) END",
     ),
     (
         "h_substr2(x, s)",
@@ -340,7 +468,8 @@ MACROS: tuple[tuple[str, str], ...] = (
     ),
     (
         "h_chr(n)",
-        f"CASE WHEN n < 1 THEN {_error('54000', 'null character not permitted')}"
+        f"CASE WHEN n < 0 THEN {_error('22023', 'character number must be positive')}"
+        f" WHEN n = 0 THEN {_error('54000', 'null character not permitted')}"
         " WHEN n > 1114111 OR n BETWEEN 55296 AND 57343 THEN"
         f" {_error('54000', 'requested character not valid for encoding')}"
         " ELSE chr(CAST(n AS INTEGER)) END",
@@ -388,6 +517,95 @@ MACROS: tuple[tuple[str, str], ...] = (
         " ELSE h_make_date(y, m, d) + to_microseconds(CAST((h * 60 + i) * 60000000::BIGINT"
         " + round_even(s * 1000000, 0) AS BIGINT)) END",
     ),
+    # intervals
+    ("h_months(i)", "extract(year FROM i) * 12 + extract(month FROM i)"),
+    ("h_days_of(i)", "extract(day FROM i)"),
+    (
+        "h_micros(i)",
+        "extract(hour FROM i) * 3600000000 + extract(minute FROM i) * 60000000"
+        " + extract(microsecond FROM i)",
+    ),
+    (
+        # of whole numbers of any type; a NaN is greater than all of them
+        "h_interval(m, d, u)",
+        "CASE WHEN NOT (m BETWEEN -2147483648 AND 2147483647 AND d BETWEEN -2147483648 AND"
+        " 2147483647 AND u BETWEEN -9223372036854774784 AND 9223372036854774784)"
+        f" THEN {_error('22008', 'interval out of range')}"
+        " ELSE to_months(CAST(m AS INTEGER)) + to_days(CAST(d AS INTEGER))"
+        " + to_microseconds(CAST(u AS BIGINT)) END",
+    ),
+    # PostgreSQL's interval_mul: a fraction of months goes on in days, of days in time.
+    ("h_fraction(x)", "x - trunc(x)"),
+    ("h_sixth(x)", "round_even(x * 1000000, 0) / 1000000"),
+    ("h_rest_days(m)", "h_sixth(h_fraction(m) * 30)"),
+    ("h_rest_s(m, d)", "h_sixth((h_fraction(d) + h_fraction(h_rest_days(m))) * 86400)"),
+    (
+        "h_spread(m, d, u)",
+        "h_interval(trunc(m), trunc(d) + trunc(h_rest_s(m, d) / 86400) + trunc(h_rest_days(m)),"
+        " round_even(u + (h_rest_s(m, d) - trunc(h_rest_s(m, d) / 86400) * 86400) * 1000000, 0))",
+    ),
+    ("h_interval_times(i, f)", "h_spread(h_months(i) * f, h_days_of(i) * f, h_micros(i) * f)"),
+    (
+        "h_interval_over(i, f)",
+        f"CASE WHEN f = 0 AND i IS NOT NULL THEN {_ZERO} ELSE h_spread(h_months(i) / nullif(f, 0),"
+        " h_days_of(i) / nullif(f, 0), h_micros(i) / nullif(f, 0)) END",
+    ),
+    ("h_total(d, u)", "CAST(d AS HUGEINT) * 86400000000 + u"),
+    (
+        "h_justify_hours(i)",
+        "h_interval(h_months(i), h_total(h_days_of(i), h_micros(i)) // 86400000000,"
+        " h_total(h_days_of(i), h_micros(i)) % 86400000000)",
+    ),
+    (
+        "h_justify_days(i)",
+        "h_interval((h_months(i) * 30 + h_days_of(i)) // 30,"
+        " (h_months(i) * 30 + h_days_of(i)) % 30, h_micros(i))",
+    ),
+    ("h_duration_us(i)", "h_total(h_months(i) * 30 + h_days_of(i), h_micros(i))"),
+    (
+        "h_justify_interval(i)",
+        "h_interval(h_duration_us(i) // 2592000000000, h_duration_us(i) % 2592000000000"
+        " // 86400000000, h_duration_us(i) % 86400000000)",
+    ),
+    (
+        "h_epoch(i)",
+        "CAST(h_months(i) // 12 * 31557600000000::HUGEINT + h_total(h_months(i) % 12 * 30"
+        " + h_days_of(i), h_micros(i)) AS DECIMAL(38,0)) * 0.000001",
+    ),
+    (
+        "h_duration(i)",
+        "CASE WHEN abs(h_duration_us(i)) > 9223372036854775807 THEN"
+        f" {_error('22008', 'interval out of range: a result has at most 292,000 years')}"
+        " ELSE CAST(h_duration_us(i) AS BIGINT) END",
+    ),
+    (
+        "h_unit_text(n, is_after, unit)",
+        "CASE WHEN n = 0 THEN NULL ELSE CASE WHEN is_after AND n > 0 THEN '+' ELSE '' END"
+        " || n || unit || CASE WHEN n = 1 THEN '' ELSE 's' END END",
+    ),
+    (
+        "h_clock_text(u)",
+        "printf('%02d:%02d:%02d', u // 3600000000, u // 60000000 % 60, u // 1000000 % 60)"
+        " || CASE WHEN u % 1000000 = 0 THEN '' ELSE rtrim(printf('.%06d', u % 1000000), '0') END",
+    ),
+    (
+        "h_show_interval(i)",
+        "CASE WHEN i IS NULL THEN NULL ELSE concat_ws(' ',"
+        " h_unit_text(h_months(i) // 12, FALSE, ' year'),"
+        " h_unit_text(h_months(i) % 12, FALSE, ' mon'),"
+        " h_unit_text(h_days_of(i), h_months(i) < 0, ' day'),"
+        " CASE WHEN h_micros(i) <> 0 OR (h_months(i) = 0 AND h_days_of(i) = 0) THEN"
+        " CASE WHEN h_micros(i) < 0 THEN '-' WHEN h_days_of(i) < 0 OR (h_days_of(i) = 0 AND"
+        " h_months(i) < 0) THEN '+' ELSE '' END || h_clock_text(abs(h_micros(i))) END) END",
+    ),
+    (
+        "h_read_interval(x)",
+        "CASE WHEN x IS NULL THEN NULL"
+        f" WHEN NOT regexp_full_match(x, '{_interval_pattern()}')"
+        " OR NOT regexp_matches(x, '[0-9]') THEN"
+        " error('herdpy:22007:invalid input syntax for type interval: \"' || x || '\"')"
+        f" WHEN regexp_matches(x, '(?i)ago') THEN - ({_INTERVAL_READ}) ELSE {_INTERVAL_READ} END",
+    ),
     # casts to text
     (
         "h_text_double(x)",
@@ -406,17 +624,36 @@ MACROS: tuple[tuple[str, str], ...] = (
         "h_double(x)",
         "CASE WHEN x IS NULL THEN NULL"
         r" WHEN regexp_full_match(x, '(?i)\s*[+-]?(nan|inf|infinity)\s*')"
-        " THEN CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE)"
+        f" THEN {_DOUBLE_READ}"
         f" WHEN NOT regexp_full_match(x, '{_NUMBER}') THEN"
         " error('herdpy:22P02:invalid input syntax for type double: \"' || x || '\"')"
-        " WHEN isinf(CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE)) THEN"
+        f" WHEN isinf({_DOUBLE_READ}) OR ({_DOUBLE_READ} = 0"
+        " AND regexp_matches(regexp_replace(x, '[eE].*', ''), '[1-9]')) THEN"
         " error('herdpy:22003:value out of range for type double: \"' || x || '\"')"
-        " ELSE CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE) END",
+        f" ELSE {_DOUBLE_READ} END",
+    ),
+    # A number's text without exponent: of those DuckDB makes DECIMALs of too many digits, or none.
+    ("h_mantissa(x)", "regexp_replace(regexp_replace(x, '[eE].*', ''), '[^0-9]', '', 'g')"),
+    (
+        # how many of its digits are before the point; NULL without exponent
+        "h_point(x)",
+        r"strlen(regexp_extract(x, '^[+-]?([0-9]*)', 1))"
+        r" + TRY_CAST(regexp_extract(x, '[eE]([+-]?[0-9]{1,4})$', 1) AS BIGINT)",
+    ),
+    (
+        "h_plain(x)",
+        "CASE WHEN h_point(x) IS NULL THEN x ELSE CASE WHEN starts_with(x, '-') THEN '-' ELSE ''"
+        " END || CASE WHEN h_point(x) <= 0 THEN '0.' || repeat('0', -h_point(x)) || h_mantissa(x)"
+        " ELSE rpad(h_mantissa(x), CAST(h_point(x) AS INTEGER), '0')"
+        " || '.' || substr(h_mantissa(x), h_point(x) + 1) END END",
     ),
     (
         "h_number(x)",
         "CASE WHEN x IS NULL THEN NULL"
-        f" WHEN regexp_full_match(x, '{_NUMBER}') THEN ltrim(trim(x, h_blanks()), '+') ELSE"
+        f" WHEN regexp_full_match(x, '{_NUMBER}') THEN regexp_replace("
+        # What no type tells from 0; DuckDB refuses such exponents.
+        "ltrim(trim(x, h_blanks()), '+'),"
+        " '^(-?[0.]*[eE].*|[^eE]*[eE]-0*[0-9]{4,})$', '0') ELSE"
         " error('herdpy:22P02:invalid input syntax for type decimal: \"' || x || '\"') END",
     ),
     (

@@ -8,10 +8,12 @@ Precedence plays no role, so a long chain of operators is a loop; () and CASE re
 the depth that tokens.py checks.
 """
 
+from dataclasses import dataclass
+
 from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
 
 from herdpy.errors import ProgrammingError
-from herdpy.sql.tokens import STRINGS, Scanned
+from herdpy.sql.tokens import STRINGS, Scanned, token_name
 
 
 def _words(text: str) -> frozenset[str]:
@@ -62,20 +64,35 @@ _LITERAL_TYPES = _words(
 _JOINS = _words("JOIN CROSS NATURAL INNER LEFT RIGHT FULL")
 
 
+PLACEHOLDER_HINT = "Placeholders are ? or :name, not %s or %(name)s."
+
+
 class _UnexpectedError(Exception):
     """The statement cannot go on with the piece of that index."""
 
 
-def check(scanned: Scanned) -> tuple[list[tuple[str, int]], ProgrammingError | None]:
-    """Return the functions called, as (name, 1-based position), and what is wrong."""
-    reader = _Reader(scanned)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reading found: functions called, as (name, 1-based position), and what is wrong.
+
+    `pluses` are the indices of the tokens that are the sign +.
+    """
+
+    functions: list[tuple[str, int]]
+    pluses: set[int]
+    wrong: ProgrammingError | None
+
+
+def check(scanned: Scanned) -> Reading:
+    """Read a statement."""
+    reader, wrong = _Reader(scanned), None
     try:
         reader.statement()
         if reader.index < reader.count:
             raise _UnexpectedError
     except _UnexpectedError:
-        return reader.functions, reader.error()
-    return reader.functions, None
+        wrong = reader.error()
+    return Reading(reader.functions, reader.pluses, wrong)
 
 
 class _Reader:
@@ -88,6 +105,7 @@ class _Reader:
     def __init__(self, scanned: Scanned) -> None:
         self.scanned = scanned
         self.functions: list[tuple[str, int]] = []
+        self.pluses: set[int] = set()
         self.allows_default = False
         self.index = 0
         self.kinds: list[str] = []
@@ -126,7 +144,10 @@ class _Reader:
         if place < len(tokens):
             near = f'or near "{text[tokens[place].start : tokens[place].end + 1]}"'
         return ProgrammingError(
-            f"syntax error at {near}", sqlstate="42601", position=self.scanned.position(place)
+            f"syntax error at {near}",
+            sqlstate="42601",
+            position=self.scanned.position(place),
+            hint=PLACEHOLDER_HINT if self.words[self.index] == "%" else None,
         )
 
     # --- pieces ----------------------------------------------------------------------------------
@@ -618,6 +639,8 @@ class _Reader:
         has_not = False
         while True:
             if self.accept_any(("+", "-", "~", "@")):
+                if self.words[self.index - 1] == "+":
+                    self.pluses.add(self.places[self.index - 1])
                 continue
             if is_restricted or not self.accept("NOT"):
                 break
@@ -808,9 +831,7 @@ class _Reader:
         if self.words[self.index] != "(":
             return
         token = self.scanned.tokens[self.places[self.index - 1]]
-        is_quoted = self.kinds[self.index - 1] == "q"
-        name = token.text if is_quoted else token.text.lower()
-        self.functions.append((name, token.start + 1))
+        self.functions.append((token_name(token), token.start + 1))
         self.index += 1
         if not (self.accept("*") or self.words[self.index] == ")"):
             self.accept_any(("ALL", "DISTINCT"))

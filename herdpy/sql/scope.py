@@ -16,7 +16,7 @@ from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_wide, too_wide
 from herdpy.sql.interfaces import Catalog
-from herdpy.sql.parse import fold_name, placeholder_index, require_only, start_of
+from herdpy.sql.parse import called_name, fold_name, placeholder_index, require_only, start_of
 from herdpy.sql.plan import NOW, Slot
 from herdpy.sql.tokens import Scanned
 
@@ -44,6 +44,10 @@ class StatementContext:
 
     def position(self, node: exp.Expr) -> int | None:
         return start_of(node, self.scanned)
+
+    def called(self, node: exp.Expr) -> str | None:
+        """Return the name of the function that a node calls, as written; None for no call."""
+        return called_name(node, self.scanned)
 
     def next_cte(self) -> int:
         self._cte_count += 1

@@ -11,6 +11,7 @@ from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage
 
 from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.sql import tree
+from herdpy.sql.parse import INSTEAD_OF_REPLACING
 from herdpy.sql.tokens import Scanned
 
 _PARSED = (
@@ -40,6 +41,33 @@ _REFUSED = (
 
 
 _NUMBER_DIGITS_MAX = 18
+_OBJECT_WORDS_MAX = 5  # CREATE OR REPLACE MATERIALIZED VIEW
+_OBJECTS = (
+    "AGGREGATE", "CAST", "COLLATION", "DATABASE", "DOMAIN", "EXTENSION", "FUNCTION", "INDEX",
+    "LANGUAGE", "MACRO", "OPERATOR", "POLICY", "PROCEDURE", "PUBLICATION", "RULE", "SCHEMA",
+    "SEQUENCE", "SERVER", "STATISTICS", "SUBSCRIPTION", "SYSTEM", "TABLE", "TABLESPACE",
+    "TRIGGER", "TYPE", "VIEW",
+)  # fmt: skip
+_NO_INDEXES = (
+    "The primary key is the one index; other scans skip pages by the least and greatest values "
+    "of each column."
+)
+_NO_TEMPORARY = "CREATE TABLE, and DROP TABLE when it is done with."
+# What to do instead.
+_INSTEAD = {
+    "ALTER TABLE": "Make a table as it should be, INSERT INTO it … SELECT, and DROP the other.",
+    "ANALYZE": "There is nothing to do: statistics are kept with the pages.",
+    "CREATE INDEX": _NO_INDEXES,
+    "CREATE UNIQUE INDEX": f"Make the columns the PRIMARY KEY. {_NO_INDEXES}",
+    "CREATE TEMP TABLE": _NO_TEMPORARY,
+    "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
+    "CREATE VIEW": "Begin queries by WITH name AS (…).",
+    "COPY": "Write many rows by executemany() or ingest().",
+    "MERGE": INSTEAD_OF_REPLACING,
+    "PREPARE": "Statements are prepared by themselves: pass values as parameters.",
+    "REPLACE": INSTEAD_OF_REPLACING,
+    "VACUUM": "There is nothing to do: checkpoints free the space by themselves.",
+}
 _TABLE_OPTIONS = ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 
 
@@ -65,16 +93,14 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         rest = rest.with_first_token(TokenType.INSERT, "INSERT")
         return Prefix(rest, explain.is_explain, explain.is_analyze, True)
     if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
-        raise NotSupportedError(
-            f"{first} {rest.word(1)} is not supported", position=rest.position(1)
-        )
+        raise _refused(_object(rest), rest, 1)
     if first == "CREATE":
         _check_end_of_create(rest)
     _refuse_brackets(rest)
     if first in _PARSED:
         return Prefix(rest, explain.is_explain, explain.is_analyze)
     if first in _REFUSED:
-        raise NotSupportedError(f"{first} is not supported", position=rest.position(0))
+        raise _refused(_object(rest) if first == "ALTER" else first, rest, 0)
     if first in _OWN and not explain.is_explain:
         return _Reader(scanned).read()
     close = difflib.get_close_matches(first, (*_PARSED, *_OWN, *_OTHERS), n=1)
@@ -83,6 +109,22 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         sqlstate="42601",
         position=rest.position(0),
         hint=f"Did you mean {close[0]}?" if close and close[0] != first else None,
+    )
+
+
+def _object(scanned: Scanned) -> str:
+    """Return CREATE, ALTER or DROP with the words up to that of the object's kind."""
+    words = [scanned.word(0)]
+    for index in range(1, _OBJECT_WORDS_MAX):
+        words.append(scanned.word(index))
+        if words[-1] in _OBJECTS:
+            return " ".join(words)
+    return " ".join(filter(None, words[:2]))
+
+
+def _refused(what: str, scanned: Scanned, index: int) -> NotSupportedError:
+    return NotSupportedError(
+        f"{what} is not supported", position=scanned.position(index), hint=_INSTEAD.get(what)
     )
 
 
@@ -107,11 +149,11 @@ def _check_end_of_create(scanned: Scanned) -> None:
             position=scanned.position(len(words)),
         )
     if end + 1 < len(scanned.tokens) and "AS" not in map(scanned.word, range(end)):
-        word = scanned.word(end + 1)
+        word, following = scanned.word(end + 1), scanned.word(end + 2)
         if word.split(" ")[0] in _TABLE_OPTIONS:
-            raise NotSupportedError(
-                f"CREATE TABLE with {word} is not supported", position=scanned.position(end + 1)
-            )
+            is_clause = following.isalpha() and following in ("BY", "COMMIT", "ROWID")
+            words = f"{word} {following}" if is_clause else word
+            raise _refused(f"CREATE TABLE … {words}", scanned, end + 1)
         raise ProgrammingError(
             f'syntax error at or near "{scanned.tokens[end + 1].text}"',
             sqlstate="42601",

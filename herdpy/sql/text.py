@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from herdpy.model.intervals import interval_text
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Kind, Physical, SqlType
 from herdpy.sql import tree
@@ -34,14 +35,17 @@ _OR, _AND, _NOT, _COMPARISON, _OTHER, _SUM, _PRODUCT, _UNARY, _CAST, _ATOM = ran
 _BINARY = {
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _COMPARISON),
     "like": _COMPARISON, "ilike": _COMPARISON, "distinct": _COMPARISON,
-    "date_plus": _SUM, "date_minus": _SUM, "date_diff": _SUM, "timestamp_diff": _SUM,
+    **dict.fromkeys(("date_plus", "date_minus", "date_diff"), _SUM),
+    **dict.fromkeys(("timestamp_plus", "timestamp_minus", "timestamp_diff"), _SUM),
+    "interval_times": _PRODUCT, "interval_over": _PRODUCT,
     "||": _OTHER, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT,
 }  # fmt: skip
 _SHOWN = {"round_to": "round", "trunc_to": "trunc"}  # rounding to digits, inside
 _ESCAPE = r"'\'"  # what LIKE has unless it says otherwise
 _WORDS = {
     "like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM",
-    "date_plus": "+", "date_minus": "-", "date_diff": "-", "timestamp_diff": "-",
+    "date_plus": "+", "date_minus": "-", "date_diff": "-", "timestamp_plus": "+",
+    "timestamp_minus": "-", "timestamp_diff": "-", "interval_times": "*", "interval_over": "/",
 }  # fmt: skip
 
 
@@ -64,10 +68,7 @@ def literal_text(value: Physical | tuple[int, int, int], sql_type: SqlType) -> s
     if value is None:
         return "NULL"
     if isinstance(value, tuple):
-        months, days, microseconds = value
-        seconds, rest = divmod(abs(microseconds), 1_000_000)
-        sign = "-" if microseconds < 0 else ""
-        return f"INTERVAL '{months} months {days} days {sign}{seconds}.{rest:06} seconds'"
+        return f"INTERVAL '{interval_text(value)}'"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, bytes):

@@ -6,6 +6,7 @@ text. Positions of tokens, and so of all errors, stay those of the user's text.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +14,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType  # pyright: ignore[reportPrivateImportUsage]
 
-from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError
+from herdpy.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.limits import (
     parameters_max,
     statement_bytes_max,
@@ -74,12 +75,32 @@ class Scanned:
     def without_prefix(self, count: int) -> "Scanned":
         return Scanned(self.text, self.tokens[count:], self.placeholders, self.placeholder_starts)
 
+    def tokens_with_kind(self, kind: TokenType, indices: Collection[int]) -> list[Token]:
+        """Return the tokens, those of the indices as if they were of that kind."""
+        return [
+            _token(kind, token.text, token) if index in indices else token
+            for index, token in enumerate(self.tokens)
+        ]
+
     def with_first_token(self, kind: TokenType, text: str) -> "Scanned":
         """Return the statement with its first word replaced, at the same place."""
         first = _token(kind, text, self.tokens[0])
         return Scanned(
             self.text, (first, *self.tokens[1:]), self.placeholders, self.placeholder_starts
         )
+
+
+def folded(name: str) -> str:
+    """Return a name that is not quoted as PostgreSQL reads it.
+
+    Only ASCII folds: other letters keep their case, as in PostgreSQL with UTF-8.
+    """
+    return "".join(c.lower() if c.isascii() else c for c in name)
+
+
+def token_name(token: Token) -> str:
+    """Return the name that a token is: in lower case unless quoted."""
+    return token.text if token.token_type is TokenType.IDENTIFIER else folded(token.text)
 
 
 @cache
@@ -113,6 +134,7 @@ def scan(text: str) -> Scanned:
     if not tokens:
         raise ProgrammingError("the statement is empty", sqlstate="42601")
     _check_limits(tokens)
+    tokens = _with_plain_strings(text, tokens)
     return _replace_placeholders(text, _group_typed_literals(tokens))
 
 
@@ -183,6 +205,76 @@ def _check_limits(tokens: list[Token]) -> None:
         is_comma = kind is TokenType.COMMA
         if depth > statement_depth_max or prefixes > statement_depth_max:
             raise too_deep_at(token.start)
+
+
+_ESCAPE = re.compile(
+    r"""\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))|''|[^\\']+""",
+    re.DOTALL,
+)
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def _with_plain_strings(text: str, tokens: list[Token]) -> list[Token]:
+    """Make strings of E'…', by PostgreSQL's rules: sqlglot takes what is no escape for text.
+
+    A string on the next line goes on with the one before it, and has escapes if that has.
+    """
+    result: list[Token] = []
+    is_escaped = False
+    for token in tokens:
+        kind = token.token_type
+        is_escaped = kind is TokenType.BYTE_STRING or (is_escaped and kind is TokenType.STRING)
+        if is_escaped:
+            begin = text.index("'", token.start) + 1
+            token = _token(TokenType.STRING, _unescaped(text, begin, token.end), token)
+        result.append(token)
+    return result
+
+
+def _unescaped(text: str, begin: int, end: int) -> str:
+    """Return what text[begin:end], between the quotes of E'…', means.
+
+    22025 for an escape that is not complete, 42601 for a code that is no character, 22021 for
+    bytes that are no UTF-8. The errors show nothing of the text, which may be a password.
+    """
+    found = bytearray()
+    place, high = begin, 0
+    while place < end:
+        match = _ESCAPE.match(text, place, end)
+        if match is None:
+            raise _bad_escape("42601", "a quote has no end", begin - 1)
+        code = int(match[1] or match[2] or "0", 16)
+        is_low = 0xDC00 <= code <= 0xDFFF
+        if is_low != bool(high):
+            raise _bad_escape("42601", "invalid Unicode surrogate pair", place)
+        if match[1] or match[2]:
+            if not 0 < code <= 0x10FFFF:
+                raise _bad_escape("42601", "invalid Unicode escape value", place)
+            if high:
+                code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00)
+            high = code if 0xD800 <= code <= 0xDBFF else 0
+            found += b"" if high else chr(code).encode()
+        elif match[3] or match[4]:
+            found.append(int(match[3], 16) if match[3] else int(match[4], 8) & 0xFF)
+        elif match[5] in ("u", "U"):
+            raise _bad_escape("22025", "invalid Unicode escape", place)
+        elif match[5]:
+            found += _CONTROLS.get(match[5], match[5]).encode()
+        else:
+            found += match[0].replace("''", "'").encode()
+        place = match.end()
+    if high:
+        raise _bad_escape("42601", "invalid Unicode surrogate pair", place)
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise _bad_escape("22021", "invalid byte sequence for UTF-8", begin - 1) from error
+
+
+def _bad_escape(sqlstate: str, message: str, place: int) -> Error:
+    kind = ProgrammingError if sqlstate == "42601" else DataError
+    hint = "Unicode escapes are \\uXXXX or \\UXXXXXXXX, bytes \\xXX and \\ooo are of UTF-8."
+    return kind(message, sqlstate=sqlstate, position=place + 1, hint=hint)
 
 
 def _group_typed_literals(tokens: list[Token]) -> list[Token]:
@@ -273,9 +365,10 @@ def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:
             index += 1
         elif kind is TokenType.PARAMETER:
             raise ProgrammingError(
-                "syntax error: placeholders are ? or :name",
+                f'syntax error at or near "{token.text}"',
                 sqlstate="42601",
                 position=token.start + 1,
+                hint="Placeholders are ? or :name.",
             )
         else:
             result.append(token)

@@ -7,7 +7,7 @@ from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage
 
 from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
-from herdpy.sql.tokens import STRINGS, Scanned
+from herdpy.sql.tokens import STRINGS, Scanned, token_name
 
 
 class Words:
@@ -59,9 +59,7 @@ class Words:
         is_quoted = token.token_type is TokenType.IDENTIFIER
         if not is_quoted and not self.word().isidentifier():
             raise self.unexpected(what)
-        name = token.text
-        if not is_quoted:
-            name = "".join(c.lower() if c.isascii() else c for c in name)
+        name = token_name(token)
         if not name or len(name.encode()) > identifier_bytes_max:
             raise ProgrammingError(
                 f'name "{name}": expected 1 to {identifier_bytes_max} bytes',

@@ -435,7 +435,7 @@ class Page:
         return header is not None and header.is_dictionary
 
     def verify(self) -> None:
-        """Check every checksum of the page, also of what nobody has read yet."""
+        """Check every checksum of the page, also of what was not read yet."""
         header = self._header or self._open()
         for column in header.columns:
             for entry in column.buffers:
@@ -483,7 +483,7 @@ class Page:
         self._area = area
         self._row_count = row_count
         self._columns = {column.id: column for column in header.columns}
-        self._header = header  # last: whoever sees it sees the rest
+        self._header = header  # last: a thread that sees it sees the rest
         return header
 
     def _column_header(self, ordinal: int) -> ColumnHeader | None:

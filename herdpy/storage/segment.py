@@ -66,7 +66,7 @@ class SegmentWriter:
         self._disk = disk
         self._path = path
         with suppress(FileNotFoundError):
-            disk.unlink(path)  # not truncated: somebody may still have it mapped
+            disk.unlink(path)  # not truncated: a reader may still have it mapped
         self._file = disk.open(path, create=True, exclusive=True)
         self._pending: list[bytes] = [segment_header(number)]
         self._written = 0

@@ -19,7 +19,7 @@ from bookie.config import BookieConfig
 from bookie.ledger.types import Status
 from bookie.proto import v3
 from bookie.runtime.os_clock import OsClock
-from bookie.server.server import BookieServer
+from bookie.server.wire.server import BookieServer
 from tests.benchmarks.harness import Bench
 
 KEY = bytes(20)

@@ -2,9 +2,15 @@
 
 Both are files in one directory; durable means synchronous=FULL with a write-ahead log for sqlite3
 and durability="sync" here. `--rows` sets the size of the big table (1,000,000).
+
+--old COMMIT: three runs of that commit, in processes of its own environment that do the same on
+databases of their own, take their turns in each round. The ratio to it is to the median of the
+three, and its bar the greatest of them by the least: no worse than it differs from itself.
 """
 
 import argparse
+import json
+import os
 import random
 import shutil
 import sqlite3
@@ -13,19 +19,35 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import herdpy
 from tests.benchmarks import plots
-from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us, raw_commits
+from tests.benchmarks.harness import (
+    Bench,
+    Follower,
+    FollowingBench,
+    busy_machine,
+    fdatasync_us,
+    raw_commits,
+)
+from tests.fixtures.old_commit import NoOldCommitError, OldCommit, old_commit
 
 _COLUMNS = "a BIGINT, b BIGINT, x DOUBLE, name TEXT, city TEXT"
 _INSERT = "INSERT INTO big VALUES (?, ?, ?, ?, ?, ?)"
 _POINTS = 2_000
+_OLD_RUNS = 3
 _CITIES = [f"city {number}" for number in range(100)]
+
+_FIRST_USE = """
+connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)")
+connection.execute("INSERT INTO t VALUES (?, ?)", (1, "a name"))
+connection.commit()
+assert connection.execute("SELECT name FROM t WHERE id = ?", (1,)).fetchall() == [("a name",)]
+"""
 
 Row = tuple[Any, ...]
 
@@ -66,9 +88,6 @@ class World:
     def ids(self, number: int) -> list[int]:
         return [self.rng.randrange(self.row_count) for _ in range(number)]
 
-    def database(self) -> Any:
-        return self.ours._session._database
-
 
 def load(bench: Bench, world: World) -> None:
     """Fill the tables; the figure is executemany's, in transactions of 50,000 rows."""
@@ -99,12 +118,13 @@ def load(bench: Bench, world: World) -> None:
         loader(world.peer),
         count=step,
         rounds=len(chunks),
+        bar=2,
     )
 
 
 def points(bench: Bench, world: World) -> None:
     """Reads of one row by key, from pages (after a checkpoint) and from the memtable."""
-    world.database().run_checkpoint()
+    world.ours.checkpoint()
     keys = world.ids(_POINTS)
 
     def point(text: str, values: list[Any]) -> Callable[[Any], None]:
@@ -170,7 +190,7 @@ def writes(bench: Bench, world: World) -> None:
 
     ours, _ = world.sides(insert(count(world.row_count + 10_000_000)))
     _, peer = world.sides(insert(count(world.row_count + 10_000_000)))
-    bench.compare("INSERT in a transaction", ours, peer, count=_POINTS)
+    bench.compare("INSERT in a transaction", ours, peer, count=_POINTS, bar=5)
     keys = world.ids(_POINTS)
 
     def update(cursor: Any) -> None:
@@ -180,7 +200,7 @@ def writes(bench: Bench, world: World) -> None:
         cursor.execute("COMMIT")
 
     ours, peer = world.sides(update)
-    bench.compare("UPDATE by key in a transaction", ours, peer, count=_POINTS)
+    bench.compare("UPDATE by key in a transaction", ours, peer, count=_POINTS, bar=1.2)
 
 
 def durable(bench: Bench, world: World) -> None:
@@ -218,7 +238,7 @@ def durable(bench: Bench, world: World) -> None:
         peer.execute("PRAGMA synchronous=FULL")
         return peer
 
-    with busy_machine():
+    with bench.busy():
         ours = committers(connect_ours, 1)
         bench.compare("durable commit, 1 thread", ours, raw, count=number, peer_name="raw", bar=1.3)
         for threads in (1, 8, 32):
@@ -248,23 +268,15 @@ def maintenance(bench: Bench, world: World) -> None:
             connection.execute("UPDATE big SET x = x + 1 WHERE id = ?", (key,))
         connection.execute("COMMIT")
 
-    times: list[list[float]] = [[], []]
     world.peer.execute("PRAGMA wal_autocheckpoint=0").fetchall()  # else its commit does it
-    for _ in range(3):
-        for taken, connection, checkpoint in (
-            (times[0], world.ours, world.database().run_checkpoint),
-            (
-                times[1],
-                world.peer,
-                lambda: world.peer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall(),
-            ),
-        ):
-            change(connection)
-            start = perf_counter()
-            checkpoint()
-            taken.append((perf_counter() - start) * 1e3)
-    middle = [sorted(taken)[1] for taken in times]
-    bench.add("checkpoint of 10,000 updates", "ms", middle[0], middle[1], "sqlite3")
+    bench.compare(
+        "checkpoint of 10,000 updates",
+        world.ours.checkpoint,
+        lambda: world.peer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall(),
+        unit="ms",
+        rounds=3,
+        setup=(lambda: change(world.ours), lambda: change(world.peer)),
+    )
 
 
 def statements(bench: Bench, world: World) -> None:
@@ -284,21 +296,32 @@ def statements(bench: Bench, world: World) -> None:
         lambda: sqlite3.connect(world.directory / "sqlite.db").close(),
     )
 
-    def start(code: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+    def start(module: str, then: str = "") -> Callable[[], object]:
+        code = f"import {module}; connection = {module}.connect(':memory:'){then}"
+        # The same path for every commit; the current folder has no packages.
+        env = {**os.environ, "PYTHONPATH": str(Path(herdpy.__file__).parent.parent)}
+        command = [sys.executable, "-c", code]
+        return lambda: subprocess.run(command, cwd=world.directory, env=env, check=True)
 
     bench.compare(
         "a process that imports and connects",
-        start("import herdpy; herdpy.connect(':memory:')"),
-        start("import sqlite3; sqlite3.connect(':memory:')"),
+        start("herdpy"),
+        start("sqlite3"),
         unit="ms",
-        rounds=5,
+        bar=8,
+    )
+    bench.compare(
+        "a process that creates, inserts and selects",
+        start("herdpy", _FIRST_USE),
+        start("sqlite3", _FIRST_USE),
+        unit="ms",
+        old_bar=0.8,
     )
 
 
 def reopen(bench: Bench, world: World) -> None:
     """Open and read one row, after a clean close with nothing behind the last checkpoint."""
-    world.database().run_checkpoint()
+    world.ours.checkpoint()
     world.ours.close()
     world.peer.close()
 
@@ -314,29 +337,63 @@ def reopen(bench: Bench, world: World) -> None:
     bench.compare("reopen and read a row", ours, peer, unit="ms")
 
 
+def measure(bench: Bench, directory: Path, row_count: int) -> None:
+    world = World(directory, row_count)
+    for part in (load, points, ranges, aggregates, writes, durable, snapshots):
+        part(bench, world)
+    for part in (maintenance, statements, reopen):
+        part(bench, world)
+
+
+def start_follower(old: OldCommit, options: argparse.Namespace) -> Follower:
+    arguments = ["--rows", str(options.rows), "--rounds", str(options.rounds)]
+    arguments += ["--directory", options.directory] if options.directory else []
+    command = [old.python, "-m", "tests.benchmarks.embedded", "--follow", *arguments]
+    return Follower(command, old.environment(old.stand()), old.stand())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--directory", help="where the databases stand; default: a new one")
+    parser.add_argument("--old", metavar="COMMIT", help="compare with this commit as well")
+    parser.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="herdpy-bench-", dir=options.directory))
-    bench = Bench("embedded", options.rounds)
     try:
-        with busy_machine():
-            bench.fdatasync_us = round(fdatasync_us(directory), 1)
-        print(f"fdatasync of 128 bytes: {bench.fdatasync_us} µs; {options.rows:,} rows")
-        world = World(directory, options.rows)
-        for part in (load, points, ranges, aggregates, writes, durable, snapshots):
-            part(bench, world)
-        for part in (maintenance, statements, reopen):
-            part(bench, world)
+        if options.follow:
+            print(json.dumps({"herdpy": herdpy.__file__}), flush=True)
+            measure(FollowingBench("embedded", options.rounds), directory, options.rows)
+            return
+        with ExitStack() as stack:
+            followers: list[Follower] = []
+            old = old_commit(options.old) if options.old else None
+            if old is not None:
+                for _ in range(_OLD_RUNS):
+                    follower = stack.enter_context(start_follower(old, options))
+                    where = Path(follower.until("herdpy"))
+                    assert where.is_relative_to(old.tree), f"{where} is not of {old.name}"
+                    followers.append(follower)
+            name = None if old is None else old.name
+            bench = Bench("embedded", options.rounds, followers=followers, followers_name=name)
+            with busy_machine():
+                bench.fdatasync_us = round(fdatasync_us(directory), 1)
+            print(f"fdatasync of 128 bytes: {bench.fdatasync_us} µs; {options.rows:,} rows")
+            measure(bench, directory, options.rows)
+            for follower in followers:
+                follower.finish()
+    except NoOldCommitError as error:
+        raise SystemExit(f"bench-embedded: {error}") from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     path = bench.write()
-    print(f"written: {path}")
+    print(f"written: {path}, {bench.write_markdown()}")
     for picture in plots.draw(path):
         print(f"drawn: {picture}")
+    missed = [figure.name for figure in bench.figures if figure.ok is False]
+    if missed:
+        print(f"*** bars missed: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 A round times ours, then the peer; the next one the peer, then ours. What is compared is the median
 of each, so that a slow moment of the machine hits one round of both. Garbage collection stays as
 Python starts with it.
+
+An older commit takes its turns in processes that run the same benchmark (Follower), several of
+them: what it differs from itself is what ours may differ from it.
 """
 
 import json
@@ -11,12 +14,14 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from tests.fixtures.line_process import LineProcess
 
 OUTPUT = Path("build/bench")
 _SPINNER = "import os\nos.nice(19)\nwhile True: pass"
@@ -40,12 +45,42 @@ class Figure:
     ok: bool | None
 
 
+_TURN_S_MAX = 900.0
+Setup = tuple[Callable[[], object], Callable[[], object]]
+
+
+class Follower(LineProcess):
+    """A process that runs the same benchmark with a FollowingBench, a turn at a time."""
+
+    def begin(self, name: str) -> None:
+        """Wait until it has come to this comparison."""
+        self.until("ready", _TURN_S_MAX, name)
+
+    def turn(self) -> float:
+        """Let it run once; return the seconds."""
+        self.tell("turn")
+        return self.until("seconds", _TURN_S_MAX)
+
+    def end(self) -> None:
+        """Let it go on to the next comparison."""
+        self.tell("next")
+
+
 class Bench:
     """Collects figures and prints each as it comes."""
 
-    def __init__(self, name: str, rounds: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        rounds: int,
+        *,
+        followers: Sequence[Follower] = (),
+        followers_name: str | None = None,
+    ) -> None:
         self.name = name
         self.rounds = rounds
+        self.followers = followers
+        self.followers_name = followers_name
         self.fdatasync_us: float | None = None
         self.figures: list[Figure] = []
 
@@ -60,19 +95,43 @@ class Bench:
         peer_name: str = "sqlite3",
         bar: float | None = None,
         rounds: int | None = None,
+        setup: Setup | None = None,
+        old_bar: float | None = None,
     ) -> None:
-        """Time both; each call does `count` operations, and the figure is the time of one."""
+        """Time all; each call does `count` operations, and the figure is the time of one.
+
+        `setup` is called before each turn of ours, and of the peer, and not timed. `old_bar` is the
+        greatest ratio to the followers; by default what they differ among themselves.
+        """
         scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit] / count
-        times: tuple[list[float], list[float]] = ([], [])
+        before = setup or (None, None)
+        turns: list[Callable[[], float]] = [lambda: _timed(ours, before[0])]
+        if peer is not None:
+            turns.append(lambda: _timed(peer, before[1]))
+        turns += [follower.turn for follower in self.followers]
+        times: list[list[float]] = [[] for _ in turns]
+        for follower in self.followers:
+            follower.begin(name)
         for number in range(rounds or self.rounds):
-            contenders = [(times[0], ours)] + ([(times[1], peer)] if peer else [])
-            for taken, run in contenders if number % 2 == 0 else reversed(contenders):
-                start = perf_counter()
-                run()
-                taken.append((perf_counter() - start) * scale)
-        mine = statistics.median(times[0])
-        theirs = statistics.median(times[1]) if peer else None
-        self.add(name, unit, mine, theirs, peer_name if peer else None, bar)
+            first = number % len(turns)
+            for index in [*range(first, len(turns)), *range(first)]:
+                times[index].append(turns[index]() * scale)
+        for follower in self.followers:
+            follower.end()
+        medians = [statistics.median(taken) for taken in times]
+        theirs = medians[1] if peer is not None else None
+        if theirs is not None or bar is not None or not self.followers:
+            self.add(name, unit, medians[0], theirs, peer_name if peer else None, bar)
+        if self.followers:
+            runs = medians[len(turns) - len(self.followers) :]
+            limit = max(runs) / min(runs) if old_bar is None else old_bar
+            title = f"{name} : {self.followers_name}"
+            old = statistics.median(runs)
+            self.add(title, unit, medians[0], old, self.followers_name, round(limit, 2))
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Keep the machine awake for all contenders."""
+        return busy_machine()
 
     def add(
         self,
@@ -128,6 +187,39 @@ class Bench:
         path = OUTPUT / f"{self.name}.md"
         path.write_text("\n".join(lines) + "\n")
         return path
+
+
+class FollowingBench(Bench):
+    """In the process of a Follower: runs ours whenever it is told to, and adds no figures."""
+
+    def compare(
+        self,
+        name: str,
+        ours: Callable[[], object],
+        peer: Callable[[], object] | None,
+        *,
+        setup: Setup | None = None,
+        **_: Any,
+    ) -> None:
+        _say("ready", name)
+        while sys.stdin.readline().strip() == "turn":
+            _say("seconds", _timed(ours, None if setup is None else setup[0]))
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Leave it to the process that this one follows."""
+        return nullcontext()
+
+
+def _timed(run: Callable[[], object], setup: Callable[[], object] | None) -> float:
+    if setup is not None:
+        setup()
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def _say(name: str, value: object) -> None:
+    print(json.dumps({name: value}), flush=True)
 
 
 def replace_table(document: Path, name: str, table: str) -> None:

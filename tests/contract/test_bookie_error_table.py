@@ -85,7 +85,7 @@ def test_an_error_travels_whole(kind: type[BookieError]) -> None:
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_error_says_what_it_is(kind: type[BookieError]) -> None:
     assert isinstance(kind.retry, Retry)
-    assert vars(kind).get("__doc__"), "a sentence for whoever meets it"
+    assert vars(kind).get("__doc__"), "a sentence for the caller"
     # A class without a code of its own stands for its parent towards BookKeeper's tools.
     assert kind.code == next(CODES[c.__name__] for c in kind.__mro__ if c.__name__ in CODES)
 

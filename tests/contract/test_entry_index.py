@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookie.server.interfaces import EntryIndex, LedgerRecord
-from bookie.server.lmdb_index import LmdbIndex
-from bookie.server.memory_index import MemoryIndex
+from bookie.server.storage.lmdb_index import LmdbIndex
+from bookie.server.storage.memory_index import MemoryIndex
 
 MAKERS: dict[str, Callable[[Path], EntryIndex]] = {
     "memory": lambda _: MemoryIndex(),

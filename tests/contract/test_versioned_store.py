@@ -179,7 +179,7 @@ def test_multi_does_all_or_none(world: World) -> None:
     world.run(scenario)
 
 
-def test_make_parents_against_who_removes_them(world: World) -> None:
+def test_make_parents_against_a_client_that_removes_them(world: World) -> None:
     async def scenario(world: World) -> None:
         one, two, root = await world.client(), await world.client(), world.root
         await one.create(root)
@@ -398,7 +398,7 @@ def test_an_expired_session_is_lost_and_replaced(world: World) -> None:
         await store.children(root)
         old = store.session_id
         await world.expire(store)
-        assert states == [SessionState.SUSPENDED], "nobody told it yet"
+        assert states == [SessionState.SUSPENDED], "it was not told yet"
         assert await other.exists(f"{root}/here") is None
         await world.resume(store)
         assert states == [SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
@@ -431,7 +431,7 @@ def test_many_requests_keep_their_order(world: World) -> None:
     world.run(scenario)
 
 
-def test_a_cancelled_question_harms_nobody(world: World) -> None:
+def test_a_cancelled_question_harms_no_other(world: World) -> None:
     async def scenario(world: World) -> None:
         store, root = await world.client(), world.root
         await store.create(root)

@@ -44,7 +44,7 @@ class Tally(NamedTuple):
     acknowledged: int
     survived: int
     log_files: int
-    """Begun in all, most of them dropped again."""
+    """PendingWrite in all, most of them dropped again."""
     checkpoints: int
     """That wrote a segment."""
 

@@ -68,7 +68,7 @@ def _append_over_tail(right: Any) -> Any:
             file.handle = self._disk.open(file.path)
             self._room = [file]
             base = self._tail.base
-            cursor = _Cursor(0, end, reader.next_sequence, 0, 0)
+            cursor = _Cursor(0, end, reader.next_sequence, 0, 0, end)
             self._tail = self._tail._replace(base=base._replace(cursor=cursor))
 
     return replay
@@ -105,7 +105,7 @@ def _half_applied(right: Any) -> Any:
 
 
 def _unstamped(right: Any) -> Any:
-    return property(lambda self: 0)
+    return property(lambda self: 0, lambda self, number: None)
 
 
 def _not_held(right: Any) -> Any:

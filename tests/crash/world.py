@@ -472,7 +472,7 @@ class World:
     def _execute_again(self, session: Session, operation: Operation) -> int:
         """Run a statement that came before."""
         with self._known(session, operation):
-            row = session.insert_row(operation.text, operation.parameters)
+            row = session.write_row(operation.text, operation.parameters)
             self.done["row at once"] += row is not None
             result = row or session.execute(operation.text, operation.parameters)
         return result.row_count

@@ -315,7 +315,7 @@ class TestOverTheWire:
             session = retrying.connection
             assert isinstance(session, RemoteSession)
             begun = session.ask(lambda request: messages.BeginIngest(request, "t", "append"))
-            with pytest.raises(Error, match="Arrow stream that is none"):
+            with pytest.raises(Error, match="malformed Arrow stream"):
                 session.ask(lambda request: messages.IngestRows(request, begun.ingest, b"nonsense"))
             with pytest.raises(ProgrammingError, match="no such open ingest"):
                 session.ask(lambda request: messages.FinishIngest(request, begun.ingest))
@@ -336,10 +336,10 @@ class TestOverTheWire:
 
     def test_names_that_are_no_text(self) -> None:
         from herdpy.exec.vector.arrow_input import batch_bytes
-        from herdpy.exec.vector.arrow_stranger import batches_of
+        from herdpy.exec.vector.untrusted_arrow import batches_of
 
         data = batch_bytes(pa.record_batch({"name of it": [1]}))
-        with pytest.raises(ProtocolError, match="Arrow stream that is none"):
+        with pytest.raises(ProtocolError, match="malformed Arrow stream"):
             list(batches_of(data.replace(b"name of it", b"name \xff it")))
 
     @pytest.mark.sync_face("reaches into the connection")

@@ -29,12 +29,12 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
 from bookie.server.bookie import Bookie
-from bookie.server.connection import STRANGER_BYTES_MAX, Connection
-from bookie.server.dispatch_v2 import DispatcherV2
-from bookie.server.dispatch_v3 import DispatcherV3
-from bookie.server.hub import Hub
-from bookie.server.memory_index import MemoryIndex
 from bookie.server.metrics import ServerMetrics
+from bookie.server.storage.memory_index import MemoryIndex
+from bookie.server.wire.connection import PREAUTH_BYTES_MAX, Connection
+from bookie.server.wire.dispatch_v2 import DispatcherV2
+from bookie.server.wire.dispatch_v3 import DispatcherV3
+from bookie.server.wire.hub import Hub
 from tests.fixtures.seed_runner import progress
 from tests.fuzz.messages import Messages
 
@@ -111,7 +111,7 @@ class Outcome:
     seconds: float = 0.0
     cpu_s: float = 0.0
     growth_bytes: int = 0
-    stranger_bytes: int = 0
+    preauth_bytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -123,7 +123,7 @@ class _ServerSide:
         self._dispatchers = DispatcherV3(hub), DispatcherV2(hub)
         self._connection: Connection | None = None
         self._left = 0
-        self.stranger_bytes = 0
+        self.preauth_bytes = 0
 
     async def prepare(self) -> None:
         """Connect anew where that is due."""
@@ -140,7 +140,7 @@ class _ServerSide:
         self._connection.data_received(data)
 
     def flood(self, rng: random.Random) -> None:
-        """Be a stranger that announces a long message and sends it: never an add."""
+        """Be a new peer that announces a long message and sends it: never an add."""
         connection = Connection(self._hub, *self._dispatchers)
         connection.connection_made(Wire(self._hub.loop, connection))
         length = rng.choice((1_000_000, 1 << 20, 5 << 20, rng.randrange(1 << 23)))
@@ -149,12 +149,12 @@ class _ServerSide:
         )
         for _ in range(40):
             connection.data_received(data)
-            if not connection.is_open or not connection.is_stranger:
+            if not connection.is_open or connection._frame_count:
                 break
             held = connection.held_byte_count
-            self.stranger_bytes = max(self.stranger_bytes, held)
-            if held > STRANGER_BYTES_MAX:
-                raise FindingError(f"a stranger made the server hold {held} bytes")
+            self.preauth_bytes = max(self.preauth_bytes, held)
+            if held > PREAUTH_BYTES_MAX:
+                raise FindingError(f"a new peer made the server hold {held} bytes")
             data = rng.randbytes(1 << 16)
         connection.abort()
 
@@ -287,7 +287,7 @@ async def run(
                 while hub.requests > 20_000:  # noqa: ASYNC110 - lets the journal keep up
                     await asyncio.sleep(0.001)
                 if unhandled:
-                    raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+                    raise FindingError(f"an exception that was not handled: {unhandled[0]}")
                 progress(number)
             if number == count // 5:
                 settled_bytes = resident_bytes()  # caches are full, pools are warm
@@ -304,7 +304,7 @@ async def run(
             executor.shutdown()
     await asyncio.sleep(0)
     if unhandled:
-        raise FindingError(f"an exception nobody handled: {unhandled[0]}")
+        raise FindingError(f"an exception that was not handled: {unhandled[0]}")
     if hub.requests or hub.receive_bytes or hub.connections:
         raise FindingError(
             f"left behind: {hub.requests} requests, {hub.receive_bytes} bytes, "
@@ -313,7 +313,7 @@ async def run(
     if outcome.growth_bytes > GROWTH_BYTES_MAX:
         raise FindingError(f"resident memory grew by {outcome.growth_bytes} bytes")
     outcome.messages = count
-    outcome.stranger_bytes = server.stranger_bytes
+    outcome.preauth_bytes = server.preauth_bytes
     outcome.counts = {
         "adds": hub.metrics.add.success_count,
         "reads": hub.metrics.read.success_count,
@@ -352,7 +352,7 @@ def main() -> int:
         f"({outcome.messages / outcome.seconds:.0f}/s; {outcome.messages / outcome.cpu_s:.0f} in a "
         f"second of CPU): {what}; "
         f"memory grew by {outcome.growth_bytes / 2**20:.1f} MB, "
-        f"a stranger cost {outcome.stranger_bytes} bytes at most"
+        f"a new peer cost {outcome.preauth_bytes} bytes at most"
     )
     return 0
 

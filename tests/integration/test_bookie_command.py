@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.certificates import make_certificate
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import skip_without_zookeeper
@@ -83,6 +84,53 @@ def test_bookies(local: dict[str, Any]) -> None:
         assert 0 < line["free_bytes"] <= line["total_bytes"]
 
 
+def test_bookies_that_ask_for_certificates(local: dict[str, Any], tmp_path: Path) -> None:
+    """Commands with a certificate go on; without one they are told what is missing."""
+    pem = make_certificate(tmp_path)
+    cluster = ("--zookeeper", local["zookeeper"], "--root", "/tls")
+    assert run("format", *cluster).returncode == 0
+    bookie = LineProcess(
+        [*COMMAND, "serve", *cluster, "--data", str(tmp_path / "data"), "--port", str(own_port()),
+         "--tls", *pem, "--tls-trust", pem[0], "--json"]
+    )  # fmt: skip
+    try:
+        assert bookie.next() is not None, "\n".join(bookie.errors)
+        one = ("--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1")
+        secured = ("--tls-trust", pem[0], "--tls", *pem)
+        (found,) = lines_of(run("simpletest", "--json", *one, *cluster, *secured))
+        assert found["entries"] == 1000
+        (info,) = lines_of(run("bookies", "info", "--json", *cluster, *secured))
+        assert info["answer"] == "OK"
+        (info,) = lines_of(run("bookies", "info", "--json", *cluster))
+        assert info["answer"] == "UNAUTHORIZED"
+        refused = run("simpletest", *one, *cluster)
+        assert refused.returncode == 1
+        assert b"it requires TLS and was asked in clear" in refused.stderr
+        os.kill(bookie.pid, signal.SIGTERM)
+        bookie.finish()
+    finally:
+        bookie.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("serve", "--tls-trust"), b"--tls-trust: expected --tls CERTIFICATE KEY with it"),
+        (("simpletest", "--tls-trust"), b"--tls-trust: cannot use"),
+        (("simpletest", "--tls"), b"--tls: expected --tls-trust FILE with it"),
+    ],
+)
+def test_options_of_tls_that_do_not_fit(
+    tmp_path: Path, arguments: tuple[str, ...], text: bytes
+) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    files = [str(bad)] * (2 if arguments[-1] == "--tls" else 1)
+    found = run(*arguments, *files)
+    assert found.returncode == 2
+    assert text in b" ".join(found.stderr.split())
+
+
 def test_the_life_of_a_ledger(local: dict[str, Any]) -> None:
     zookeeper = local["zookeeper"]
     entries = b"one\ntwo\n\xff\xfe\n"
@@ -117,7 +165,9 @@ def test_the_life_of_a_ledger(local: dict[str, Any]) -> None:
             zookeeper=zookeeper,
         )  # fmt: skip
         assert read.returncode == code, read.stderr
-    assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, "nobody to ask"
+    assert run("ledger", "delete", ledger, zookeeper=zookeeper).returncode == 2, (
+        "no terminal to ask at"
+    )
     assert run("ledger", "delete", ledger, "--yes", zookeeper=zookeeper).returncode == 0
     gone = run("ledger", "read", ledger, zookeeper=zookeeper)
     assert gone.returncode == 1
@@ -184,7 +234,9 @@ def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
     assert run("cookie", "create", bookie_id, str(file), zookeeper=zookeeper).returncode == 1
     running = run("cookie", "delete", bookie_id, "--yes", zookeeper=zookeeper)
     assert (running.returncode, b"found it registered" in running.stderr) == (1, True)
-    assert run("cookie", "delete", other, zookeeper=zookeeper).returncode == 2, "nobody to ask"
+    assert run("cookie", "delete", other, zookeeper=zookeeper).returncode == 2, (
+        "no terminal to ask at"
+    )
     assert run("cookie", "delete", other, "--yes", zookeeper=zookeeper).returncode == 0
     found = run("cookie", "get", other, zookeeper=zookeeper)
     assert found.returncode == 1

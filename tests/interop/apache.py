@@ -6,7 +6,6 @@ repository or a JDK is not to be had, `require` skips and says which.
 
 import contextlib
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -22,11 +21,13 @@ from bookie.admin.child_process import ChildProcess
 from bookie.admin.zookeeper_process import HOST, find_java
 from bookie.errors import BookieStartError
 from tests.fixtures.line_process import LineProcess
+from tests.fixtures.maven import compiled, fetch, missing_tool
 from tests.fixtures.ports import own_port
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "build" / "interop"
 SOURCES = Path(__file__).parent / "java"
+POM = Path(__file__).parent / "pom.xml"
 # The newest first: the first that the repository has is taken.
 VERSIONS = {
     "current": ("4.17.5", "4.17.4", "4.17.3", "4.17.2"),
@@ -114,12 +115,9 @@ def release(kind: str) -> Release:
         find_java()
     except BookieStartError as error:
         raise CannotFetchError(str(error)) from error
-    for tool, package in (("mvn", "maven"), ("javac", "default-jdk-headless")):
-        if shutil.which(tool) is None:
-            raise CannotFetchError(
-                f"Apache BookKeeper is fetched and used by {tool}, which is not on PATH: "
-                f"install it (Debian: apt-get install {package})"
-            )
+    missing = missing_tool()
+    if missing is not None:
+        raise CannotFetchError(f"to fetch and use Apache BookKeeper, {missing}")
     BUILD.mkdir(parents=True, exist_ok=True)
     for name, text in (
         ("quiet.log4j2", _LOG4J2),
@@ -132,7 +130,7 @@ def release(kind: str) -> Release:
     # What is there already is taken without asking the repository for a newer one.
     ready = [version for version in VERSIONS[kind] if (BUILD / version / "complete").exists()]
     for version in ready or VERSIONS[kind]:
-        reason = _fetch(version)
+        reason = fetch(POM, BUILD / version, bookkeeper_version=version)
         if reason is None:
             return _compiled(version)
         said.append(f"{version}: {reason}")
@@ -141,40 +139,9 @@ def release(kind: str) -> Release:
     )
 
 
-def _fetch(version: str) -> str | None:
-    """Return why the jars are not in build/interop/<version>, or None."""
-    folder = BUILD / version
-    if (folder / "complete").exists():
-        return None
-    run = subprocess.run(
-        [
-            "mvn", "-q", "-B", "-f", str(Path(__file__).parent / "pom.xml"),
-            f"-Dbookkeeper.version={version}",
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={folder / 'jars'}",
-        ],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    if run.returncode:
-        lines = [line for line in run.stdout.splitlines() if line.startswith("[ERROR]")]
-        return (lines or ["mvn failed"])[0].removeprefix("[ERROR] ")[:200]
-    (folder / "complete").touch()
-    return None
-
-
 def _compiled(version: str) -> Release:
-    jars, classes = BUILD / version / "jars", BUILD / version / "classes"
-    sources = sorted(SOURCES.glob("*.java"))
-    newest = max(path.stat().st_mtime for path in sources)
-    stamp = classes / "stamp"
-    if not stamp.exists() or stamp.stat().st_mtime < newest:
-        classes.mkdir(exist_ok=True)
-        subprocess.run(
-            ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", *map(str, sources)],
-            check=True,
-        )
-        stamp.touch()
-    return Release(version, f"{classes}{os.pathsep}{jars}/*")
+    classes = compiled(SOURCES.glob("*.java"), BUILD / version)
+    return Release(version, f"{classes}{os.pathsep}{BUILD / version / 'jars'}/*")
 
 
 class Program(LineProcess):
@@ -286,7 +253,7 @@ def shell(release: Release, conf: Path, *arguments: str, timeout_s: float = 120)
 
 
 def wait_for_bookies(zookeeper_hosts: str, count: int, root: str = "/ledgers") -> list[str]:
-    """Return the writable bookies once there are `count` of them, whoever made them."""
+    """Return the writable bookies once there are `count` of them, of either kind."""
     client = KazooClient(zookeeper_hosts)
     client.start(20)
     enough = threading.Event()

@@ -60,7 +60,7 @@ def each_world(
 ) -> Iterator[World]:  # fmt: skip
     """Three bookies: ours, Apache's, or two and one; each time in a cluster of their own.
 
-    Apache's are killed at the end and stay registered for their session's ten seconds: whoever
+    Apache's are killed at the end and stay registered for their session's ten seconds: a test that
     creates a ledger in the same cluster meanwhile chooses dead bookies.
     """
     our_count, their_count = {"ours": (3, 0), "apaches": (0, 3), "mixed": (2, 1)}[request.param]

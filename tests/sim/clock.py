@@ -1,4 +1,4 @@
-"""SimulatedClock: a Clock that stands still until somebody moves it."""
+"""SimulatedClock: a Clock that stands still until a test moves it."""
 
 
 class SimulatedClock:

@@ -44,7 +44,7 @@ KINDS = STEPS | {"read", "map"}
 
 
 class SimulatedCrash(BaseException):
-    """The power failed in this step, or earlier; not an Exception, so that nobody handles it."""
+    """The power failed in this step, or earlier; not an Exception, so that no handler takes it."""
 
 
 class _Change(NamedTuple):

@@ -30,7 +30,7 @@ class SimulatedBell:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         if timeout_s is None and not self._is_rung:
-            raise WouldBlockForeverError("a wait for a bell that nobody rings")
+            raise WouldBlockForeverError("a wait for a bell that is never rung")
         is_rung, self._is_rung = self._is_rung, False
         return is_rung
 

@@ -12,7 +12,7 @@ The same seed and the same calls give the same run. The model:
 - run_in_executor() is an event like any other: a job of a SimulatedExecutor runs, as a whole, when
   its seeded time has come, one after the other. SimulatedCrash out of a job, or out of a callback,
   crashes its node.
-- What asyncio would only log (an exception in a callback or of a task that nobody awaits) ends the
+- What asyncio would only log (an exception in a callback or of a task that is not awaited) ends the
   run with SimulationError.
 - `trace_hash` sums up what ran, when, where, and every byte that was delivered. It depends on
   neither PYTHONHASHSEED nor addresses of objects.
@@ -46,7 +46,7 @@ _NODE: contextvars.ContextVar["Node"] = contextvars.ContextVar("node")
 
 
 class SimulationError(Exception):
-    """The run cannot be right: an exception nobody handled, a standstill, or no end in sight."""
+    """The run cannot be right: an unhandled exception, a standstill, or no end in sight."""
 
 
 class Handle:
@@ -198,7 +198,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         node.is_paused = True
         if node.is_active:
             self._active.remove(node)
-        node.is_active = True  # so that nobody puts it back
+        node.is_active = True  # so that it is not put back
         self.note(4, node.number)
         self.world.run(self.call_later, seconds, self._resume, node)
 
@@ -217,7 +217,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.trace_hash = (trace + crc32(data) * 31) & _MASK
 
     def say(self, text: str) -> None:
-        """Write a line of the trace, if somebody reads it."""
+        """Write a line of the trace, if there is one."""
         if self.trace is not None:
             self.trace(f"{self._now_s * 1000:10.3f} ms  {text}")
 
@@ -297,14 +297,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         task = asyncio.Task(
             coro, loop=self, name=name or getattr(coro, "__qualname__", None), context=context
         )  # type: ignore[arg-type]
-        node.tasks.append(task)  # asyncio itself would forget a task that nobody else holds
+        node.tasks.append(task)  # asyncio itself would forget a task without another reference
         if len(node.tasks) > node.tasks_before_pruning:
             self._prune(node)
             node.tasks_before_pruning = len(node.tasks) + _TASKS_BEFORE_PRUNING
         return task
 
     def _prune(self, node: Node) -> None:
-        """Forget the tasks that are done; an exception that nobody saw fails the run."""
+        """Forget the tasks that are done; an exception that was not seen fails the run."""
         pending: list[asyncio.Task[Any]] = []
         for task in node.tasks:
             if not task.done():
@@ -318,7 +318,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         node.tasks = pending
 
     def check_tasks(self) -> None:
-        """Fail the run when a task of a living node died and nobody noticed."""
+        """Fail the run when a task of a living node died unnoticed."""
         for node in self._nodes:
             if node.is_alive:
                 self._prune(node)
@@ -518,7 +518,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     default_exception_handler = call_exception_handler
 
     def set_exception_handler(self, handler: Any) -> None:
-        raise NotImplementedError("an exception that nobody handles fails the run")
+        raise NotImplementedError("an exception that is not handled fails the run")
 
     def get_exception_handler(self) -> None:
         return None

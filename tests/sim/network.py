@@ -121,7 +121,7 @@ class SimulatedTransport(asyncio.Transport):
         self._is_end_sent = False  # close() or write_eof(): the end follows the last byte
         self._is_closing = False
         self._is_lost = False  # connection_lost() was, or will be, called
-        self._is_dead = False  # nobody is there any more
+        self._is_dead = False  # the peer is gone
         self._is_reading = True
         self._is_writing_paused = False
         self._high = _HIGH_WATER_BYTES
@@ -187,7 +187,7 @@ class SimulatedTransport(asyncio.Transport):
         if self.network.on_write is not None:
             self.network.on_write(self, bytes(data))
             if self._is_dead:
-                return  # who listened cut the world here
+                return  # the listener cut the world here
         if not self._is_delivery_planned:
             self._plan()
         if len(self._under_way) > self._high and not self._is_writing_paused:
@@ -394,7 +394,7 @@ class Network:
         ]
 
     def cut(self, transport: SimulatedTransport, *, is_silent: bool = False) -> None:
-        """Break a connection, both directions at any byte; silent: nobody is told, it hangs."""
+        """Break a connection, both directions at any byte; silent: it hangs, untold."""
         peer = transport.peer
         for end in (transport, peer):
             if end is None:

@@ -175,7 +175,7 @@ def test_jobs_of_one_worker_wait_for_each_other(loop):
     assert ends == [1.0, 2.0, 3.0]
 
 
-def test_the_error_of_a_job_reaches_who_waits(loop):
+def test_the_error_of_a_job_reaches_its_waiter(loop):
     async def main():
         with pytest.raises(OSError, match="full"):
             await loop.run_in_executor(None, raise_full)
@@ -206,7 +206,7 @@ def test_an_exception_in_a_callback_fails_the_run():
     loop.close()
 
 
-def test_an_exception_of_a_task_that_nobody_awaits_fails_the_run():
+def test_an_exception_of_a_task_that_is_not_awaited_fails_the_run():
     loop = SimulatedLoop()
 
     async def fails():

@@ -100,7 +100,7 @@ def test_connections_overtake_each_other(world):
     assert order != list(range(8))
 
 
-def test_nobody_listening_is_refused(world):
+def test_a_port_without_listener_refuses(world):
     async def main():
         with pytest.raises(ConnectionRefusedError):
             await world.loop.create_connection(Recorder, "s", 1)

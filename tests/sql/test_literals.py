@@ -123,14 +123,18 @@ def test_explain_prints_an_interval_exactly(connection: Connection) -> None:
     connection.execute("CREATE TABLE s (t TIMESTAMP)")
     text = "EXPLAIN SELECT t FROM s WHERE t > t + INTERVAL '-1 day -1234567.123456 seconds'"
     lines = connection.execute(text).fetchall()
-    assert "-1 days -1234567.123456 seconds" in str(lines)
+    assert "INTERVAL '-1 days -342:56:07.123456'" in str(lines)
 
 
-@pytest.mark.parametrize("text", [r"E'\0'", r"E'a\000b'", r"E'\x00'::bytea", r"E'\u0000' || 'a'"])
-def test_a_text_holds_no_nul(connection: Connection, text: str) -> None:
-    with pytest.raises(herdpy.DataError) as caught:
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [(r"E'\0'", "22021"), (r"E'a\000b'", "22021"), (r"E'\x00'::bytea", "22021"),
+     (r"E'\u0000' || 'a'", "42601")],
+)  # fmt: skip
+def test_a_text_holds_no_nul(connection: Connection, text: str, state: str) -> None:
+    with pytest.raises(herdpy.Error) as caught:
         connection.execute(f"SELECT {text}")
-    assert caught.value.sqlstate == "22021"
+    assert caught.value.sqlstate == state
 
 
 def test_a_decimal_parameter_may_end_in_many_zeros(connection: Connection) -> None:

@@ -18,6 +18,7 @@ from herdpy import errors, limits
 from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
 from herdpy.config import Config, ServerConfig
+from tests.findings.judgement import marked_tests
 from tests.style.test_layers import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -201,6 +202,26 @@ def bookie_errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def findings_page() -> str:
+    lines = [
+        "# Findings and their tests",
+        "",
+        NOTE.format(source="tests/findings/"),
+        "A finding is a defect that was seen by running, under an id that its test names: S is",
+        "about security, D about damage and disks, E about the engine's memory, Q about SQL, N",
+        "about a newcomer's first hour, H about code and tests, K about Spark. Each test fails on",
+        "the commit where the finding was made and passes here: `make findings OLD=<commit>` runs",
+        "both.",
+        "",
+        "| id | test | what it shows |",
+        "|---|---|---|",
+    ]
+    for each in marked_tests():
+        title = each.title.rstrip(".").replace("|", "\\|")
+        lines.append(f"| {each.id} | `{each.test}` | {title} |")
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     if isinstance(value, float):
         return f"{value:g}"
@@ -217,6 +238,7 @@ PAGES = {
     "cli.md": cli_page,
     "config.md": config_page,
     "errors.md": errors_page,
+    "findings.md": findings_page,
     "limits.md": limits_page,
 }
 

@@ -260,10 +260,10 @@ class Tour:
         console.print(
             f"{'[bold green]✓' if has_passed else '[bold red]✗'} "
             f"{total:,} commits acknowledged, {total - lost:,} found, {lost} lost, {halves} half, "
-            f"{unasked} that nobody asked for;\n  {flights:,} of {expected:,} flights are there.[/]"
+            f"{unasked} not asked for;\n  {flights:,} of {expected:,} flights are there.[/]"
         )
         console.print(
-            "The commit that each writer had under way when it died was promised to nobody: it may"
+            "The commit that each writer had under way when it died was not acknowledged: it may"
             " be\nthere, but then wholly.",
             style="dim",
         )

@@ -30,7 +30,7 @@ class RemoteIngest:
         try:
             self.table: Table = table_from_plain(target.table)
         except ValueError as error:
-            raise ProtocolError(f"a table that is none: {error}") from None
+            raise ProtocolError(f"a malformed table: {error}") from None
 
     def add(self, batch: "pa.RecordBatch") -> None:
         """Send a batch; an error may be that of an earlier one."""

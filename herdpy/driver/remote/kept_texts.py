@@ -14,35 +14,37 @@ class KeptTexts:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}  # kept: the server said that it has run
-        self._asked: dict[str, int] = {}  # seen once (0), or to be kept with its next answer
+        self.asked: dict[str, int] = {}
+        """Seen once (0), or to be kept with its next answer."""
         self._last = 0
 
-    def message(self, request: int, text: str, parameters: Any, *token: int) -> Message:
+    def message(
+        self, request: int, text: str, parameters: Any, counter: int, acknowledged: int
+    ) -> Message:
         """Return the request to run a statement."""
         number = self._numbers.get(text)
         if number is not None:
-            return ExecuteKept(request, number, parameters, *token)
-        keep = self._asked.get(text)
+            return ExecuteKept(request, number, parameters, counter, acknowledged)
+        keep = self.asked.get(text)
         if keep == 0:
             keep = self._new_number()
-            self._asked[text] = keep
+            self.asked[text] = keep
         elif keep is None and len(text) <= KEPT_CHARACTERS_MAX:
-            if len(self._asked) >= KEPT_MAX:
-                del self._asked[next(iter(self._asked))]
-            self._asked[text] = 0
-        counter, acknowledged = token or (0, 0)
+            if len(self.asked) >= KEPT_MAX:
+                del self.asked[next(iter(self.asked))]
+            self.asked[text] = 0
         return Execute(request, text, parameters, counter, acknowledged, keep or 0)
 
     def has_run(self, text: str) -> None:
         """Note that a request with this text was answered by success."""
-        number = self._asked.get(text)
+        number = self.asked.get(text)
         if number:
-            del self._asked[text]
+            del self.asked[text]
             self._numbers[text] = number
 
     def _new_number(self) -> int:
         number = self._last = self._last % KEPT_MAX + 1
-        for texts in (self._numbers, self._asked):
+        for texts in (self._numbers, self.asked):
             for text in [text for text, known in texts.items() if known == number]:
                 del texts[text]
         return number

@@ -33,7 +33,7 @@ class RemoteLeasing:
         self._as_result = as_result
 
     def take(self, seconds: float, reuse: str | None = None) -> HeldLease:
-        """Keep what is committed now, unless nobody uses it for so long."""
+        """Keep what is committed now, until it was not used for so long."""
         return _held(self._ask(lambda request: messages.TakeLease(request, seconds, reuse)))
 
     def use(self, number: str) -> HeldLease:

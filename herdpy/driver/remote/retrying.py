@@ -3,16 +3,17 @@
 Outside transactions a lost connection is made anew and the statement runs again, after the server
 has said by its commit token (docs/adr/0018) that it did not happen; what did happen is done, and
 its row count is not known (-1). A transaction cannot be carried over: its next call raises, SAFE,
-and after rollback() the session goes on. Only when nobody answers in time, or the outcome is not
+and after rollback() the session goes on. Only when no server answers in time, or the outcome is not
 known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statement at a time.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows
+from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows, as_result
 from herdpy.driver.remote.retrying_leasing import RetryingLeasing
 from herdpy.driver.remote.retrying_staging import RetryingStaging
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
@@ -20,6 +21,7 @@ from herdpy.errors import ConnectionLostError, Error, InternalError, Operational
 from herdpy.exec.result import Result
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table
+from herdpy.proto.driver_machine import DriverMachine
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class RemoteConnection(DriverSession, Protocol):
     """A session on one connection."""
 
     @property
-    def is_lost(self) -> bool:
-        """The connection has ended; every call raises."""
+    def machine(self) -> DriverMachine:
+        """Its failure is why the connection has ended, if it has; then every call raises."""
         ...
 
     @property
@@ -123,16 +125,18 @@ class RetryingSession:
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
-        result = self._run(lambda session: session.execute(text, parameters), text, _uncounted)
-        if result.columns is None and (option := _OPTION.match(text)) is not None:
-            self._note_option(option[1].upper(), option[2].lower(), text)
-        return result
+        return as_result(self.run(text, parameters))
+
+    def run(self, text: str, parameters: Parameters = None) -> Result | PointRows:
+        """Run one statement; rows that came with its answer as they are."""
+        found = self._run(methodcaller("run", text, parameters), text, _uncounted)
+        if isinstance(found, Result) and found.columns is None:
+            option = _OPTION.match(text)
+            if option is not None:
+                self._note_option(option[1].upper(), option[2].lower(), text)
+        return found
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
@@ -170,7 +174,7 @@ class RetryingSession:
             try:
                 return target.finish()
             except Error as error:
-                if not session.is_lost or self._new_pauses is None or self._is_closed:
+                if session.machine.failure is None or self._new_pauses is None or self._is_closed:
                     raise
                 pauses = self._new_pauses()
                 if self._is_done(session, error, Kind.WRITE, pauses, was_inside=was_inside):
@@ -253,20 +257,26 @@ class RetryingSession:
             pauses: Pauses | None = None
             while True:
                 session = self._session
-                if self._new_pauses is not None and not self._is_closed:
-                    if self._lost is not None or (session.is_lost and self._is_inside(session)):
+                is_lost = session.machine.failure is not None
+                is_interrupted = is_lost or self._lost is not None
+                if is_interrupted and self._new_pauses is not None and not self._is_closed:
+                    if self._lost is not None or self._is_inside(session):
                         self._end_lost(session, _kind(what))
                         return done()
-                    if session.is_lost:
+                    if is_lost:
                         pauses = pauses or self._new_pauses()
                         session = self._reconnect(pauses)
-                was_inside = self._is_inside(session)
+                was_inside = session.machine.in_transaction and session is not self._ended
                 try:
                     return body(session)
                 except Error as error:
                     if error.sqlstate == "57P05" and not was_inside:
                         session.close()  # it was idle for too long; nothing has run
-                    if not session.is_lost or self._new_pauses is None or self._is_closed:
+                    if (
+                        session.machine.failure is None
+                        or self._new_pauses is None
+                        or self._is_closed
+                    ):
                         raise
                     cause = error
                 pauses = pauses or self._new_pauses()
@@ -275,7 +285,7 @@ class RetryingSession:
 
     def _is_inside(self, session: RemoteConnection) -> bool:
         """Return whether a transaction is open, or was when the connection was lost."""
-        return session.in_transaction and session is not self._ended
+        return session.machine.in_transaction and session is not self._ended
 
     def _end_lost(self, session: RemoteConnection, kind: Kind) -> None:
         """Return for the ROLLBACK of a transaction that was lost; raise for everything else."""
@@ -322,7 +332,7 @@ class RetryingSession:
             if was_inside:
                 raise _lost_transaction(cause) from cause
         if cause.retry is Retry.NEVER:
-            raise cause  # somebody wanted it to end: KILL
+            raise cause  # an administrator ended it: KILL
         return False
 
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:
@@ -350,7 +360,7 @@ class RetryingSession:
                     raise
 
     def _resolve(self, lost: RemoteConnection, cause: Error, pauses: Pauses) -> str:
-        """Ask what became of the request that was not answered; 08007 when nobody knows."""
+        """Ask what became of the request that was not answered; 08007 when it cannot be known."""
         counter = lost.undecided
         if counter is None:  # it was never sent
             return REFUSED
@@ -358,13 +368,13 @@ class RetryingSession:
             problem = "the server has forgotten it"
             session = self._session
             try:
-                if session.is_lost:
+                if session.machine.failure is not None:
                     session = self._reconnect(pauses)
                 outcome = session.resolve(lost.token_session, counter)
                 if outcome in (COMMITTED, REFUSED):
                     return outcome
             except OperationalError as error:
-                is_passing = error.retry is Retry.SAFE or session.is_lost
+                is_passing = error.retry is Retry.SAFE or session.machine.failure is not None
                 if is_passing and pauses.wait():
                     continue
                 problem = error.message

@@ -23,7 +23,7 @@ class RetryingLeasing:
         self._run = run
 
     def take(self, seconds: float, reuse: str | None = None) -> HeldLease:
-        """Keep what is committed now, unless nobody uses it for so long."""
+        """Keep what is committed now, until it was not used for so long."""
         return self._run(lambda session: session.leasing.take(seconds, reuse))
 
     def use(self, number: str) -> HeldLease:

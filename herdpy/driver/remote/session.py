@@ -15,7 +15,7 @@ from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_stream import BlockingStream, untouched_memory
 from herdpy.driver.dsn import RemoteTarget
-from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits
+from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits, as_result
 from herdpy.driver.remote.kept_texts import KeptTexts
 from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.errors import (
@@ -62,9 +62,10 @@ class RemoteSession:
         self._where = target.where
         self._mutex = new_mutex()
         self._sending = new_mutex()
-        self._machine = DriverMachine()
+        self.machine = DriverMachine()
         self._autocommit = autocommit
         self._counter = 0  # of commit tokens
+        self._takes_tokens = False  # the server does
         self._undecided: int | None = None
         self._kept = KeptTexts()
         self._columns = ReceivedColumns()
@@ -87,7 +88,7 @@ class RemoteSession:
             self._stream, "receive_into", None
         )
         try:
-            self._machine = DriverMachine(_login(target, self._stream), untouched_memory)
+            self.machine = DriverMachine(_login(target, self._stream), untouched_memory)
             self._greet(target, settings)
             self._stream.set_timeout(None)
         except BaseException:
@@ -110,8 +111,9 @@ class RemoteSession:
         )
         try:
             self._send(encode_frame(hello))
-            while self._machine.welcome is None:
+            while self.machine.welcome is None:
                 self._receive()
+            self._takes_tokens = bool(self.token_session)
         except ConnectionLostError as error:
             from herdpy.driver.remote.tls import not_welcome
 
@@ -121,21 +123,21 @@ class RemoteSession:
 
     @property
     def in_transaction(self) -> bool:
-        return self._machine.in_transaction
+        return self.machine.in_transaction
 
     @property
     def lsn(self) -> Lsn:
-        return self._machine.lsn
+        return self.machine.lsn
 
     @property
     def is_lost(self) -> bool:
         """The connection has ended; every call raises."""
-        return self._machine.failure is not None
+        return self.machine.failure is not None
 
     @property
     def token_session(self) -> str:
         """The session in its commit tokens; empty: the server takes none."""
-        welcome = self._machine.welcome
+        welcome = self.machine.welcome
         return "" if welcome is None else welcome.token_session
 
     @property
@@ -149,31 +151,36 @@ class RemoteSession:
 
     @autocommit.setter
     def autocommit(self, value: bool) -> None:
-        self._ask(lambda request: messages.SetAutocommit(request, value))
+        self._ask(messages.SetAutocommit, value)
         self._autocommit = value
 
     # --- statements ------------------------------------------------------------------------------
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Return None: the server finds the short way."""
-        return None
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement."""
-        text, wire = check_statement(text), to_wire(parameters)
+        return as_result(self.run(text, parameters))
+
+    def run(self, text: str, parameters: Parameters = None) -> Result | PointRows:
+        """Run one statement; rows that came with its answer as they are."""
+        if text.__class__ is not str:
+            text = check_statement(text)
         kept = self._kept
-        done = self._ask(lambda request: kept.message(request, text, wire, *self._next_token()))
-        with self._mutex:
-            kept.has_run(text)
-        return self._result(done)
+        done = self._ask(kept.message, text, to_wire(parameters), has_token=True)
+        if text in kept.asked:
+            with self._mutex:
+                kept.has_run(text)
+        if done.columns is None or done.result is not None:
+            return self._result(done)
+        columns, decode = self._columns.of(done.columns)
+        try:
+            return columns, decode(done.rows)
+        except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+            raise _misfit(error) from None
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
         text, items = check_statement(text), many_to_wire(list(rows))
-        done = self._ask(
-            lambda request: messages.ExecuteMany(request, text, items, *self._next_token())
-        )
-        return self._result(done)
+        return self._result(self._ask(messages.ExecuteMany, text, items, has_token=True))
 
     def execute_all(
         self, statements: Sequence[tuple[str, Parameters]]
@@ -184,7 +191,7 @@ class RemoteSession:
             (places.setdefault(check_statement(text), len(places)), to_wire(parameters))
             for text, parameters in statements
         ]
-        answers = self._ask(lambda request: messages.ExecuteAll(request, list(places), items))
+        answers = self._ask(messages.ExecuteAll, list(places), items)
         results: list[Result] = []
         for raw in answers.answers:
             answer = decode_to_driver(raw)
@@ -210,45 +217,31 @@ class RemoteSession:
     def give_up_ingest(self, requests: list[int], ingest: int) -> None:
         """Drop an ingest, and the answers to its batches that are under way."""
         with self._mutex:
-            if self._machine.failure is None:
+            if self.machine.failure is None:
                 for request in requests:
-                    self._machine.abandon(request)
+                    self.machine.abandon(request)
                 self._send(encode_frame(messages.DropIngest(ingest)))
 
     def begin(self, durability: str | None = None) -> None:
-        self._ask(lambda request: messages.Begin(request, durability))
+        self._ask(messages.Begin, durability)
 
     def commit(self) -> None:
-        if self._machine.in_transaction:
-            self._ask(lambda request: messages.Commit(request, *self._next_token()))
+        if self.machine.in_transaction:
+            self._ask(messages.Commit, has_token=True)
 
     def resolve(self, token_session: str, counter: int) -> str:
         """Return what became of a commit: committed, refused (it never happens), unknown."""
-        answer = self._ask(lambda request: messages.Resolve(request, token_session, counter))
+        answer = self._ask(messages.Resolve, token_session, counter)
         if not isinstance(answer, messages.Resolved):
             raise ProtocolError(f"expected Resolved, found {type(answer).__name__}")
         return answer.outcome
 
     def finish_ingest(self, ingest: int) -> Any:
         """Let the server write an ingest; return the answer."""
-        return self._ask(
-            lambda request: messages.FinishIngest(request, ingest, *self._next_token())
-        )
-
-    def _next_token(self) -> tuple[int, int]:
-        """Return the counter of the request that is being made, and the last one answered.
-
-        Requests with tokens wait for their answers one at a time.
-        """
-        if not self.token_session:
-            self._undecided = 0
-            return 0, 0
-        self._counter += 1
-        self._undecided = self._counter
-        return self._counter, self._counter - 1
+        return self._ask(messages.FinishIngest, ingest, has_token=True)
 
     def rollback(self) -> None:
-        if self._machine.in_transaction:
+        if self.machine.in_transaction:
             self._ask(messages.Rollback)
 
     def reset(self) -> None:
@@ -260,13 +253,13 @@ class RemoteSession:
 
     def export(self, kind: str) -> "RemoteExport":
         """Begin a backup or a dump."""
-        return RemoteExport(self, self._ask(lambda request: messages.Export(request, kind)))
+        return RemoteExport(self, self._ask(messages.Export, kind))
 
     def end_export(self, request: int | None) -> None:
         """Drop an export, and the piece that is under way."""
         with self._mutex:
-            if self._machine.failure is None:
-                replies = [] if request is None else self._machine.abandon(request)
+            if self.machine.failure is None:
+                replies = [] if request is None else self.machine.abandon(request)
                 self._send(frames([*replies, messages.CloseExport()]))
 
     def tables(self) -> list[Table]:
@@ -275,7 +268,7 @@ class RemoteSession:
         try:
             return [table_from_plain(each) for each in plain]
         except ValueError as error:
-            raise ProtocolError(f"a table that is none: {error}") from None
+            raise ProtocolError(f"a malformed table: {error}") from None
 
     @property
     def leasing(self) -> "RemoteLeasing":
@@ -293,12 +286,12 @@ class RemoteSession:
 
     def close(self) -> None:
         """End the connection; the server rolls back. Repeatable."""
-        self._machine.failure = self._machine.failure or _was_closed()
+        self.machine.failure = self.machine.failure or _was_closed()
         self._stream.end()
 
     def abandon(self) -> None:
         """End the connection at any line of any thread."""
-        self._machine.failure = self._machine.failure or _was_closed()
+        self.machine.failure = self.machine.failure or _was_closed()
         self._stream.abandon()
 
     def close_descriptor(self) -> None:
@@ -331,19 +324,24 @@ class RemoteSession:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _ask(self, make: Callable[[int], Message]) -> Any:
-        """Send a request and return its answer; what failed is raised."""
+    def _ask(self, make: Callable[..., Message], *fields: Any, has_token: bool = False) -> Any:
+        """Send a request and return its answer; what failed is raised.
+
+        make(number of the request, *fields) gives it; has_token: behind the fields the counter of
+        its commit token, and the last one answered. Such requests wait for their answers one at a
+        time.
+        """
         with self._mutex:
-            last = self._machine.last_request
+            last = self.machine.last_request
             try:
-                return self._wait(self._begin_request(make))
+                return self._wait(self._begin_request(make, fields, has_token=has_token))
             except Error:
-                failure = self._machine.failure
+                failure = self.machine.failure
                 if failure is not None and failure.retry is Retry.SAFE:
                     self._undecided = None  # the server has said that it did not begin
                 raise
             except BaseException:
-                if self._machine.last_request != last:
+                if self.machine.last_request != last:
                     self._interrupted(last + 1)
                 raise
 
@@ -354,7 +352,7 @@ class RemoteSession:
     def start(self, make: Callable[[int], Message]) -> int:
         """Send a request whose answer is taken later, by finish()."""
         with self._mutex:
-            return self._begin_request(make)
+            return self._begin_request(make, ())
 
     def finish(self, request: int) -> Any:
         """Return the answer of a request that start() sent; what failed is raised."""
@@ -370,7 +368,7 @@ class RemoteSession:
     def receive_in(self, memory: Callable[[int], memoryview]) -> None:
         """Receive large messages in memory of this kind."""
         with self._mutex:
-            self._machine.memory = memory
+            self.machine.memory = memory
 
     def drop(self, fetches: Sequence[int], result: int) -> None:
         """Give up a result with the next request; at any line of any thread."""
@@ -379,7 +377,7 @@ class RemoteSession:
     def give_up(self, fetches: Sequence[int], result: int) -> None:
         """Drop an open result, and the answers of the fetches that are under way."""
         with self._mutex:
-            if self._machine.failure is None:
+            if self.machine.failure is None:
                 self._abandon(fetches)
                 self._send(encode_frame(messages.CloseResult(result)))
 
@@ -390,39 +388,49 @@ class RemoteSession:
 
     def _abandon(self, fetches: Sequence[int]) -> None:
         for fetch in fetches:
-            self._machine.abandon(fetch)  # whose answer has nothing to give up
+            self.machine.abandon(fetch)  # whose answer has nothing to give up
 
-    def _begin_request(self, make: Callable[[int], Message]) -> int:
-        if self._machine.failure is not None:
-            raise self._machine.failure
+    def _begin_request(
+        self, make: Callable[..., Message], fields: Sequence[Any], *, has_token: bool = False
+    ) -> int:
+        if self.machine.failure is not None:
+            raise self.machine.failure
         given_up: list[Message] = []
         while self._dropped:
             fetches, result = self._dropped.popleft()
             self._abandon(fetches)
             given_up.append(messages.CloseResult(result))
         self._is_out = False
-        request = self._machine.new_request()
+        request = self.machine.new_request()
         try:
-            data = frames(given_up) + encode_frame(make(request))
+            if has_token:
+                counter = acknowledged = 0
+                if self._takes_tokens:
+                    acknowledged = self._counter
+                    self._counter = counter = acknowledged + 1
+                self._undecided = counter
+                fields = (*fields, counter, acknowledged)
+            data = encode_frame(make(request, *fields))
+            if given_up:
+                data = frames(given_up) + data
         except BaseException:
-            self._machine.forget(request)
+            self.machine.forget(request)
             self._undecided = None
             raise
         try:
             self._send(data, is_answered=True)
         except BaseException:
             if not self._is_out:
-                self._machine.forget(request)
+                self.machine.forget(request)
             raise
         return request
 
     def _wait(self, request: int) -> Any:
         self._running = request
+        answers = self.machine.answers
         try:
-            answer = self._machine.take(request)
-            while answer is None:
+            while (answer := answers.pop(request, None)) is None:
                 self._receive()
-                answer = self._machine.take(request)
         finally:
             self._running = None
         self._undecided = None
@@ -433,14 +441,14 @@ class RemoteSession:
     def _interrupted(self, request: int) -> None:
         """Cancel what runs and learn what became of it, so that the session can go on."""
         try:
-            if self._machine.failure is not None or self._is_taking:
+            if self.machine.failure is not None or self._is_taking:
                 self.close()
                 return
-            if not self._machine.is_open(request):
+            if not self.machine.is_open(request):
                 return  # it was not sent, or its answer was taken
             self._send(encode_frame(messages.Cancel(request)))
             self._stream.set_timeout(_INTERRUPTED_S)
-            while (answer := self._machine.take(request)) is None:
+            while (answer := self.machine.take(request)) is None:
                 self._receive()
             if replies := given_up(answer):
                 self._send(frames(replies))
@@ -484,11 +492,11 @@ class RemoteSession:
 
     def _receive(self) -> None:
         """Wait for bytes and take them. Raises when nothing more is to come."""
-        if self._machine.failure is not None:
-            raise self._machine.failure
+        if self.machine.failure is not None:
+            raise self.machine.failure
         try:
             if not self._received:  # else an interrupt came between this and the next lines
-                room = None if self._receive_into is None else self._machine.room
+                room = self.machine.room if self.machine.is_large else None
                 if room is None or self._receive_into is None:
                     self._received.append(self._stream.receive())
                 else:
@@ -499,7 +507,7 @@ class RemoteSession:
         data = self._received.popleft()
         if not data:
             raise self._lost(None)
-        replies = self._machine.receive(data)
+        replies = self.machine.receive(data)
         self._is_taking = False
         if replies:
             self._send(frames(replies))
@@ -508,18 +516,18 @@ class RemoteSession:
         """Take what the server said before it closed the connection, if it did."""
         try:
             self._stream.set_timeout(_LAST_WORDS_S)
-            while self._machine.failure is None and (data := self._stream.receive()):
-                self._machine.receive(data)
+            while self.machine.failure is None and (data := self._stream.receive()):
+                self.machine.receive(data)
         except OSError:
             pass  # nothing
 
     def _lost(self, error: OSError | None) -> Error:
         reason = "the server closed it" if error is None else error.strerror or str(error)
-        lost = self._machine.failure or ConnectionLostError(
+        lost = self.machine.failure or ConnectionLostError(
             f"the connection to {self._where} was lost: {reason}",
             hint="connect again, and look whether what ran has happened before repeating it",
         )
-        self._machine.failure = lost
+        self.machine.failure = lost
         self._stream.end()
         return lost
 
@@ -647,7 +655,7 @@ class _Fetching:
                 pass  # the connection is gone, and with it the result
 
     def __del__(self) -> None:
-        if self._is_open:  # a cursor that nobody closed
+        if self._is_open:  # a cursor that was not closed
             self._session.drop(tuple(self._requests), self._number)
 
 
@@ -694,7 +702,11 @@ def _decoded(decode: Callable[[Any], list[LogicalRow]], raw: Any) -> list[Logica
     try:
         return decode(raw)
     except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
-        raise ProtocolError(f"rows that do not fit their columns: {error}") from None
+        raise _misfit(error) from None
+
+
+def _misfit(error: Exception) -> ProtocolError:
+    return ProtocolError(f"rows that do not fit their columns: {error}")
 
 
 class RemoteClaim:

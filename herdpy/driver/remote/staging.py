@@ -107,4 +107,4 @@ def _table(plain: list[Any]) -> Table:
     try:
         return table_from_plain(plain)
     except ValueError as error:
-        raise ProtocolError(f"a table that is none: {error}") from None
+        raise ProtocolError(f"a malformed table: {error}") from None

@@ -1,4 +1,4 @@
-"""What a statement can do, for whoever asks whether it may run again after a lost connection.
+"""What a statement can do, which decides whether it may run again after a lost connection.
 
 By the server's own grammar, and only when a connection is lost, so it may be slow. READ is what is
 known to change nothing: the functions that SELECT may call have no effects (tests/sql has the

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bookie.runtime.interfaces import Rng
 from herdpy.errors import DataError
+from herdpy.model.access import User
 from herdpy.model.types import Physical
 from herdpy.sql.tree import Parameter, RoleOptions
 
@@ -31,6 +32,8 @@ class Login(NamedTuple):
     verifier: str | None
     """None: there is no password, or it is no longer valid."""
     may_login: bool
+    user: User
+    """Who logs in: no other user that has the name later."""
 
     def __repr__(self) -> str:
         return f"Login(may_login={self.may_login})"

@@ -1,15 +1,16 @@
 """Rights: what a statement needs, and the refusal (42501) of a user who does not have it.
 
 A session without a user is the program's own: it may do everything. System tables of users and
-rights are everybody's to read, those of what others do are the superusers'.
+rights may be read by every user, those of what others do by superusers.
 """
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Protocol, get_args
 
+from herdpy.engine.state.error_messages import dropped_error
 from herdpy.engine.state.system_tables import SYSCLIENTS, SYSLEASES, SYSSTAGINGS, SYSSTATEMENTS
-from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.model.access import (
     CREATE,
     DELETE,
@@ -19,6 +20,7 @@ from herdpy.model.access import (
     UPDATE,
     Access,
     Rights,
+    User,
     right_names,
 )
 from herdpy.model.schema import Table
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from herdpy.engine.state.transactions import Transaction
 
 ACCESS_LOCK: "Resource" = (SPACE,)
-"""Held by whoever changes access; the table id that no table has."""
+"""Held by a statement that changes access; the table id that no table has."""
 _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
     table.id for table in (SYSCLIENTS, SYSSTATEMENTS, SYSLEASES, SYSSTAGINGS)
@@ -81,7 +83,7 @@ def needs_of(statement: tree.Statement) -> Needs:
             return tuple((table, DELETE) for table in statement.tables)
         case _ if isinstance(statement, _CHECKED_ELSEWHERE):
             return ()
-        case _:  # a kind that is new is nobody's until somebody says what it takes
+        case _:  # a new kind is refused until it is said here what it takes
             raise InternalError(f"no rights are known for {type(statement).__name__}")
     for node in nodes(parts):
         if isinstance(node, tree.TableRef):
@@ -143,7 +145,7 @@ class Gate:
 
     __slots__ = ("_access", "_authorized", "_user")
 
-    def __init__(self, user: str | None) -> None:
+    def __init__(self, user: User | None) -> None:
         self._user = user
         self._access: Access | None = None
         self._authorized: set[Planned] = set()  # with that access
@@ -153,7 +155,7 @@ class Gate:
         return self._user is None or (access is self._access and planned in self._authorized)
 
     def check(self, planned: Planned, access: Access) -> None:
-        """Raise 42501 when the user may not run the statement, 28000 when there is no such user."""
+        """Raise 42501 when the user may not run the statement, 57P01 when it was dropped."""
         if self.is_authorized(planned, access):
             return
         rights = rights_of(access, self._user)
@@ -185,11 +187,11 @@ def current_access(tablespace: "Tablespace", transaction: "Transaction | None") 
     return catalog.access
 
 
-def rights_of(access: Access, user: str | None) -> Rights | None:
-    """Return the rights of a session's user, None for all rights; 28000: the user was dropped."""
+def rights_of(access: Access, user: User | None) -> Rights | None:
+    """Return the rights of a session's user, None for all rights; 57P01: the user was dropped."""
     if user is None:
         return None
-    rights = access.rights_of(user)
+    rights = access.rights_of(user.name) if access.has(user) else None
     if rights is None:
-        raise OperationalError(f'the user "{user}" was dropped', sqlstate="28000")
+        raise dropped_error(user.name)
     return rights

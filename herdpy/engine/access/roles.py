@@ -28,6 +28,7 @@ from herdpy.model.access import (
     Ownership,
     Rights,
     Role,
+    User,
     grant_key,
     member_key,
     reached,
@@ -53,7 +54,7 @@ _TRANSACTION_BYTES = 32  # more than the id of a transaction takes in a record
 class Actor(NamedTuple):
     """Who runs the statement."""
 
-    user: str | None
+    user: User | None
     """None: the program that has the database open."""
     verifier: str | None = None
     """What was made of the password in the statement."""
@@ -114,7 +115,7 @@ class _Changes:
         self._transaction = transaction
         self._verifier = actor.verifier
         self._new_secret = actor.new_secret
-        self._user = actor.user
+        self._user = None if actor.user is None else actor.user.name
         self._before = current_access(tablespace, transaction)
         self._rights = rights_of(self._before, actor.user)
 
@@ -159,7 +160,7 @@ class _Changes:
             raise ProgrammingError(f'the role name "{name}" is reserved', sqlstate="42939")
         self._set_options(Role(name), statement)
         if rights is not None and not rights.is_superuser:
-            self._put(Membership(name, rights.name, is_admin=True))  # else nobody could alter it
+            self._put(Membership(name, rights.name, is_admin=True))  # else no role could alter it
 
     def _alter(self, statement: AlterRole) -> None:
         role = self._role(self._own(statement.name))
@@ -178,7 +179,7 @@ class _Changes:
         if role.is_superuser or not is_allowed:
             raise denied(
                 f'{verb} role "{role.name}"',
-                "It takes SUPERUSER; or, for a role that is none, CREATEROLE and the ADMIN OPTION.",
+                "It takes SUPERUSER; or, for another role, CREATEROLE and the ADMIN OPTION.",
             )
 
     def _set_options(self, role: Role, statement: CreateRole | AlterRole) -> None:
@@ -313,7 +314,7 @@ class _Changes:
     def _revoke(
         self, objects: set[int], grantees: set[str], rights: int, *, has_option: bool
     ) -> None:
-        """Take away what the user gave; the owner, superusers and the program: whoever gave it."""
+        """Take away what the user gave; the owner, superusers and the program: of every grantor."""
         mine = self._rights
         for old in self._before.facts:
             if not isinstance(old, Grant):
@@ -441,7 +442,7 @@ class _Changes:
             raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
         if table.is_system:
             raise ProgrammingError(
-                f'"{name}" is a system table: everybody may read it', sqlstate="42501"
+                f'"{name}" is a system table: every user may read it', sqlstate="42501"
             )
         return table
 

@@ -47,7 +47,7 @@ def member_rows(catalog: Catalog) -> Iterator[Row]:
 def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
     """Yield the rows of sysgrants, one for each right; an owner has all rights on its table."""
     names = {table.id: table.name for table in catalog.tables()} | {SPACE: tablespace}
-    given: dict[tuple[int, str], tuple[int, int]] = {}  # whoever gave it
+    given: dict[tuple[int, str], tuple[int, int]] = {}  # by any grantor
     for fact in catalog.access.facts:
         if isinstance(fact, Grant) and fact.table_id in names:
             rights, grantable = given.get((fact.table_id, fact.grantee), (0, 0))

@@ -38,7 +38,7 @@ class Backup:
     def pin(
         cls, disk: Disk, directory: str, listed: ManifestState, *, backup_id: bytes, made_us: int
     ) -> "Backup":
-        """Map what a manifest lists; nobody may remove segments meanwhile.
+        """Map what a manifest lists; no segment may be removed meanwhile.
 
         CorruptionError: a segment or a bitmap is damaged.
         """

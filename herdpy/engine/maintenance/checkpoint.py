@@ -136,7 +136,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
-    """Make one of the memtables that failed checkpoints left; nobody else changes these.
+    """Make one of the memtables that failed checkpoints left; no other code changes these.
 
     So no table has more than two, however often a checkpoint fails.
     """

@@ -1,6 +1,6 @@
 """Compaction of a tablespace: do one job of storage/compaction.py and publish it.
 
-As a checkpoint it blocks nobody: it reads immutable pages, writes and syncs one segment and its
+As a checkpoint it blocks none: it reads immutable pages, writes and syncs one segment and its
 directory, appends one manifest record, and then replaces pointers under the monitor. Commits only
 touch memtables meanwhile. Snapshots go on reading the old pages, whose files may be unlinked.
 """

@@ -38,10 +38,10 @@ def check_ours(disk: Disk, where: str) -> None:
             sqlstate="58P01",
             hint="Run `herdpy restore` once more; it begins again from the backup.",
         )
-    strangers = [name for name in names if name not in OURS]
-    if strangers:
+    foreign = [name for name in names if name not in OURS]
+    if foreign:
         raise OperationalError(
-            f"{where} is no herdpy database: it has no file {FORMAT} but holds {strangers[0]!r}",
+            f"{where} is no herdpy database: it has no file {FORMAT} but holds {foreign[0]!r}",
             sqlstate="58P01",
             hint="Name an empty or a new directory.",
         )

@@ -1,7 +1,7 @@
 """Doctor: reads every byte of a database that counts, says what is wrong, and changes nothing.
 
 Unlike opening, it goes on behind the first damage and names all of it; unlike a query, it reads
-pages that nobody asks for. Whoever calls it sees to it that nobody has the directory open.
+pages that no statement asks for. The caller sees to it that no process has the directory open.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Pins: what a checkpoint writes so that the leases taken since the last one need no memory.
 
 For each lease the rows that lie in memory at its position go over the pages of its tables, as far
-as these rows are not the checkpoint's own. Called by whoever checkpoints; nothing that it reads
+as these rows are not the checkpoint's own. Called by the checkpoint; nothing that it reads
 loses a version meanwhile, because the leases hold them.
 """
 
@@ -50,7 +50,7 @@ def write_pins(
     """Write what leases see that is in no page; `written` is what a checkpoint made of `deltas`.
 
     Segments get the numbers behind the checkpoint's, which begin at `segment_number`. Their content
-    is durable on return. On any exception some may be left, which nobody lists.
+    is durable on return. On any exception some may be left, which are not listed.
     """
     number = segment_number + len(written.segments)
     segments: list[tuple[int, int]] = []

@@ -149,7 +149,7 @@ def replay_log(tablespace: Tablespace, after: Lsn) -> None:
 
 
 def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> None:
-    """Apply records of a log in their order; CorruptionError for one that is none."""
+    """Apply records of a log in their order; CorruptionError for a malformed one."""
     for lsn, data in records:
         try:
             record = decode(data)
@@ -164,7 +164,7 @@ def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> Non
 
 
 def _end_statements(tablespace: Tablespace) -> None:
-    """Give up what statements had staged that nobody can commit any more, through the log."""
+    """Give up what statements had staged and cannot commit any more, through the log."""
     jobs = [job.name for job in tablespace.state.staged.jobs.values() if job.is_statement]
     if jobs:
         with suppress(DiskFullError, LogSpaceError):  # then it ends by its time-out

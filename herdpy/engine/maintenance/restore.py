@@ -49,7 +49,7 @@ from herdpy.storage.manifest import Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
 from herdpy.storage.verify import check_definition, check_sums
 
-# What readers of checked bytes say when the checksums are right and somebody made it up.
+# What readers of checked bytes say when the checksums are right and the content is forged.
 _MADE_UP = (
     ArithmeticError,
     AttributeError,
@@ -134,10 +134,10 @@ def restore(
 def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
     """Return whether there is a database; raise unless it may be written to."""
     names = disk.list("")
-    strangers = [name for name in names if name not in OURS]
-    if strangers:
+    foreign = [name for name in names if name not in OURS]
+    if foreign:
         raise OperationalError(
-            f"{where} is no herdpy database, it holds {strangers[0]!r}: nothing is written to it",
+            f"{where} is no herdpy database, it holds {foreign[0]!r}: nothing is written to it",
             sqlstate="58P01",
             hint="name a new or an empty directory",
         )
@@ -193,7 +193,7 @@ def _write_segments(
             if crc_of(segment.view) != segment.crc:
                 raise CorruptionError(
                     "the backup's file changed while it was being restored",
-                    hint="restore again, from a file that nobody writes to",
+                    hint="restore again, from a file that no process writes to",
                 )
         disk.sync_directory(SEGMENTS)
     except (OSError, Error):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.errors import OperationalError, ProgrammingError, Retry
+from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
+from herdpy.model.printable import masked
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Client(NamedTuple):
 
     protocol: str = "local"
     address: str = ""
-    on_kill: Callable[[], object] | None = None
+    on_kill: Callable[[Error], object] | None = None
     """Ends the connection soon, in any thread; None: there is only the session."""
 
 
@@ -54,6 +55,7 @@ def shown_text(text: str) -> str:
     What makes or changes roles is shown up to its first quote, or the first word that is not known:
     PASSWORD may be misspelled in it, and its quotes be missing.
     """
+    text = masked(text, kept="\n\t")
     if len(text) > _TEXT_LENGTH_MAX:
         text = f"{text[: _TEXT_LENGTH_MAX - 1]}…"
     ends = [found.end() for found in [_SECRET.search(text)] if found is not None]
@@ -113,7 +115,7 @@ def kill_session(sessions: Iterable["Session"], number: int, own: int) -> None:
         )
     for session in sessions:
         if session.id == number:
-            session.kill()
+            session.kill(killed_error())
             return
     raise _unknown("connection", number, "sysclients")
 
@@ -123,7 +125,7 @@ def killed_error() -> OperationalError:
     return OperationalError(
         "the connection was ended: KILL CONNECTION",
         sqlstate="57P01",
-        retry=Retry.NEVER,  # by itself: somebody wanted it to end
+        retry=Retry.NEVER,  # by itself: an administrator ended it
         hint="Its transaction was rolled back; connect again.",
     )
 

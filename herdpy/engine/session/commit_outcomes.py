@@ -10,7 +10,7 @@ from herdpy.model.durability import Durability
 def resolve(tablespace: Tablespace, driver: Driver, session: str, counter: int) -> Outcome:
     """Return what became of a commit; one that is not decided yet never happens any more.
 
-    COMMITTED and REFUSED are durable when this returns. LogFailedError: nobody knows, until the
+    COMMITTED and REFUSED are durable when this returns. LogFailedError: it is not known, until the
     database is opened again; DiskFullError: ask again.
     """
     token = checked_token(session, counter)

@@ -33,6 +33,7 @@ from herdpy.sql.tree import (
     Commit,
     CreateRole,
     CreateTable,
+    DropRole,
     DropTable,
     Kill,
     Rollback,
@@ -42,6 +43,7 @@ from herdpy.sql.tree import (
     TruncateTables,
 )
 
+_SHORT = Kill | Begin | Commit | Rollback | SetOption | ShowOption
 _AUDITED = Kill | CreateTable | DropTable | TruncateTables | AccessStatement
 
 
@@ -49,10 +51,7 @@ class SessionStatements(SessionShort):
     """See the module."""
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
-        """Run one statement."""
-        result = self.insert_row(text, parameters)
-        if result is not None:
-            return result
+        """Run one statement, on the general path; run() knows the faster ones."""
         return self._planned(lambda: self._execute(text, parameters), text)
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
@@ -71,6 +70,25 @@ class SessionStatements(SessionShort):
             except Error as error:
                 return results, error
         return results, None
+
+    def is_introspection(self, text: str, parameters: Parameters = None) -> bool:
+        """Tell whether a statement takes no longer than system tables are long.
+
+        It reads nothing but them, KILLs, or is about the session's own options or transaction.
+        """
+
+        def look() -> bool:
+            prepared = self._bound(text, parameters)[0]
+            plan = prepared.plan
+            if isinstance(plan, UtilityPlan):
+                return isinstance(plan.statement, _SHORT)
+            if not isinstance(plan, RowSelect | VectorSelect):
+                return False
+            if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
+                return isinstance(plan, RowSelect) and plan.ref is None
+            return all(table is not None and table.is_system for table, _ in prepared.needs)
+
+        return self._planned(look, text)
 
     def tables(self) -> list[Table]:
         """Return the tables that the next statement can name, by name."""
@@ -246,7 +264,9 @@ class SessionStatements(SessionShort):
             self._open_transaction(self._settings.durability)
         transaction = self._own_or_statement()
         secret = None if verifier is None else self._database.rng.randbytes(32).hex()
-        actor = Actor(self.user, verifier, secret)
+        actor = Actor(self.identity, verifier, secret)
         self._execution(transaction).define(transaction, statement, actor)
         if transaction.is_autocommit:
             self._finish_autocommit(transaction)
+            if isinstance(statement, DropRole):
+                self._database.end_dropped_users()

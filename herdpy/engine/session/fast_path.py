@@ -1,25 +1,26 @@
-"""A session's short ways: a row read or written by its key, by a plan that came before.
+"""A session's fast paths: a row read or written by its key, by a plan that came before.
 
 None waits, but for a moment at the monitor and for its commit: what would need more says None, has
-had no effect, and goes the long way (session_statements.py). Any thread.
+had no effect, and takes the general path (dispatch.py). Any thread.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 from herdpy.engine.session.activity import Running
 from herdpy.engine.session.plans import SessionPlans
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.transactions import Transaction, TransactionState
-from herdpy.engine.statements.fast_paths import MakeRow
-from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.engine.writes.inserts import insert_row
-from herdpy.engine.writes.nonblocking import Begun, WouldWaitError
+from herdpy.engine.statements.fast_paths import ReadRow
+from herdpy.engine.statements.plan_cache import Prepared, WriteRow
+from herdpy.engine.writes.nonblocking import PendingWrite, WouldWaitError
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.durability import Durability
-from herdpy.sql.plan import InsertPlan, Parameters
+from herdpy.sql.plan import Parameters
 
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per write
+_ONE_ROW = Result(row_count=1)
+"""What each of these writes gives: immutable, as it has no rows."""
 PointRows = tuple[Columns, list[LogicalRow]]
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
@@ -29,15 +30,44 @@ _PATIENCE_S = 0.001
 class SessionShort(SessionPlans):
     """See the module."""
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Run a point read that came before in the short way; None: execute() has to.
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement on the general path."""
+        raise NotImplementedError
 
-        It takes no lock, registers no snapshot, begins no transaction and cannot wait, so there is
-        nothing to clean up and nothing to cancel. The caller has checked for a fork.
+    def run(self, text: str, parameters: Parameters) -> "Result | PointRows":
+        """Run one statement: on the fast path of its plan, if it came before, else by execute().
+
+        The caller has checked for a fork. `parameters` may be of any class.
         """
+        prepared = self._database.plans.latest.get(text)
+        if prepared is not None:
+            if prepared.read_row is not None:
+                rows = self._read_row(prepared, prepared.read_row, parameters)
+                if rows is not None:
+                    return prepared.columns or (), rows
+            elif prepared.is_write:
+                write = prepared.write_row or prepared.new_write_row()
+                if write is not None and self._log_row(prepared, write, parameters, text):
+                    self.is_audited = False
+                    return _ONE_ROW
+        return self.execute(text, parameters)
+
+    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
+        """Run a point read that came before; None: execute() has to."""
         prepared = self._database.plans.latest.get(text)
         if prepared is None or prepared.read_row is None:
             return None
+        rows = self._read_row(prepared, prepared.read_row, parameters)
+        return None if rows is None else (prepared.columns or (), rows)
+
+    def _read_row(
+        self, prepared: Prepared, read: ReadRow, parameters: Parameters
+    ) -> list[LogicalRow] | None:
+        """Read the row of a plan; None: the general path has to.
+
+        It takes no lock, registers no snapshot, begins no transaction and cannot wait, so there is
+        nothing to clean up and nothing to cancel.
+        """
         with self._mutex:
             if self._is_closed or self._statement is not None:
                 return None
@@ -64,42 +94,84 @@ class SessionShort(SessionPlans):
                     prepared, state.catalog.access
                 ):
                     return None
-                rows = prepared.read_row(parameters, state, own, statement)
+                rows = read(parameters, state, own, statement)
                 # A commit after the next one may drop what this position sees from the middle of
-                # a chain, because nobody registered it; so the rows count only without that.
+                # a chain, because no snapshot registered it; so the rows count only without that.
                 if rows is not None and applier.state.position == state.position:
-                    return prepared.columns or (), rows
+                    return rows
         return None
 
-    def insert_row(self, text: str, parameters: Parameters) -> Result | None:
-        """Run an INSERT of one row that came before in the short way; None: execute() has to.
+    def write_row(self, text: str, parameters: Parameters) -> Result | None:
+        """Run a write of one row by its key that came before; None: execute() has to.
 
-        It waits for nothing but, in autocommit, for its commit, which nobody can cancel either.
-        """
-        if self._log_row(text, parameters, self._finish_row) is None:
-            return None
-        self.is_audited = False
-        return Result(row_count=1)
-
-    def _log_row(
-        self, text: str, parameters: Parameters, finish: Callable[[Transaction, str], None]
-    ) -> Transaction | None:
-        """Log the row of an INSERT that came before; None: no effect, the long way knows why.
-
-        finish(transaction, text) is for the commit of an autocommit statement.
+        It waits for nothing but, in autocommit, for its commit, which cannot be cancelled either.
         """
         prepared = self._database.plans.latest.get(text)
-        if prepared is None or prepared.make_row is None:
+        if prepared is None or not prepared.is_write or self._wait is not None:
+            return None  # a statement that waited is run again by the general path
+        write = prepared.write_row or prepared.new_write_row()
+        if write is None or self._log_row(prepared, write, parameters, text) is None:
             return None
+        self.is_audited = False
+        return _ONE_ROW
+
+    def _log_row(
+        self, prepared: Prepared, write: WriteRow, parameters: Parameters, text: str | None
+    ) -> Transaction | None:
+        """Log the row of a write that came before; None: no effect, the general path knows why.
+
+        With a text an autocommit statement waits for its commit, as that statement; without, the
+        syncer is asked, and the caller takes the outcome.
+        """
+        tablespace, database = self._tablespace, self._database
         with self._mutex:
-            self._check_open()
+            if self._is_closed or self._end_error is not None:
+                self._check_open()
             try:
                 try:
-                    transaction = self._insert_row(prepared, prepared.make_row, parameters)
+                    transaction = self._transaction
+                    if self._statement is not None:
+                        return None
                     if transaction is None:
+                        if not self._autocommit:
+                            return None
+                    elif (
+                        transaction.state is not TransactionState.ACTIVE
+                        or transaction.catalog_changes
+                        or transaction.access_changes
+                        or transaction.lease
+                    ):
+                        return None
+                    catalog = tablespace.applier.state.catalog
+                    if prepared.version != catalog.version or tablespace.failure is not None:
+                        return None
+                    if self.user is not None and not self._gate.is_authorized(
+                        prepared, catalog.access
+                    ):
+                        return None
+                    if database.is_full:
+                        database.check_memory()
+                    if transaction is None:
+                        transaction = self._statement = Transaction(
+                            self._settings.durability,
+                            begun_us=self._clock.wall_us(),
+                            is_autocommit=True,
+                        )
+                        transaction.token = self.token
+                    try:
+                        is_done = write(tablespace, transaction, parameters, self._write_bytes_max)
+                    except LogSpaceError:
+                        is_done = False
+                    if not is_done:
+                        if transaction.is_autocommit:
+                            self._give_up(transaction)
+                            self._statement = None
                         return None
                     if transaction.is_autocommit:
-                        finish(transaction, text)
+                        if text is None:
+                            self._ask_for_sync(transaction)
+                        else:
+                            self._finish_row(transaction, text)
                 except BaseException as error:
                     self._recover(error)
                     raise
@@ -111,67 +183,23 @@ class SessionShort(SessionPlans):
                 # Once more, because an interrupt may have hit the first clean-up; repeatable.
                 self._recover(error)
                 raise
-        self._database.after_write()
+        database.after_write()
         return transaction
-
-    def _insert_row(
-        self, prepared: Prepared, make_row: MakeRow, parameters: Parameters
-    ) -> Transaction | None:
-        """Log the row, under the mutex, if nothing is out of the ordinary."""
-        transaction, tablespace = self._transaction, self._tablespace
-        if self._statement is not None or (transaction is None and not self._autocommit):
-            return None
-        if transaction is not None and (
-            transaction.state is not TransactionState.ACTIVE
-            or transaction.catalog_changes
-            or transaction.access_changes
-            or transaction.lease
-        ):
-            return None
-        self._database.check_usable()
-        catalog = tablespace.applier.state.catalog
-        plan = prepared.plan
-        if prepared.version != catalog.version or not isinstance(plan, InsertPlan):
-            return None
-        if self.user is not None and not self._gate.is_authorized(prepared, catalog.access):
-            return None
-        if tablespace.failure is not None:
-            return None
-        self._database.check_memory()
-        transaction = self._own_or_statement()
-        row = make_row(parameters, transaction.begun_us)
-        try:
-            is_done = row is not None and insert_row(
-                tablespace,
-                transaction,
-                plan.statement.table,
-                row,
-                memory_bytes_max=self._database.config.transaction_bytes_max,
-            )
-        except LogSpaceError:
-            is_done = False
-        if is_done:
-            return transaction
-        if transaction.is_autocommit:
-            self._give_up(transaction)
-            self._statement = None
-        return None
 
     def _finish_row(self, transaction: Transaction, text: str) -> None:
         """Wait for the commit of a row; that is in sysstatements."""
-        if not transaction.outcome.is_done:
-            database, clock = self._database, self._clock
-            interrupt = StatementInterrupt(clock, 0.0)
-            number = next(database.statement_ids)
-            self.running = Running(number, text, clock.monotonic(), interrupt)
-        self._finish_autocommit(transaction)
+        number = next(self._database.statement_ids)
+        begun_s = self._clock.monotonic()
+        self.running = _new(Running, (number, text, begun_s, self._commit_interrupt))
+        self._await_commit(transaction)
+        self._statement = None
 
-    def _ask_for_sync(self, transaction: Transaction, _: str) -> None:
+    def _ask_for_sync(self, transaction: Transaction) -> None:
         syncer = self._tablespace.syncer
         if syncer is not None:
             syncer.ask(transaction.durability)
 
-    def write_at_once(self, text: str, parameters: Parameters) -> Begun | None:
+    def write_at_once(self, text: str, parameters: Parameters) -> PendingWrite | None:
         """Run a short write that came before, without any wait; None: execute() has to.
 
         For a thread that serves many sessions: what is busy is left alone. When an outcome is
@@ -191,14 +219,16 @@ class SessionShort(SessionPlans):
             return None
         monitor.release()
         try:
-            done = self._log_row(text, parameters, self._ask_for_sync)
-            if done is not None:
-                return Begun(1, done, done.outcome if done.is_autocommit else None)
+            write = latest.write_row or latest.new_write_row()
+            if write is not None:
+                done = self._log_row(latest, write, parameters, None)
+                if done is not None:
+                    return PendingWrite(1, done, done.outcome if done.is_autocommit else None)
             return self._guarded(lambda: self._write_at_once(latest, parameters), text)
         except (WouldWaitError, PlanIsStaleError):  # it has had no effect
             return None
 
-    def end_write(self, begun: Begun) -> None:
+    def end_write(self, begun: PendingWrite) -> None:
         """Take note of a write's outcome, which is done; its error is raised."""
         with self._mutex:
             if self._statement is begun.transaction:
@@ -206,7 +236,7 @@ class SessionShort(SessionPlans):
         if begun.outcome is not None:
             begun.outcome.result()
 
-    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> Begun:
+    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> PendingWrite:
         transaction = self._transaction
         if transaction is not None and (
             transaction.catalog_changes or transaction.access_changes or transaction.lease
@@ -234,6 +264,6 @@ class SessionShort(SessionPlans):
                 self._tablespace.rollback(transaction)
             else:
                 outcome = transaction.outcome
-                self._ask_for_sync(transaction, "")
+                self._ask_for_sync(transaction)
         self._database.after_write()
-        return Begun(count, transaction, outcome)
+        return PendingWrite(count, transaction, outcome)

@@ -22,7 +22,7 @@ from herdpy.errors import Error, NotSupportedError, ProgrammingError, SnapshotTo
 from herdpy.exec.result import Result
 from herdpy.limits import lease_seconds_max, partitions_max
 from herdpy.log.record import BeginLease
-from herdpy.model.access import SELECT, Rights
+from herdpy.model.access import SELECT, Rights, User
 from herdpy.model.durability import Durability
 from herdpy.model.keys import decode_key, encode_key
 from herdpy.model.schema import Table
@@ -50,7 +50,7 @@ class LeasingPart(NamedTuple):
     """The time of the session's transaction, which begins here if it is to."""
     execution: Callable[[Transaction | None], Execution]
     rights: Callable[[], Rights | None]
-    user: str | None
+    user: User | None
 
 
 class Leasing:
@@ -61,7 +61,7 @@ class Leasing:
         self._part = part
 
     def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
-        """Keep what is committed now until end(), or until nobody has used it for so long.
+        """Keep what is committed now until end(), or until it was not used for so long.
 
         `reuse`: the id of a lease that is returned instead, and counts as used, if it is the
         user's, lives as long and nothing was committed since it was taken. Durable on return.
@@ -132,8 +132,10 @@ class Leasing:
             with suppress(SnapshotTooOldError):  # it ends just now
                 return tablespace.applier.leases.use(reuse)
         number = database.rng.randbytes(16).hex()
-        record = BeginLease(number, self._part.user, float(seconds), tablespace.clock.wall_us())
-        self._wait(with_log_space(tablespace, lambda: tablespace.begin_lease(record)))
+        user = self._part.user
+        name = None if user is None else user.name
+        record = BeginLease(number, name, float(seconds), tablespace.clock.wall_us())
+        self._wait(with_log_space(tablespace, lambda: tablespace.begin_lease(record, user)))
         return tablespace.applier.leases.use(number)
 
     def _is_current(self, number: str, seconds: float) -> bool:
@@ -153,7 +155,7 @@ class Leasing:
         ticket = with_log_space(tablespace, lambda: tablespace.end_leases([number]))
         if ticket is not None:
             self._wait(ticket)
-        elif not lease.is_gone:  # somebody else is ending it, or a call that was interrupted
+        elif not lease.is_gone:  # another session is ending it, or a call that was interrupted
             tablespace.log.sync()
             tablespace.on_progress()
         return ticket is not None
@@ -198,7 +200,7 @@ class Leasing:
 
 
 def use_lease(
-    database: "DatabaseServices", number: str, user: str | None, rights: Rights | None
+    database: "DatabaseServices", number: str, user: User | None, rights: Rights | None
 ) -> SnapshotLease:
     """Return a lease that one may read at, its time begun anew; SnapshotTooOldError, 42501."""
     leases = database.tablespace.applier.leases
@@ -209,8 +211,10 @@ def use_lease(
     return leases.use(number)
 
 
-def _check_owner(lease: SnapshotLease, user: str | None, rights: Rights | None) -> None:
-    if rights is not None and not rights.is_superuser and lease.owner != user:
+def _check_owner(lease: SnapshotLease, user: User | None, rights: Rights | None) -> None:
+    """Raise 42501. A name is enough: what a user owns ends in the log before she is dropped."""
+    name = None if user is None else user.name
+    if rights is not None and not rights.is_superuser and lease.owner != name:
         raise denied("use a snapshot lease", "It is another user's.")
 
 
@@ -234,7 +238,7 @@ def _bound_key(table: Table, bound: bytes | None) -> Key | None:
         return decode_key(bound, [table.columns[ordinal].type.kind for ordinal in table.key])
     except ValueError as error:
         raise ProgrammingError(
-            f'a partition that is none of table "{table.name}": {error}',
+            f'a partition that is not of table "{table.name}": {error}',
             sqlstate="22023",
             hint="the table was made anew since: ask for its partitions again",
         ) from error

@@ -40,13 +40,18 @@ class SessionPlans(SessionGuard):
 
     def _rights(self) -> Rights | None:
         """Return what the session's user may do, None for all."""
-        return rights_of(current_access(self._tablespace, self._transaction), self.user)
+        return rights_of(current_access(self._tablespace, self._transaction), self.identity)
 
-    def _let_pass(self, prepared: Prepared) -> Prepared:
+    def _authorize(self, prepared: Prepared) -> Prepared:
         """Return the statement, unless the session's user may not run it (42501)."""
         if self.user is not None:
             self._gate.check(prepared, current_access(self._tablespace, self._transaction))
         return prepared
+
+    @property
+    def is_superuser(self) -> bool:
+        """The session's user may do everything now. Any thread."""
+        return self._database.is_superuser(self.user)
 
     def _visible_tables(self) -> list[Table]:
         """Return the tables that the session's user has any right on, by name."""
@@ -72,7 +77,7 @@ class SessionPlans(SessionGuard):
     ) -> Prepared:
         catalog = self._catalog() if catalog is None else catalog
         if catalog.version < 0:
-            return self._let_pass(prepare(text, catalog, parameters, self._check_interrupt))
+            return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
         cache = self._database.plans
         key = plan_key(text, catalog, parameters)
         prepared = cache.get(key)
@@ -80,7 +85,7 @@ class SessionPlans(SessionGuard):
             prepared = prepare(text, catalog, parameters, self._check_interrupt)
             if not prepared.is_secret:
                 cache.put(key, prepared)
-        return self._let_pass(prepared)
+        return self._authorize(prepared)
 
     def _bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
         """Return the plan and its values; the plan used last for the text binds fast, or not."""
@@ -93,16 +98,19 @@ class SessionPlans(SessionGuard):
             if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
                 values = latest.bind(parameters)
                 if values is not None:
-                    return self._let_pass(latest), values
+                    return self._authorize(latest), values
         prepared = self._prepare(text, parameters)
         return prepared, prepared.values(parameters, self._now_us)
 
     def _now_us(self) -> int:
-        """Return the time of the transaction, which begins here if it is to."""
+        """Return the time of the transaction, which begins here if it is to.
+
+        An autocommit statement is a transaction: its time is fixed by the first call.
+        """
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        transaction = self._transaction
-        return self._clock.wall_us() if transaction is None else transaction.begun_us
+        transaction = self._transaction or self._statement
+        return self._autocommit_us() if transaction is None else transaction.begun_us
 
     def _execution(self, transaction: Transaction | None) -> Execution:
         if self._interrupt is None:
@@ -112,7 +120,7 @@ class SessionPlans(SessionGuard):
         )
 
     def _leased(self, number: str) -> SnapshotLease:
-        return use_lease(self._database, number, self.user, self._rights())
+        return use_lease(self._database, number, self.identity, self._rights())
 
     def _use_lease(self) -> None:
         """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""

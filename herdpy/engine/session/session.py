@@ -6,7 +6,7 @@ happened wholly or not at all and holds no lock; a transaction goes on without t
 for one that an interrupt (KeyboardInterrupt) hit after the log had taken it: that one has happened.
 So a program that catches the interrupt and repeats what is not idempotent rolls back first.
 
-Its storeys, each standing on the one before: session_transaction.py, session_guard.py,
+Its layers, each above the one before: session_transaction.py, session_guard.py,
 session_plans.py, session_short.py, session_statements.py, and here what is no statement: ingest,
 staging, leases, tokens, exports.
 """
@@ -51,7 +51,7 @@ class Session(SessionStatements):
                 self._now_us,
                 self._execution,
                 self._rights,
-                self.user,
+                self.identity,
             ),
         )
 
@@ -66,7 +66,7 @@ class Session(SessionStatements):
                 self._execution,
                 self._begin_alone,
                 self._finish_alone,
-                self.user,
+                self.identity,
                 lambda: (rights := self._rights()) is None or rights.is_superuser,
             ),
         )
@@ -80,10 +80,9 @@ class Session(SessionStatements):
     def resolve(self, token_session: str, counter: int) -> Outcome:
         """Return what became of a commit of any session; see resolving.py.
 
-        Whoever knows a session's name may ask: nobody guesses one.
+        A caller that knows a session's name may ask: it cannot be guessed.
         """
         self._check_open()
-        self._rights()  # 28000: the user was dropped
         return self._database.resolve(token_session, counter)
 
     def check_token(self) -> None:

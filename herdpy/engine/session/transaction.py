@@ -1,6 +1,6 @@
 """A session's transaction: begun, ended, given up, and what an error or an interrupt leaves of it.
 
-The ground floor of a session (session.py has the contract): its state, and whatever begins or ends
+The base layer of a session (session.py has the contract): its state, and what begins or ends
 a transaction. All but the properties runs under the mutex.
 """
 
@@ -13,6 +13,7 @@ from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.errors import (
     DeadlockError,
     Error,
@@ -21,6 +22,7 @@ from herdpy.errors import (
     Retry,
     SerializationError,
 )
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
@@ -40,13 +42,14 @@ class SessionTransaction:
         autocommit: bool,
         id: int = 0,  # noqa: A002 - the word of sysclients
         client: Client = Client(),  # noqa: B008 - immutable
-        user: str | None = None,
+        user: User | None = None,
     ) -> None:
         # Constant after __init__.
         self.id = id
         self.client = client
-        self.user = user
+        self.identity = user
         """Whose rights it has; None: all, as the program's own session."""
+        self.user = None if user is None else user.name
         self.connected_us = database.clock.wall_us()
         self._database = database
         self._tablespace = database.tablespace
@@ -63,18 +66,27 @@ class SessionTransaction:
         self._settings = settings
         self._autocommit = autocommit
         self._transaction: Transaction | None = None
+        self.leaves_waits = False
+        """A statement that has to wait for a lock raises MustWaitError, and its caller repeats the
+        call when lock_wait has ended; else the calling thread waits. Set before the first one."""
+        self._wait: LockWait | None = None
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement: Transaction | None = None  # the autocommit statement that runs
+        self._statement_us: int | None = None  # its time, None until something asks for it
         self._is_loss_told = False  # that _transaction was rolled back under the program
         self._is_closed = False  # set without it
         # Read by cancel() without it.
         self._interrupt: StatementInterrupt | None = None
         # Written under the mutex, read without it.
         self.running: Running | None = None
-        self._is_killed = False  # set without it
+        self._end_error: Error | None = None  # why it was ended, set without it
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
+        # Constant.
+        self._write_bytes_max = database.config.transaction_bytes_max
+        self._commit_interrupt = StatementInterrupt(self._clock, 0.0)
+        """Of a write that waits for its commit, which cannot be cancelled: never looked at."""
 
     @property
     def in_transaction(self) -> bool:
@@ -137,6 +149,8 @@ class SessionTransaction:
             raise
         self._await_commit(transaction)
         self._transaction = None
+        if transaction.access_changes:
+            self._database.end_dropped_users()
 
     def _rollback(self) -> None:
         self._end_transaction()
@@ -146,12 +160,17 @@ class SessionTransaction:
         self._transaction = self._tablespace.begin(durability, is_autocommit=False)
 
     def _own_or_statement(self) -> Transaction:
-        """Return the open transaction, or begin the autocommit statement's own."""
+        """Return the open transaction, or begin the autocommit statement's own.
+
+        A statement that is run again behind a wait has its own already, with its locks.
+        """
         transaction = self._transaction
         if transaction is None:
-            transaction = self._statement = self._tablespace.begin(
-                self._settings.durability, is_autocommit=True
-            )
+            transaction = self._statement
+            if transaction is None:
+                transaction = self._statement = self._tablespace.begin(
+                    self._settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
+                )
             transaction.token = self.token
         elif transaction.lease is not None:
             raise InternalError(
@@ -160,6 +179,12 @@ class SessionTransaction:
                 hint="COMMIT or ROLLBACK ends it; write in another transaction.",
             )
         return transaction
+
+    def _autocommit_us(self) -> int:
+        """Return the time of the autocommit statement: one, however often it is asked for."""
+        if self._statement_us is None:
+            self._statement_us = self._clock.wall_us()
+        return self._statement_us
 
     def _finish_autocommit(self, transaction: Transaction) -> None:
         if transaction.state is TransactionState.ACTIVE:  # nothing was logged
@@ -177,12 +202,14 @@ class SessionTransaction:
     def _await_commit(self, transaction: Transaction) -> None:
         """Wait for a logged COMMIT; its fate is no longer the statement's to time out."""
         outcome = transaction.outcome
-        self._request_sync(transaction.durability)
+        syncer = self._tablespace.syncer
+        if syncer is not None:
+            syncer.request(transaction.durability)
         if not outcome.is_done:
             self._driver.wait(outcome)
         outcome.result()
         failure = self._tablespace.log.failure
-        if transaction.durability is Durability.OS and failure is not None:
+        if failure is not None and transaction.durability is Durability.OS:
             raise failure  # visible since its append, but perhaps never handed over
 
     def _request_sync(self, durability: Durability) -> None:
@@ -224,7 +251,7 @@ class SessionTransaction:
         self._hurry(statement)
 
     def _hurry(self, transaction: Transaction) -> None:
-        """See that a logged COMMIT nobody waits for any more ends soon, and with it its locks."""
+        """See that a logged COMMIT without a waiter ends soon, and with it its locks."""
         if transaction.state is TransactionState.COMMITTING:
             self._request_sync(transaction.durability)
 

@@ -45,7 +45,14 @@ from herdpy.log.record import (
     TransactionId,
     rows_of,
 )
-from herdpy.model.access import Changes, Ownership, changes_from_plain
+from herdpy.model.access import (
+    Changes,
+    Fact,
+    FactKey,
+    Ownership,
+    changes_from_plain,
+    with_identities,
+)
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table, table_from_plain
@@ -134,7 +141,13 @@ class Applier:
                 owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, ChangeAccess) and record.tx is not None:
             owner = self._open(record.tx)
-            owner.change_access(changes_from_plain(record.changes), lsn)
+            changed, access = owner.access_changes, self.state.catalog.access
+
+            def before(key: FactKey) -> Fact | None:
+                return changed[key] if key in changed else access.fact(key)
+
+            changes = with_identities(changes_from_plain(record.changes), before)
+            owner.change_access(changes, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, DropTable) and record.tx is not None:
             owner = self._open(record.tx)
@@ -193,7 +206,8 @@ class Applier:
             name = self.find_table(record.table_id, None).name
             state = self._with_catalog({name: None}, {}, state.position + 1)
         elif isinstance(record, ChangeAccess) and record.tx is None:
-            access = changes_from_plain(record.changes)
+            changes = changes_from_plain(record.changes)
+            access = with_identities(changes, state.catalog.access.fact)
             state = self._with_catalog({}, access, state.position + 1)
         elif isinstance(record, _STAGING):
             state = self._apply_staging(record, lsn)
@@ -262,8 +276,16 @@ class Applier:
         table_state = state.tables.get(record.table_id)
         if table_state is None:
             raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
-        row_bytes = record_bytes // max(len(record.inserts) + len(record.changes), 1)
+        count = len(record.inserts) + len(record.changes)
+        row_bytes = record_bytes // max(count, 1)
         memtable, table = table_state.memtable, table_state.table
+        if count == 1:
+            inserts, changes = rows_of(record, table)
+            old, new = changes[0] if changes else (None, inserts[0])
+            key = table.key_of(old or new or ())
+            if old is None or new is None or table.key_of(new) == key:
+                memtable.put_one(key, new, position, row_bytes, self._horizon)
+                return
         if not record.changes and len(record.inserts) > 1:
             inserts, _ = rows_of(record, table)
             keys = list(map(table.key_of, inserts))

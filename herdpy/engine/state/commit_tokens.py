@@ -3,7 +3,7 @@
 A token is (session, counter): a name that the server gave out, and a number of the client's choice
 that grows. It is decided by the record that is first in the log: a commit that carries it, or a
 REFUSE; a commit behind a REFUSE never reaches the log. Where the database has a secret, its names
-are signed by it, and nobody else's name is refused, so that nobody fills the state with names that
+are signed by it, and no other name is refused, so that no client fills the state with names that
 he made up. Outcomes are kept above the counter that the
 client has acknowledged, until EXPIRE takes a whole session away. A name begins with the moment at
 which it was made; `horizon` is the newest one that an EXPIRE took, so that a name which is not
@@ -43,7 +43,7 @@ class Outcome(Enum):
     REFUSED = "refused"
     """It did not happen and never will."""
     UNKNOWN = "unknown"
-    """The token has expired: nobody can tell any more."""
+    """The token has expired: its outcome is not known any more."""
 
 
 class UsedToken(NamedTuple):
@@ -111,7 +111,7 @@ class CommitTokens:
         self._check_outcomes(kept, used.acknowledged)
 
     def check_refusal(self, token: CommitToken, now_us: int) -> None:
-        """Raise unless a token may be refused that nobody has used."""
+        """Raise unless an unused token may be refused."""
         if stamp_of(token[0]) > now_us + _FUTURE_US_MAX:
             raise ProgrammingError(
                 "a commit token from the future: expected a session that this server named",
@@ -199,9 +199,9 @@ class CommitTokens:
 
 
 def new_session_name(now_us: int, horizon: int, random: bytes, secret: bytes | None = None) -> str:
-    """Return a name that is not expired; `random` is 16 bytes that nobody can guess.
+    """Return a name that is not expired; `random` is 16 bytes that cannot be guessed.
 
-    By the database's secret, half of them give way to a signature, which nobody can guess either.
+    By the database's secret, half of them give way to a signature, which cannot be guessed either.
     """
     name = f"{max(now_us, horizon + 1):0{_STAMP_DIGITS}x}{random.hex()}"
     if secret is None:
@@ -217,7 +217,7 @@ def is_signed(session: str, secret: bytes) -> bool:
 
 
 def _signature(name: str, secret: bytes) -> str:
-    # The secret also makes the salts of users that are not there (proto/scram.py), which anybody
+    # The secret also makes the salts of users that are not there (proto/scram.py), which any client
     # may see: the first word keeps the two apart.
     digest = hmac.new(secret, b"session " + name.encode(), hashlib.sha256)
     return digest.hexdigest()[:_SIGNATURE_DIGITS]

@@ -45,6 +45,16 @@ def no_memory_error(cause: Exception) -> Error:
     )
 
 
+def dropped_error(name: str) -> Error:
+    """Return what a session says whose user is no more."""
+    return OperationalError(
+        f'the connection was ended: the user "{name}" was dropped',
+        sqlstate="57P01",
+        retry=Retry.NEVER,
+        hint="Its transaction was rolled back. A new user of that name is another one.",
+    )
+
+
 def stopped_error(cause: Error) -> Error:
     """Return what every statement behind a failure of the log or of the engine says."""
     kind = LogFailedError if isinstance(cause, LogFailedError) else OperationalError

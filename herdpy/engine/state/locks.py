@@ -1,7 +1,7 @@
 """Locks on rows and tables: granted in order of request, deadlocks found when a wait begins.
 
 Every method runs under the tablespace's monitor. A lock that is free is granted at once; otherwise
-the request queues and its Ticket is completed when the lock has been handed over, so nobody barges
+the request queues and its Ticket is completed when the lock has been handed over, so none barges
 in and N waiters wake one after the other. Each step can be repeated after an interrupt.
 """
 
@@ -87,7 +87,7 @@ class LockTable:
         return None if waiter.ticket.is_done else waiter.ticket
 
     def acquire_if_free(self, owner: Owner, resource: Resource, mode: Mode) -> bool:
-        """Acquire what can be had at once; False: nothing happened, nobody is waited for."""
+        """Acquire what can be had at once; False: nothing happened, nothing is waited for."""
         is_held = owner.waits_for is not None or resource in self._queues
         if is_held or not self._is_free(owner, resource, mode):
             return False
@@ -96,7 +96,7 @@ class LockTable:
     def acquire_row_if_free(self, owner: Owner, table_id: int, key: Key) -> bool:
         """Acquire a table SHARED and a row of it EXCLUSIVE, if both can be had at once.
 
-        False: not both, and nobody is waited for; also for a row that `owner` has.
+        False: not both, and nothing is waited for; also for a row that `owner` has.
         """
         exclusive, queues = self._exclusive, self._queues
         table, row = (table_id,), (table_id, key)
@@ -108,7 +108,7 @@ class LockTable:
         if holder is None:
             if owner not in self._shared.get(table, ()):
                 owner.locks.append(table)
-                self._grant(owner, table, Mode.SHARED)
+                self._shared.setdefault(table, {})[owner] = None  # _grant(), at once
         elif holder is not owner:
             return False
         owner.locks.append(row)
@@ -136,7 +136,8 @@ class LockTable:
 
     def release_all(self, owner: Owner) -> None:
         """Give up every lock and every place in a queue; repeatable."""
-        self.abandon(owner)
+        if owner.waits_for is not None:
+            self.abandon(owner)
         locks, exclusive, queues = owner.locks, self._exclusive, self._queues
         while locks:
             resource = locks[-1]

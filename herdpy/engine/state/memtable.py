@@ -34,7 +34,7 @@ _OBJECT_OVERHEAD_BYTES = 36
 def _version_bytes(row_bytes: int, cell_count: int) -> int:
     """Return about what a version takes in memory, from the length of its encoded row.
 
-    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that everybody
+    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that all rows
     shares; the others have an object of their own.
     """
     objects = min(max(row_bytes - cell_count, 0) // 2, cell_count)
@@ -74,6 +74,7 @@ class Memtable:
         "_superseded_count",
         "byte_count",
         "chains",
+        "is_given_up",
         "overlay",
         "superseded_bytes",
         "touched",
@@ -81,6 +82,7 @@ class Memtable:
 
     def __init__(self) -> None:
         self.chains: dict[Key, Version] = {}
+        self.is_given_up = False
         self.byte_count = 0
         self.superseded_bytes = 0  # of versions that only older snapshots need
         self.overlay: Any = None  # of engine/state/overlay.py, one assignment
@@ -120,6 +122,25 @@ class Memtable:
         self.superseded_bytes += growth
         self._superseded_count += 1 - dropped
         chains[key] = (position, row, older)
+        self.touched.append(key)
+
+    def put_one(
+        self,
+        key: Key,
+        row: Row | None,
+        position: int,
+        row_bytes: int,
+        horizon: Callable[[], list[int] | None],
+    ) -> None:
+        """Put one change, as put_all() does."""
+        if key in self.chains:
+            self.put(key, row, position, row_bytes, horizon())
+            return
+        if not self._cell_count:
+            self._cell_count = 0 if row is None else len(row)
+        self._added.append(key)
+        self.byte_count += _version_bytes(row_bytes, self._cell_count)
+        self.chains[key] = (position, row, None)
         self.touched.append(key)
 
     def put_all(
@@ -193,14 +214,10 @@ class Memtable:
             if version[2] is not None and version[2] is not TRIMMED
         ]
 
-    @property
-    def is_given_up(self) -> bool:
-        return isinstance(self.chains, _GivenUp)
-
     def touched_since(self, count: int) -> list[Key]:
         """Return the keys of all changes but the first `count`, in order.
 
-        Whoever reads a State after a commit was published finds the keys of that commit here;
+        A reader of a State after a commit was published finds the keys of that commit here;
         a key found here has its change in its chain.
         """
         keys = self.touched[count:]
@@ -210,6 +227,7 @@ class Memtable:
 
     def give_up(self) -> None:
         """Let go of everything; who reads it from now on gets TRIMMED or SnapshotGoneError."""
+        self.is_given_up = True  # first: readers look at it last
         self.chains = _GivenUp()
         self._added = []
         self._ordered = ([], [], 0)
@@ -238,7 +256,7 @@ class Memtable:
         return found
 
     def _sorted(self) -> tuple[list[Key], list[Key]]:
-        """Return all keys as two sorted lists, which nobody changes any more; a key may repeat."""
+        """Return all keys as two sorted lists, which are not changed any more; a key may repeat."""
         main, tail, count = self._ordered
         total = len(self._added)
         if total == count:

@@ -52,7 +52,7 @@ def adopt(
     """Return the table with the stages' rows as of `position`.
 
     planned: what plan_adoption() returned, which is used if it was about the same.
-    can_adopt_pages False: somebody is writing the table's pages anew just now, or a lease is yet to
+    can_adopt_pages False: a compaction is writing the table's pages anew, or a lease is yet to
     become pages.
     """
     if any(stage.table != table.table for stage in stages):

@@ -1,7 +1,7 @@
 """Leases: snapshots that the log keeps, over restarts, until a record ends them.
 
 A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
-LEASES has taken it away, which only the leader writes: when the owner lets go, or when nobody has
+LEASES has taken it away, which only the leader writes: when the owner lets go, or when it was not
 used the lease for its seconds by the leader's monotonic clock. That clock begins anew wherever the
 tablespace is opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
@@ -65,7 +65,7 @@ class SnapshotLease:
         self.token: int | None = None
         """In the registry while memtables hold its versions; None: it is pages only."""
         self.is_ended = False
-        """Its end is in the log: nobody begins to read it."""
+        """Its end is in the log: no reader begins."""
         self.is_gone = False
         """Its end is applied, and its versions may go; set before they do."""
         # Any thread, one store each.
@@ -92,7 +92,7 @@ class SnapshotLease:
             self.used_s = max(self.used_s, now_s)
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether nobody has used it for its seconds."""
+        """Return whether it was not used for its seconds."""
         return not self._open and now_s - self.used_s >= self.seconds
 
     def to_plain(self) -> PlainLease:
@@ -152,13 +152,13 @@ class Leases:
                 f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
                 sqlstate="53400",
                 retry=Retry.SAFE,
-                hint="release those that nobody needs; SELECT * FROM sysleases shows them",
+                hint="release those that are not needed; SELECT * FROM sysleases shows them",
             )
 
     def due(self, ids: Collection[str] | None) -> list[str]:
         """Return those to end.
 
-        `ids`: those that their owners let go; None: those that nobody has used for so long.
+        `ids`: those that their owners let go; None: those that were not used for so long.
         """
         now_s = self._now_s()
         return [
@@ -291,7 +291,7 @@ def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
 def gone_error(number: str) -> SnapshotTooOldError:
     """Return what a statement says whose lease is none, or none any more."""
     return SnapshotTooOldError(
-        f"snapshot lease {number!r}: it has ended, or never was: it was released, or nobody used "
+        f"snapshot lease {number!r}: it has ended, or never was: it was released, or not used "
         "it for its seconds",
         retry=Retry.NEVER,
         hint="take a new lease, for more seconds or renewed in time, and begin again",

@@ -107,7 +107,7 @@ class SnapshotRegistry:
         return len(oldest)
 
     def has_before(self, token: int) -> bool:
-        """Return whether anybody is registered by an older token."""
+        """Return whether a reader is registered by an older token."""
         return any(other < token for other in self._positions.copy())
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 One monitor guards everything that is not published by a single assignment. A change goes this way:
 the statement has done all its work and checks; under the monitor its Entry becomes `_incoming`,
 the log takes it, it joins the queue, its in-transaction effects are filled in; outside the monitor
-the log is made durable; whoever enters the monitor next applies what is durable, in order, and
+the log is made durable; the next thread to enter the monitor applies what is durable, in order, and
 completes the Tickets. An interrupt at any point leaves an Entry that the next one to enter the
 monitor carries to its end, or drops if the log has not taken a statement of a transaction, so a
 statement happens wholly or not at all.
@@ -21,7 +21,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
-from herdpy.engine.state.error_messages import stopped_error
+from herdpy.engine.state.error_messages import dropped_error, stopped_error
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshot_leases import Leases
@@ -34,6 +34,8 @@ from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
 from herdpy.log.record import (
     Begin,
     BeginLease,
+    BeginStaging,
+    Change,
     ChangeAccess,
     Commit,
     CommitStaging,
@@ -50,6 +52,7 @@ from herdpy.log.record import (
     encode,
 )
 from herdpy.log.syncer import Syncer
+from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -64,16 +67,15 @@ _HORIZON_COMMITS_MAX = 64
 _TRIM_KEYS_MAX = 1000
 
 
-class Entry:
-    """Records on their way through the log, and who waits for them."""
+class Entry(Append):
+    """Records on their way through the log, and the transaction that waits for them."""
 
     __slots__ = (
-        "append",
+        "changes",
         "durability",
         "ends",
         "is_filled",
         "is_void",
-        "records",
         "ticket",
         "transaction",
     )
@@ -86,8 +88,10 @@ class Entry:
         *,
         ends: bool,
     ) -> None:
-        self.records = records
-        self.append = Append(tuple(encoded))
+        self.changes = records
+        """What `records` are the bytes of."""
+        self.records = tuple(encoded)
+        self.lsn = None
         self.transaction = transaction
         self.durability = transaction.durability
         self.ends = ends
@@ -115,7 +119,7 @@ class Tablespace:
         self.monitor = new_mutex()
         self.registry = SnapshotRegistry()
         self.syncer: Syncer | None = None  # set once by start()
-        # Whoever checkpoints or compacts, one at a time.
+        # By the thread that checkpoints or compacts.
         self.unpublished: Unpublished | None = None
         # Monitor.
         self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
@@ -194,7 +198,7 @@ class Tablespace:
     def _trim_versions(self) -> bool:
         """Drop the versions that no snapshot needs; holds the monitor for a moment at a time.
 
-        False: a reader was entering, so nobody knows what it needs; try again later.
+        False: a reader was entering, so it is not known what it needs; try again later.
         """
         for table in self.state.tables.values():
             for memtable in (table.memtable, *table.frozen):
@@ -217,11 +221,12 @@ class Tablespace:
     # --- writing: monitor held by the caller ---------------------------------------------------
 
     def enter(self) -> None:
-        """Finish what an interrupt left; the first call of whoever has taken the monitor."""
+        """Finish what an interrupt left; the first call of a thread that has taken the monitor."""
         entry = self._incoming
         if entry is not None:
             self._take(entry)
-        self.drain()
+        if self._queue:
+            self.drain()
 
     def begin_records(self, transaction: Transaction) -> list[Record]:
         """Return the BEGIN that the transaction's first entry must carry, or nothing."""
@@ -246,13 +251,14 @@ class Tablespace:
 
         LogSpaceError or the log's failure: nothing happened.
         """
-        self.check_writable()
+        if self.failure is not None or self.log.failure is not None:
+            self.check_writable()
         self._incoming = entry
         try:
-            self.log.append(entry.append, is_urgent=is_urgent)
+            self.log.append(entry, is_urgent=is_urgent)
         except Exception as error:
             if isinstance(error, LogSpaceError):
-                error.byte_count = sum(map(len, entry.append.records))
+                error.byte_count = sum(map(len, entry.records))
             self._incoming = None
             raise
         self._fill(entry)
@@ -268,14 +274,24 @@ class Tablespace:
             if transaction.is_autocommit:
                 records.append(self.commit_record(transaction))
         encoded = [encode(item) for item in records]
+        if transaction.is_autocommit:
+            for item in definitions:
+                if isinstance(item, ChangeAccess):
+                    self._end_owned(changes_from_plain(item.changes), transaction)
         self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
 
-    def log_row(
-        self, transaction: Transaction, table: Table, row: Row, memory_bytes_max: int
+    def log_change(
+        self,
+        transaction: Transaction,
+        table: Table,
+        old: Row | None,
+        new: Row | None,
+        memory_bytes_max: int,
     ) -> bool:
-        """Log one new row, whose key is locked; False: nothing happened, it is too much for that.
+        """Log one row's change, whose key is locked; False: nothing happened, it is too much.
 
-        The table's rows are in the log as they are. Errors of submit() and commit_token().
+        old None: an INSERT. The table has a key, and its rows are in the log as they are. Errors of
+        submit() and commit_token().
         """
         before: Sequence[Record] = ()
         token: tuple[CommitToken | None, int] = (None, 0)
@@ -286,15 +302,21 @@ class Tablespace:
         elif transaction.token is not None:
             token = self.commit_token(transaction)
         statement = transaction.statement
-        record = Rows(tx, statement, 0, True, table.id, table.version, [row], [], *token)
+        inserts: list[Row] = [new] if old is None and new is not None else []
+        changes: list[Change] = [] if old is None else [(old, new)]
+        record = Rows(tx, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
         size = len(data) * 3 + ROW_OVERHEAD_BYTES
         if len(data) > row_bytes_max or transaction.byte_count + size > memory_bytes_max:
             return False
-        records, encoded = (record,), (data,)
+        records: tuple[Record, ...] = (record,)
+        encoded = (data,)
         if before:
             records, encoded = (*before, record), (*map(encode, before), data)
-        self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        entry = Entry(records, encoded, transaction, ends=tx is None)
+        # An autocommit statement without a token changes nothing before the log says so.
+        entry.is_filled = tx is None and token[0] is None
+        self.submit(entry)
         transaction.byte_count += size
         return True
 
@@ -304,12 +326,12 @@ class Tablespace:
         A statement of a transaction that the log has not taken is dropped instead: its program saw
         the interrupt, and may run it again in the same transaction.
         """
-        is_statement = not entry.ends and not isinstance(entry.records[-1], Rollback)
-        if is_statement and not self.log.has_taken(entry.append):
+        is_statement = not entry.ends and not isinstance(entry.changes[-1], Rollback)
+        if is_statement and not self.log.has_taken(entry):
             self._incoming = None
             return
         try:
-            self.log.append(entry.append, is_urgent=True)
+            self.log.append(entry, is_urgent=True)
         except Exception:  # noqa: BLE001 - the log did not take it, so it never happened
             self._incoming = None
             return
@@ -319,53 +341,48 @@ class Tablespace:
         """Queue what the log has taken and fill in-transaction effects; repeatable."""
         if entry.ends:
             entry.transaction.state = TransactionState.COMMITTING
-        if not self._queue or self._queue[-1] is not entry:
-            self._queue.append(entry)
+        queue = self._queue
+        if not queue or queue[-1] is not entry:
+            queue.append(entry)
         if not entry.is_filled:
             lsn = _lsn(entry)
             fill = self.applier.fill
-            for record in entry.records:
+            for record in entry.changes:
                 fill(record, lsn, entry.transaction)
             entry.is_filled = True
         self._incoming = None
 
     def drain(self) -> None:
         """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
-        queue = self._queue
-        if not queue:
-            return
+        queue, applier = self._queue, self.applier
         while queue:
             entry = queue[0]
-            lsn = entry.append.lsn or _lsn(entry)
+            lsn = entry.lsn or _lsn(entry)
             if entry.ends and entry.durability is Durability.SYNC and lsn > self.log.durable_lsn:
                 failure = self.failure or self.log.failure
                 if failure is None:
                     return
                 self._fail(failure)
                 return
-            self._apply(entry, lsn)
+            if lsn > applier.state.lsn:
+                # Only the entry's last record can end anything; the others ride on its Lsn.
+                record = entry.changes[-1]
+                if isinstance(record, CommitStaging):
+                    entry.is_void = not applier.state.staged.can_commit(record)
+                try:
+                    applier.apply(record, lsn, sum(map(len, entry.records)))
+                except Exception as error:
+                    self._fail(_as_error(error))
+                    raise
+            for record in entry.changes:
+                if record.__class__ is not Rows:
+                    applier.finish(record)
             if entry.ends:
-                self.end(entry.transaction)
+                entry.transaction.state = TransactionState.ENDED
+                self.locks.release_all(entry.transaction)
             if entry.ticket is not None:
                 entry.ticket.complete(None)  # before it leaves the queue, so that it is surely told
             queue.popleft()
-
-    def _apply(self, entry: Entry, lsn: Lsn) -> None:
-        applier = self.applier
-        if lsn > applier.state.lsn:
-            # Only the entry's last record can end anything; the others ride on its Lsn.
-            record = entry.records[-1]
-            if isinstance(record, CommitStaging):
-                entry.is_void = not applier.state.staged.can_commit(record)
-            try:
-                size = sum(map(len, entry.append.records))
-                applier.apply(record, lsn, size)
-            except Exception as error:
-                self._fail(_as_error(error))
-                raise
-        for record in entry.records:
-            if record.__class__ is not Rows:
-                applier.finish(record)
 
     def end(self, transaction: Transaction) -> None:
         """Mark a transaction as over and release its locks; repeatable."""
@@ -384,19 +401,32 @@ class Tablespace:
             self._queue.popleft()
 
     def stop(self, cause: BaseException) -> None:
-        """Take the tablespace to FAILED after an error that nobody was to see; repeatable."""
+        """Take the tablespace to FAILED after an internal error; repeatable."""
         with self.monitor:
             self._fail(_as_error(cause))
 
     def on_progress(self) -> None:
-        """Run by the syncer when more of the log is durable, or when it failed."""
-        with self.monitor:
-            self.enter()
+        """Run by the syncer when more of the log is durable, or when it failed.
+
+        An error stops the tablespace: a syncer that dies must not leave a committer waiting.
+        """
+        try:
+            with self.monitor:
+                if self._incoming is not None:
+                    self._take(self._incoming)
+                self.drain()
+        except Exception as error:
+            self.stop(error)
+            raise
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 
-    def begin(self, durability: Durability, *, is_autocommit: bool) -> Transaction:
-        return Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=is_autocommit)
+    def begin(
+        self, durability: Durability, *, is_autocommit: bool, begun_us: int | None = None
+    ) -> Transaction:
+        """Return a transaction that begins now, or began at begun_us."""
+        begun_us = self.clock.wall_us() if begun_us is None else begun_us
+        return Transaction(durability, begun_us=begun_us, is_autocommit=is_autocommit)
 
     def commit_record(self, transaction: Transaction) -> Commit:
         """Return the COMMIT of a transaction that has an id, with its token. Monitor held.
@@ -433,6 +463,8 @@ class Tablespace:
                     self.end(transaction)
                 else:
                     record = self.commit_record(transaction)
+                    if transaction.access_changes:
+                        self._end_owned(transaction.access_changes, transaction)
                     self.submit(Entry([record], [encode(record)], transaction, ends=True))
             return transaction.outcome
 
@@ -457,7 +489,7 @@ class Tablespace:
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
         """Return what became of a token; or the Ticket to wait for before asking again.
 
-        A token that nobody has used is refused, and counts as refused when that is durable; but
+        An unused token is refused, and counts as refused when that is durable; but
         of a session that has no name of this database's making nothing is known, nor kept.
         LogSpaceError: prepare and call again.
         """
@@ -478,28 +510,67 @@ class Tablespace:
             return asker.outcome
 
     def log_alone(self, record: Expire | EndStaging) -> None:
-        """Log what the database decides by itself, and nobody waits for.
+        """Log what the database decides by itself, and no caller waits for.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
-        nobody = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
+        system = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
         with self.monitor:
             self.enter()
-            self.submit(Entry([record], [encode(record)], nobody, ends=True))
+            self.submit(Entry([record], [encode(record)], system, ends=True))
 
-    def begin_lease(self, record: BeginLease) -> Ticket[None]:
+    def check_user(self, user: User | None) -> None:
+        """Raise 57P01 for a user who was dropped, as far as the log goes. Monitor held."""
+        if user is None:
+            return
+        access = self.applier.state.catalog.access
+        dropping = (name for entry in self._queue for name in access.dropped_by(_access_of(entry)))
+        if not access.has(user) or user.name in dropping:
+            raise dropped_error(user.name)
+
+    def _end_owned(self, changes: Changes, transaction: Transaction) -> None:
+        """Log the end of what roles have in leases and stagings, before their own. Monitor held.
+
+        So a role that gets the name later owns nothing of it. What is logged and not applied yet
+        counts, too.
+        """
+        applier = self.applier
+        names = set(applier.state.catalog.access.dropped_by(changes))
+        if not names:
+            return
+        coming = [record for entry in self._queue for record in entry.changes]
+        leases = [each.id for each in applier.leases if each.owner in names and not each.is_ended]
+        leases += [
+            each.id for each in coming if isinstance(each, BeginLease) and each.owner in names
+        ]
+        jobs = [each.name for each in applier.state.staged.jobs.values() if each.user in names]
+        jobs += [
+            each.job for each in coming if isinstance(each, BeginStaging) and each.user in names
+        ]
+        records: list[Record] = [EndLeases(leases)] if leases else []
+        if jobs:
+            records.append(EndStaging(jobs))
+        for record in records:
+            owner = Transaction(
+                transaction.durability, begun_us=self.clock.wall_us(), is_autocommit=True
+            )
+            self.submit(Entry([record], [encode(record)], owner, ends=True))
+
+    def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
 
-        53400: there are as many as may be. LogSpaceError: prepare and call again.
+        57P01: its user was dropped. 53400: there are as many as may be. LogSpaceError: prepare and
+        call again.
         """
         with self.monitor:
             self.enter()
             self.check_writable()
+            self.check_user(user)
             self.applier.leases.check_room(record.owner)
             return self._submit_alone(record)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
-        """End these leases, or for None those that nobody used for so long; None: there are none.
+        """End these leases, or for None those that were not used for so long; None: there are none.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
@@ -526,7 +597,7 @@ class Tablespace:
                 self.locks.abandon(transaction)
 
     def log_rollback(self, transaction: Transaction) -> None:
-        """Append ROLLBACK, which nobody waits for. Monitor held.
+        """Append ROLLBACK, which no caller waits for. Monitor held.
 
         Without room for it the transaction stays among the open ones, ended and without locks:
         checkpoints go on listing it, so that its records find it at recovery, and
@@ -567,11 +638,21 @@ class Tablespace:
             return step()
 
 
+def _access_of(entry: Entry) -> Changes:
+    """Return what an entry that ends something changes of access."""
+    if not entry.ends:
+        return {}
+    alone = entry.changes[-1]
+    if isinstance(alone, ChangeAccess):
+        return changes_from_plain(alone.changes)
+    return entry.transaction.access_changes
+
+
 def _as_error(cause: BaseException) -> Error:
     return cause if isinstance(cause, Error) else InternalError(f"the engine broke: {cause!r}")
 
 
 def _lsn(entry: Entry) -> Lsn:
-    if entry.append.lsn is None:
+    if entry.lsn is None:
         raise InternalError("an entry in the queue has no position in the log")
-    return entry.append.lsn
+    return entry.lsn

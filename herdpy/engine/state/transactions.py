@@ -87,7 +87,7 @@ class Transaction:
         self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
         self.whole: Rows | None = None
-        """An autocommit statement's rows instead of `writes`: nobody reads what it wrote."""
+        """An autocommit statement's rows instead of `writes`: no statement reads what it wrote."""
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
         self.outcome: Ticket[None] = Ticket()

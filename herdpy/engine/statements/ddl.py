@@ -11,13 +11,13 @@ from herdpy.errors import ProgrammingError
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
-from herdpy.model.access import DELETE, Access, facts_to_plain
+from herdpy.model.access import DELETE, Access, User, facts_to_plain
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.sql.tree import CreateTable, DropTable, TruncateTables
 
 
 def create_table(
-    tablespace: Tablespace, transaction: Transaction, statement: CreateTable, owner: str | None
+    tablespace: Tablespace, transaction: Transaction, statement: CreateTable, owner: User | None
 ) -> Ticket[None] | None:
     """Log the new table; or return the Ticket to wait for. LogSpaceError: nothing happened.
 
@@ -50,13 +50,14 @@ def create_table(
             ),
             key=statement.key,
         )
-        record = CreateRecord(None, transaction.statement, table_to_plain(table), owner)
+        name = None if owner is None else owner.name
+        record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
         tablespace.submit_definitions(transaction, record)
         return None
 
 
 def drop_table(
-    tablespace: Tablespace, transaction: Transaction, statement: DropTable, user: str | None
+    tablespace: Tablespace, transaction: Transaction, statement: DropTable, user: User | None
 ) -> Ticket[None] | None:
     """Log the removal; or return the Ticket to wait for. LogSpaceError: nothing happened."""
     with tablespace.monitor:
@@ -86,7 +87,7 @@ def drop_table(
 
 
 def truncate_tables(
-    tablespace: Tablespace, transaction: Transaction, statement: TruncateTables, user: str | None
+    tablespace: Tablespace, transaction: Transaction, statement: TruncateTables, user: User | None
 ) -> Ticket[None] | None:
     """Log for each table its removal and an empty one in its place, of the same owner and grants.
 

@@ -1,4 +1,4 @@
-"""Execution: one prepared statement on one transaction: reads, and writes with their waits.
+"""Execution: one prepared statement on one transaction: reads, and writes.
 
 Made by a session for one statement; the same thread uses it to its end.
 """
@@ -15,11 +15,12 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
 from herdpy.engine.statements.ingest import Ingest, make_write
 from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert, InsertOfAbsent, absent_rows
 from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
-from herdpy.errors import InternalError, LockTimeoutError, SerializationError
+from herdpy.errors import InternalError, SerializationError
 from herdpy.exec.result import Result
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import LogSpaceError
@@ -203,7 +204,10 @@ class Execution:
         values: list[list[Physical]],
         prepare_again: Callable[[], Prepared],
     ) -> int:
-        """Run a write until it is logged, through waits and restarts; return the rows affected."""
+        """Run a write until it is logged, through restarts; return the rows affected.
+
+        MustWaitError: it has had no effect, and has to be run again when a lock is granted.
+        """
         first = self._make_write(prepared, values, transaction)
         return self._run(first, lambda: self._make_write(prepare_again(), values, transaction))
 
@@ -236,8 +240,8 @@ class Execution:
         while True:
             outcome = with_log_space(self._tablespace, write.attempt)
             if isinstance(outcome, Ticket):
-                self.wait_for_lock(outcome)
-            elif outcome is RESTART:
+                raise self.must_wait(outcome)
+            if outcome is RESTART:
                 restarts += 1
                 if restarts > statement_restarts_max:
                     raise SerializationError(
@@ -255,7 +259,7 @@ class Execution:
         statement: CreateTable | DropTable | TruncateTables | AccessStatement,
         actor: Actor,
     ) -> None:
-        """Run DDL until it is logged, through its waits."""
+        """Run DDL until it is logged; MustWaitError: it has had no effect."""
 
         def step() -> Ticket[None] | None:
             if isinstance(statement, CreateTable):
@@ -266,24 +270,13 @@ class Execution:
                 return truncate_tables(self._tablespace, transaction, statement, actor.user)
             return change_access(self._tablespace, transaction, statement, actor)
 
-        while (wait := with_log_space(self._tablespace, step)) is not None:
-            self.wait_for_lock(wait)
-            self._interrupt.check()
+        wait = with_log_space(self._tablespace, step)
+        if wait is not None:
+            raise self.must_wait(wait)
 
-    def wait_for_lock(self, ticket: Ticket[None]) -> None:
-        interrupt = self._interrupt
-        timeout_s = self._lock_timeout_s
-        deadline = self._clock.monotonic() + timeout_s if timeout_s else None
-        if interrupt.deadline is not None:
-            deadline = interrupt.deadline if deadline is None else min(deadline, interrupt.deadline)
-        if self._database.driver.wait(ticket, deadline, interrupt.stop):
-            ticket.result()
-            return
-        interrupt.check()
-        raise LockTimeoutError(
-            f"a lock was not granted within lock_timeout ({timeout_s:g} s)",
-            hint="Another transaction holds the row or table; try again when it has ended.",
-        )
+    def must_wait(self, ticket: Ticket[None]) -> MustWaitError:
+        """Return what a statement raises that cannot go on before a lock is granted."""
+        return MustWaitError(ticket, self._lock_timeout_s)
 
     def _make_write(
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
@@ -532,8 +525,9 @@ class Execution:
         return changes, len(changes)
 
     def _now_us(self) -> int:
-        transaction = self._transaction
-        return transaction.begun_us if transaction is not None else self._clock.wall_us()
+        if self._transaction is None:
+            raise InternalError("a write without transaction")
+        return self._transaction.begun_us
 
 
 def _insert_changes(

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.state.memtable import TRIMMED
+from herdpy.engine.writes.keyed import ChangeRow, MakeRow
 from herdpy.exec.coerce import default_sources, output_converter, to_physical
 from herdpy.model.keys import float_order
+from herdpy.model.schema import Table
 from herdpy.model.types import (
     BIGINT_MAX,
     BIGINT_MIN,
@@ -20,7 +22,15 @@ from herdpy.model.types import (
     Physical,
     SqlType,
 )
-from herdpy.sql.plan import InsertPlan, PointAccess, RowSelect, Slot
+from herdpy.sql.plan import (
+    DeletePlan,
+    InsertPlan,
+    PointAccess,
+    RowFind,
+    RowSelect,
+    Slot,
+    UpdatePlan,
+)
 from herdpy.sql.tree import ColumnRef, Parameter
 
 if TYPE_CHECKING:
@@ -35,8 +45,6 @@ ReadRow = Callable[
 ]
 """(parameters, state, own writes, statement) → rows; see compile_point_read."""
 
-MakeRow = Callable[[Any, int], "Row | None"]
-"""(parameters, now_us) → a row, whole and checked; see compile_row."""
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
 _parameters_max = 1_000
@@ -193,11 +201,10 @@ if version is None:
             if version is not None: break
         else:
             place = table.pages.locate(key)
-            if place is None: return []
+            if place is None: return {absent}
             {from_page}
     if version is TRIMMED: return None
-r = version[1]
-return [] if r is None else [{found}]"""
+{found}"""
 
 
 def compile_point_read(
@@ -219,18 +226,8 @@ def compile_point_read(
     table = plan.ref.table
     source = _Source()
     values = source.take(types, slots)
-    if values is None:
+    if values is None or not _take_key(source, table, access, values, absent="[]"):
         return None
-    names: list[str] = []
-    for ordinal, part in zip(table.key, access.key, strict=True):
-        if not isinstance(part, Parameter):
-            return None
-        name = f"c{len(names)}"
-        source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return []"]
-        kind = table.columns[ordinal].type.kind
-        names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
-    source.space.update(TRIMMED=TRIMMED, float_order=float_order)
-    source.lines.append(f"key = ({', '.join(names)},)")
     types_out = [table.columns[ordinal].type for ordinal in outputs]
     converters = [output_converter(sql_type) for sql_type in types_out]
     is_whole = outputs == list(range(len(table.columns)))
@@ -241,9 +238,63 @@ def compile_point_read(
     if any(converters):
         from_cells = _logical(source, range(len(outputs)), converters)
     from_page = f"r = place[0].page.{get}; return [{from_cells}]"
-    text = _LOOKUP.format(table_id=table.id, found=from_row, from_page=from_page)
+    found = f"r = version[1]\nreturn [] if r is None else [{from_row}]"
+    text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="[]")
     source.lines += text.splitlines()
     return source.function("p, state, own, statement")
+
+
+def compile_change(
+    plan: UpdatePlan | DeletePlan,
+    types: NaturalTypes,
+    slots: Sequence[Slot],
+    new_assign: "Callable[[UpdatePlan], Callable[[Row, Sequence[Physical]], Row]]",
+    new_check: "Callable[[UpdatePlan], Callable[[Row], None]]",
+) -> ChangeRow | None:
+    """Return f(parameters, state, own writes, statement) → (key, row before, row after or None).
+
+    Of an UPDATE or DELETE of the row with one key, which an UPDATE keeps; new_assign() and
+    new_check() give what compile_assignments() and compile_check_row() do. f answers None when
+    there is no such row, for parameters whose natural types are not exactly `types`, and where the
+    version it needs was pruned; it raises what the general path does for values that do not fit.
+    """
+    find, table = plan.find, plan.ref.table
+    if not isinstance(find, RowFind) or not isinstance(find.access, PointAccess):
+        return None
+    if find.residual is not None or table.is_heap or table.wide_ordinals:
+        return None
+    source = _Source()
+    values = source.take(types, slots)
+    if values is None or not _take_key(source, table, find.access, values, absent="None"):
+        return None
+    change = "return key, r, None"
+    if isinstance(plan, UpdatePlan):
+        if any(ordinal in table.key for ordinal, _ in plan.assignments):
+            return None
+        assign, check = source.name(new_assign(plan)), source.name(new_check(plan))
+        change = f"n = {assign}(r, [{', '.join(values)}]); {check}(n); return key, r, n"
+    found = f"r = version[1]\nif r is None: return None\n{change}"
+    from_page = f"r = place[0].page.row(place[1]); {change}"
+    text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="None")
+    source.lines += text.splitlines()
+    return source.function("p, state, own, statement")
+
+
+def _take_key(
+    source: _Source, table: Table, access: PointAccess, values: Sequence[str], *, absent: str
+) -> bool:
+    """Write `key`, a tuple; a NULL in it returns `absent`. False: it is not of parameters only."""
+    names: list[str] = []
+    for ordinal, part in zip(table.key, access.key, strict=True):
+        if not isinstance(part, Parameter):
+            return False
+        name = f"c{len(names)}"
+        source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return {absent}"]
+        kind = table.columns[ordinal].type.kind
+        names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
+    source.space.update(TRIMMED=TRIMMED, float_order=float_order)
+    source.lines.append(f"key = ({', '.join(names)},)")
+    return True
 
 
 def _logical(source: _Source, places: Iterable[int], converters: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import Change, Write, duplicate_key
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
@@ -33,7 +34,7 @@ _ROW_BYTES = 300
 _DATA_COPIES = 3
 """What a row takes in memory: so much, and its data so many times, about."""
 _TABLE_LOCK_ROWS = 20_000
-"""From here on the lock of the table, where nobody has one, costs less than those of the rows."""
+"""From here on the lock of the table, where it is free, costs less than those of the rows."""
 
 
 class IngestMode(Enum):
@@ -118,13 +119,22 @@ class Ingest:
         self.rows += maker.rows(batch, len(self.rows) + 1)
 
     def finish(self) -> int:
-        """Write what was added; return how many rows were. Errors: nothing was written."""
+        """Write what was added; return how many rows were. Errors: nothing was written.
+
+        MustWaitError: call again; see Session.leaves_waits.
+        """
         self._check_going_on()
         self._is_over = True
         try:
-            return self._write(self) if self._staged is None else self._staged.finish()
-        finally:
+            count = self._write(self) if self._staged is None else self._staged.finish()
+        except MustWaitError:
+            self._is_over = False
+            raise
+        except BaseException:
             self._let_go()
+            raise
+        self._let_go()
+        return count
 
     def abort(self) -> None:
         """Give up; repeatable."""
@@ -240,7 +250,7 @@ def _by_key(table: Table, rows: list[Row]) -> dict[Key, Row]:
 
 
 class _FreshRows(FreshInsert):
-    """An append: one lock instead of many, when the table is nobody else's."""
+    """An append: one lock instead of many, when the table is free."""
 
     __slots__ = ()
 
@@ -253,7 +263,7 @@ class _FreshRows(FreshInsert):
 
 
 class _WholeTable(Write):
-    """A replace: waits until nobody else writes to the table, and lets nobody in."""
+    """A replace: waits until no other transaction writes to the table, and keeps others out."""
 
     __slots__ = ()
 

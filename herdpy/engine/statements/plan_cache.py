@@ -5,19 +5,23 @@ sessions; a transaction with uncommitted DDL uses none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.access.rights import Needs, needs_of
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.fast_paths import (
     Bind,
-    MakeRow,
     NaturalTypes,
     ReadRow,
     compile_bind,
+    compile_change,
     compile_point_read,
     compile_row,
 )
+from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
 from herdpy.exec import coerce
 from herdpy.exec.interfaces import Interrupt, RowSource
@@ -51,18 +55,19 @@ from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
 
 RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
 PlanKey = tuple[str, int, Any]
+WriteRow = Callable[[Tablespace, Transaction, Any, int], bool]
+"""(tablespace, transaction, parameters, memory_bytes_max) → logged; see writes/keyed.py."""
 
 
 class Prepared:
     """One plan and its functions, each made on first use.
 
-    `version` is the catalog's it was made for; `bind`, `read_row` and `make_row` are shortcuts for
-    parameters of exactly the natural types `types`, None where there are none.
+    `version` is the catalog's it was made for; `bind`, `read_row` and `write_row` are fast paths
+    for parameters of exactly the natural types `types`, None where there are none.
     """
 
     __slots__ = (
         "_cache",
-        "_make_row",
         "_types",
         "bind",
         "columns",
@@ -73,6 +78,7 @@ class Prepared:
         "read_row",
         "slots",
         "version",
+        "write_row",
     )
 
     def __init__(
@@ -90,7 +96,7 @@ class Prepared:
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._cache: dict[str, Any] = {}
         self._types = types
-        self._make_row: MakeRow | None = None
+        self.write_row: WriteRow | None = None
         if isinstance(self.plan, RowSelect | VectorSelect):
             self.columns = self.plan.query.columns
             self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
@@ -115,15 +121,20 @@ class Prepared:
                 raise too_deep() from error
         return function
 
-    @property
-    def make_row(self) -> MakeRow | None:
-        """The shortcut of an INSERT of one row; made when the statement comes again."""
+    def new_write_row(self) -> WriteRow | None:
+        """Make `write_row`, when the statement comes again; None: there is no such fast path."""
         types, plan = self._types, self.plan
         if types is not None:
             if isinstance(plan, InsertPlan):
-                self._make_row = compile_row(plan, types, self.slots, lambda: self.check(plan))
+                make = compile_row(plan, types, self.slots, lambda: self.check(plan))
+                if make is not None:
+                    self.write_row = partial(insert_row, plan.statement.table, make)
+            elif isinstance(plan, UpdatePlan | DeletePlan) and self.is_short:
+                change = compile_change(plan, types, self.slots, self.assign, self.check)
+                if change is not None:
+                    self.write_row = partial(change_row, plan.ref.table, change)
             self._types = None  # last: threads that meet here make the same twice
-        return self._make_row
+        return self.write_row
 
     @property
     def row_converter(self) -> Callable[[Any, int], Row] | None:

@@ -65,7 +65,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE
+from herdpy.model.access import DELETE, INSERT, UPDATE, User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -101,7 +101,7 @@ class SessionPart(NamedTuple):
     begin: Callable[[], Transaction]
     """Begin an autocommit statement's transaction; 25001 inside of another one."""
     finish: Callable[[Transaction], None]
-    user: str | None
+    user: User | None
     is_superuser: Callable[[], bool]
 
 
@@ -200,11 +200,16 @@ class Staging:
         """Begin a job of one stage, for a statement with too many rows for memory."""
 
         def begin() -> int:
-            at_us, user = self._database.clock.wall_us(), self._session.user
+            at_us, user = self._database.clock.wall_us(), self._user
             record = BeginStaging(
                 job, table.id, table.version, operation.value, at_us, user, is_statement=True
             )
-            self._log(lambda: [record], Durability.NONE)
+
+            def make() -> list[Record]:
+                self._tablespace.check_user(self._session.user)
+                return [record]
+
+            self._log(make, Durability.NONE)
             return self._begin_stage(job, "0", "0", durability=Durability.NONE)[0]
 
         return self._run(begin, table.name)
@@ -223,7 +228,8 @@ class Staging:
         """Commit it with the token of the session's statement; 25001 in a transaction."""
 
         def commit() -> None:
-            self._log(lambda: [FinishStage(stage)], Durability.NONE)
+            if not self._stage(stage).is_finished:  # before a wait for the table's lock
+                self._log(lambda: [FinishStage(stage)], Durability.NONE)
             self._commit_now(self._job(job), [stage], self._session.begin())
 
         self._run(commit, job)
@@ -241,13 +247,19 @@ class Staging:
         return found[0]
 
     @property
+    def _user(self) -> str | None:
+        """The name is enough for owning: what a user stages is given up before she is dropped."""
+        user = self._session.user
+        return None if user is None else user.name
+
+    @property
     def _staged(self) -> Staged:
         return self._tablespace.state.staged
 
     def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
         """Log what make() returns under the monitor, if anything, and wait until it is applied."""
         tablespace, clock = self._tablespace, self._database.clock
-        nobody = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
+        system = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
 
         def step() -> bool:
             with tablespace.monitor:
@@ -255,12 +267,12 @@ class Staging:
                 tablespace.check_writable()
                 records = make()
                 if records:
-                    entry = Entry(records, list(map(encode, records)), nobody, ends=True)
+                    entry = Entry(records, list(map(encode, records)), system, ends=True)
                     tablespace.submit(entry)
                 return bool(records)
 
         if with_log_space(tablespace, step):
-            self._await(nobody)
+            self._await(system)
         if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
             tablespace.log.sync()  # what is known already may not be durable yet
 
@@ -293,7 +305,7 @@ class Staging:
 
     def _is_own(self, owner: str | None) -> bool:
         """Tell whether the session may do what the owner of a job may."""
-        user = self._session.user
+        user = self._user
         return user is None or owner == user or self._session.is_superuser()
 
     def _has_committed(self, name: str, commit: Commit) -> ProgrammingError:
@@ -337,9 +349,10 @@ class Staging:
         at_us = self._database.clock.wall_us()
 
         def make() -> list[Record]:
-            staged, user = self._staged, self._session.user
+            staged, user = self._staged, self._user
             if job in staged.commits:
                 raise self._has_committed(job, staged.commits[job])
+            self._tablespace.check_user(self._session.user)
             if job in staged.jobs:
                 found = self._same_job(job, table, chosen)
                 if run in found.runs:
@@ -377,7 +390,7 @@ class Staging:
         *,
         durability: Durability = Durability.SYNC,
     ) -> tuple[int, Table]:
-        """Begin a stage, durably: no crash may give a number to another one that somebody has."""
+        """Begin a stage, durably: no crash may give a number to another one that is in use."""
         _check_name("task", task)
         _check_name("attempt", attempt)
         job = self._job(name)
@@ -409,15 +422,15 @@ class Staging:
         self._check_room(stage, batch.nbytes)
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
-            if now_us is None:
-                now_us = self._database.clock.wall_us()
+            if now_us is None:  # one time for all rows of one commit
+                now_us = self._staged.jobs[stage.job].at_us
             for piece in stage_records(number, stage, batch.slice(known), now_us):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()
         found = self._stage(number).row_count
         if found < first_row + batch.num_rows:
             raise OperationalError(
-                f"staging: somebody else adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+                f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
             )
         return found
 
@@ -534,15 +547,15 @@ class Staging:
         token, acknowledged = (None, 0) if used is None else (used.token, used.acknowledged)
         record = CommitStaging(job.name, numbers, token, acknowledged)
         entry = Entry([record], [encode(record)], transaction, ends=True)
-        with self._database.stagings.busy(job.name):
-            self._lock(transaction, job.table)
-            stages = self._checked_stages(job, numbers)
-            if is_by_rows(stages, job.operation):
-                self._check_rows(job, stages)
-                with_log_space(self._tablespace, lambda: self._submit(entry, None))
-                self._session.finish(transaction)
-            else:
-                self._commit_pages(job, numbers, entry)
+        self._database.stagings.busy(job.name, transaction)
+        self._lock(transaction, job.table)
+        stages = self._checked_stages(job, numbers)
+        if is_by_rows(stages, job.operation):
+            self._check_rows(job, stages)
+            with_log_space(self._tablespace, lambda: self._submit(entry, None))
+            self._session.finish(transaction)
+        else:
+            self._commit_pages(job, numbers, entry)
         if entry.is_void:
             self._job(job.name)
             raise ProgrammingError(
@@ -608,18 +621,14 @@ class Staging:
             return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
-        """Wait until nobody else writes to the table, and let nobody in."""
+        """Keep all other writers from the table; MustWaitError: there are some."""
         tablespace = self._tablespace
-        execution = self._session.execution(transaction)
-
-        while True:
-            with tablespace.monitor:
-                tablespace.enter()
-                tablespace.check_writable()
-                wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-            if wait is None:
-                return
-            execution.wait_for_lock(wait)
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+        if wait is not None:
+            raise self._session.execution(transaction).must_wait(wait)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
@@ -679,7 +688,7 @@ def _check_share(
             f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
             sqlstate="53400",
             retry=Retry.SAFE,
-            hint="commit or abort those that nobody needs; SELECT * FROM sysstagings shows jobs",
+            hint="commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs",
         )
 
 
@@ -732,6 +741,10 @@ def _check_name(what: str, name: str) -> None:
             f"staging: {what}: expected a name of 1 to {staging_name_bytes_max} bytes, found "
             f"{len(name.encode())}",
             sqlstate="22023",
+        )
+    if not name.isprintable():  # superusers see it in sysstagings
+        raise ProgrammingError(
+            f"staging: {what}: expected printable characters, found {name!r}", sqlstate="22023"
         )
 
 

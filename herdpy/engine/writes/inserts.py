@@ -1,4 +1,4 @@
-"""INSERT of rows whose keys nobody has, in one visit to the monitor: FreshInsert, insert_row().
+"""INSERT of rows whose keys are not there, in one visit to the monitor: FreshInsert.
 
 The usual INSERT needs no snapshot: what counts is whether the newest version of each key, seen
 under its lock, is a row. That is looked up before, in one State, and again under the monitor only
@@ -57,7 +57,7 @@ class FreshInsert(Write):
         own = transaction.writes.get(table.id)
         if len(keys) > 1 and len(set(keys)) < len(keys):
             return super().attempt()
-        if not _are_fresh(keys, seen, own, seen.pages if seen is not None else None):
+        if not are_fresh(keys, seen, own, seen.pages if seen is not None else None):
             return super().attempt()
         with tablespace.monitor:
             tablespace.enter()
@@ -84,48 +84,17 @@ class FreshInsert(Write):
         if seen is None or now is None:
             return seen is now
         # What was committed since stands in a memtable, unless a checkpoint moved it on.
-        return now.pages is seen.pages and _are_fresh(self._keys, now, None, None)
+        return now.pages is seen.pages and are_fresh(self._keys, now, None, None)
 
 
 class InsertOfAbsent(FreshInsert):
-    """INSERT … ON CONFLICT DO NOTHING: of rows with keys that somebody has, none are written."""
+    """INSERT … ON CONFLICT DO NOTHING: rows whose keys are there already are not written."""
 
     __slots__ = ()
 
     def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
         rows = absent_rows(self._rows, source)
         return [(None, row) for row in rows], len(rows)
-
-
-def insert_row(
-    tablespace: Tablespace,
-    transaction: Transaction,
-    table: Table,
-    row: Row,
-    *,
-    memory_bytes_max: int,
-) -> bool:
-    """Insert one row, whole and checked, if it needs no wait and nothing is out of the ordinary.
-
-    False: nothing was logged, and a FreshInsert of the row does it or says what is wrong; its key
-    may be locked already. LogSpaceError as Write.attempt(). The table has a key and no values that
-    are kept otherwise in the log, and the transaction has changed no table's definition.
-    """
-    key = table.key_of(row)
-    before = tablespace.applier.state
-    seen = before.tables.get(table.id)
-    if seen is None or not _is_fresh(key, seen, transaction.writes.get(table.id)):
-        return False
-    with tablespace.monitor:
-        tablespace.enter()
-        if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
-            return False
-        state = tablespace.applier.state
-        if state.position != before.position:
-            now = state.tables.get(table.id)
-            if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
-                return False
-        return tablespace.log_row(transaction, table, row, memory_bytes_max)
 
 
 def absent_rows(rows: Sequence[Row], source: TableSnapshot) -> list[Row]:
@@ -145,7 +114,7 @@ def absent_rows(rows: Sequence[Row], source: TableSnapshot) -> list[Row]:
     return list(found.values())
 
 
-def _are_fresh(
+def are_fresh(
     keys: Sequence[Key],
     table: TableState | None,
     own: dict[Key, OwnVersion] | None,
@@ -158,7 +127,7 @@ def _are_fresh(
     memtables: tuple[Memtable, ...] = ()
     if table is not None:
         memtables = (table.memtable, *table.frozen)
-    if pages is not None and not _may_hold(pages, min(keys), max(keys)):
+    if pages is not None and not may_hold(pages, min(keys), max(keys)):
         pages = None
     if len(keys) > _MANY_KEYS and not own and all(map(_is_apart(keys), memtables)):
         memtables = ()
@@ -180,16 +149,6 @@ def _are_fresh(
     return True
 
 
-def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) -> bool:
-    """Return whether nobody ever wrote a key, as far as the memtables and pages know."""
-    if key in table.memtable.chains or (own and key in own) or table.memtable.is_given_up:
-        return False
-    if table.frozen:
-        return _are_fresh((key,), table, own, table.pages)
-    pages = table.pages
-    return not _may_hold(pages, key, key) or pages.locate(key) is None
-
-
 _MANY_KEYS = 1_000
 
 
@@ -198,7 +157,7 @@ def _is_apart(keys: Sequence[Key]) -> Callable[[Memtable], bool]:
     return lambda memtable: not memtable.is_given_up and memtable.chains.keys().isdisjoint(keys)
 
 
-def _may_hold(pages: TablePages, low: Key, high: Key) -> bool:
+def may_hold(pages: TablePages, low: Key, high: Key) -> bool:
     """Return False if surely no page has a key from low to high."""
     for level in (pages.base, *pages.runs):
         if level and level[0].low <= high and low <= level[-1].high:

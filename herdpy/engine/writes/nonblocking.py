@@ -15,7 +15,7 @@ from herdpy.sql.plan import DeletePlan, InsertPlan, Plan, PointAccess, RowFind, 
 from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter
 
 
-class Begun(NamedTuple):
+class PendingWrite(NamedTuple):
     """A write that is logged; `outcome` is its commit's, None if it has none to wait for."""
 
     row_count: int
@@ -36,7 +36,7 @@ _PARTS_MAX = 200
 def is_short(plan: Plan) -> bool:
     """Return whether it writes one row at the most, found by its key, and computes next to nothing.
 
-    Nobody can cancel what runs here, and all wait for it: a function of text may take long.
+    It cannot be cancelled, and all sessions wait for it: a function of text may take long.
     """
     if isinstance(plan, InsertPlan):
         rows = plan.statement.rows
@@ -55,7 +55,11 @@ def _are_cheap(expressions: Sequence[Expression]) -> bool:
 
 
 def _is_cheap(expression: Expression) -> bool:
-    """Return whether it is a value as it stands, or a sum or product of two numbers."""
+    """Return whether it is a value, or a sum or product of two numbers, cast or not."""
+    if isinstance(expression, Cast) and isinstance(expression.operand, Call):
+        if expression.type.kind not in _CHEAP_KINDS:
+            return False
+        expression = expression.operand
     if isinstance(expression, Call):
         if expression.function not in _CHEAP_CALLS or expression.type.kind not in _CHEAP_KINDS:
             return False

@@ -306,7 +306,7 @@ def duplicate_key(table: Table, key: Key) -> IntegrityError:
     return IntegrityError(
         f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
         sqlstate="23505",
-        hint="UPSERT INTO replaces the row that is there.",
+        hint="INSERT … ON CONFLICT DO NOTHING leaves out rows whose key is there.",
     )
 
 

@@ -1,14 +1,12 @@
-"""StagingUses: when somebody last touched each open staging, by this process's clock.
+"""StagingUses: when each open staging was last used, by this process's clock.
 
 Not part of the log's state: after a start every staging counts as touched. Any thread.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from herdpy.engine.state.staged import Staged
+from herdpy.engine.state.transactions import Transaction, TransactionState
 
 
 class StagingUses:
@@ -19,31 +17,28 @@ class StagingUses:
         self._timeout_s = timeout_s
         self._mutex = new_mutex()
         self._touched_s: dict[str, float] = {}
-        self._busy: dict[str, int] = {}
+        self._busy: dict[str, list[Transaction]] = {}
 
     def touch(self, job: str) -> None:
         with self._mutex:
             self._touched_s[job] = self._clock.monotonic()
 
-    @contextmanager
-    def busy(self, job: str) -> Generator[None, None, None]:
-        """Keep a job in use for as long as the block runs."""
+    def busy(self, job: str, transaction: Transaction) -> None:
+        """Keep a job in use until the transaction that commits it has ended."""
         with self._mutex:
-            self._busy[job] = self._busy.get(job, 0) + 1
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._busy[job] -= 1
-                if not self._busy[job]:
-                    del self._busy[job]
-                self._touched_s[job] = self._clock.monotonic()
+            known = self._busy.setdefault(job, [])
+            if transaction not in known:
+                known.append(transaction)
 
     def to_end(self, staged: Staged) -> list[str]:
-        """Return the jobs that nobody has touched for too long."""
+        """Return the jobs that were not used for too long."""
         now_s = self._clock.monotonic()
         found: list[str] = []
         with self._mutex:
+            for job, transactions in list(self._busy.items()):
+                self._touched_s[job] = now_s
+                if all(each.state is TransactionState.ENDED for each in transactions):
+                    del self._busy[job]
             for job in self._touched_s.keys() - staged.jobs.keys():
                 del self._touched_s[job]
             for job in staged.jobs:

@@ -17,6 +17,7 @@ from herdpy.exec.coerce import DAY_US, to_assigned
 from herdpy.exec.row.select import compile_check_row
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Kind, Physical, Row
+from herdpy.sql.conversions import REAL_DIGITS, decimal_of
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
@@ -286,9 +287,14 @@ def _slow(array: Array, column: Column, first_row: int) -> list[Physical]:
     except (ValueError, OverflowError):
         _each(array, lambda value: _held(value, what), first_row)  # which one?
         raise
+    if sql_type.kind is Kind.DECIMAL and array.type in _REALS:  # which Python has no class of
+        values = [None if value is None else decimal_of(value, REAL_DIGITS) for value in values]
     converted: list[Physical] = []
     _each(values, lambda v: converted.append(to_assigned(v, sql_type, what=what)), first_row)
     return converted
+
+
+_REALS = (pa.float32(), pa.float16())
 
 
 def _held(value: Any, what: str) -> None:

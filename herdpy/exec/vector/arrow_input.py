@@ -15,8 +15,8 @@ from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.exec.coerce import compile_row_converter, output_converter
 from herdpy.exec.vector.arrow_columns import plain
 from herdpy.exec.vector.arrow_rows import arrow_type
-from herdpy.exec.vector.arrow_stranger import is_shared, plain_bytes
 from herdpy.exec.vector.arrow_stream import halved
+from herdpy.exec.vector.untrusted_arrow import is_shared, plain_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
 
@@ -90,7 +90,7 @@ def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
     ordinals = [columns.get(name, columns.get(str(name).lower())) for name in names]
     known = [ordinal for ordinal in ordinals if ordinal is not None]
     if len(known) < len(names) or len(set(known)) < len(known):
-        # Whoever takes the batches knows how to say which one.
+        # The caller that takes the batches knows how to say which one.
         yield pa.record_batch([pa.nulls(1)] * len(names), names=list(map(str, names)))
         return
     convert = compile_row_converter(table, known)

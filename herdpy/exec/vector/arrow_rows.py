@@ -24,6 +24,7 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
     Kind.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Kind.INTERVAL: pa.duration("us"),
     Kind.UNKNOWN: pa.string(),  # an untyped NULL or literal is TEXT in a result
 }
 
@@ -85,13 +86,13 @@ def _parts(
 def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch under the names of schema; its types must be those already.
 
-    A column of Arrow's null type becomes one of the wanted type, and a TIMESTAMPTZ gets its zone,
-    which inside is never written down. Anything else is an InternalError: the tree promised another
-    type than the query gave.
+    A column of Arrow's null type becomes one of the wanted type, a TIMESTAMPTZ gets its zone, which
+    inside is never written down, and an INTERVAL comes as microseconds. Anything else is an
+    InternalError: the tree promised another type than the query gave.
     """
     arrays: list[pa.Array] = []
     for array, field in zip(batch.columns, schema, strict=True):
-        is_alike = pa.types.is_null(array.type) or (array.type, field.type) == _ZONED
+        is_alike = pa.types.is_null(array.type) or (array.type, field.type) in (_ZONED, _COUNTED)
         if array.type != field.type and not is_alike:
             raise InternalError(
                 f'column "{field.name}" of a vector query: expected {field.type}, found'
@@ -142,4 +143,5 @@ _VIEWS = {
     "timestamp[us]": pa.int64(),
     "timestamp[us, tz=UTC]": pa.int64(),
 }
+_COUNTED = (pa.int64(), pa.duration("us"))
 _ZONED = (pa.timestamp("us"), pa.timestamp("us", "UTC"))

@@ -14,7 +14,7 @@ BytesLike = bytes | memoryview
 
 
 class _Batches:
-    """An iterator that fails again after it has failed: nobody takes what is missing for the end.
+    """An iterator that fails again after it has failed: what is missing is not the end.
 
     A generator that was interrupted ends.
     """

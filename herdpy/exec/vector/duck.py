@@ -310,9 +310,13 @@ _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     ("Out of Range Error", "imestamp", "22008"),
     ("Out of Range Error", "", "22003"),
     ("Conversion Error", "Could not cast value", "22003"),
+    ("Out of Range Error", "nterval", "22008"),
+    ("Conversion Error", "not in timestamp range", "22008"),
+    ("Conversion Error", "Date out of range", "22008"),
     ("Conversion Error", "field value out of range", "22008"),
     ("Conversion Error", "out of range", "22003"),
     ("Conversion Error", "Failed to cast decimal value", "22003"),
+    ("Conversion Error", '" to DECIMAL(', "22003"),  # of the text that we print of a DOUBLE
     ("Conversion Error", "", "22P02"),
 )
 
@@ -353,6 +357,7 @@ _OVERFLOW = re.compile(r"Overflow in \w+ of (\w+)")
 _CASTS = (
     re.compile(r"Type \w+ with value (?P<value>\S+) can't be cast .* type (?P<type>\S+)$"),
     re.compile(r"Could not cast value (?P<value>\S+) to (?P<type>\S+)"),
+    re.compile(r'Could not convert string "(?P<value>[^"]*)" to (?P<type>\S+)$'),
     re.compile(r'Casting value "(?P<value>[^"]*)" to type (?P<type>\S+) failed'),
 )
 
@@ -407,6 +412,8 @@ def _constant(expression: Expression, values: Sequence[Physical]) -> Any:
 
 
 def _logical(value: Physical, sql_type: SqlType) -> Any:
+    if isinstance(value, tuple):
+        return "{} months {} days {} microseconds".format(*value)
     if sql_type.kind is Kind.TIMESTAMPTZ:  # DuckDB's own such type wants an extension of it
         sql_type = TIMESTAMP
     convert = None if value is None else output_converter(sql_type)

@@ -83,7 +83,7 @@ class _Rows:
             return dict(zip(self._names, map(to_python, row.values), strict=True))
         except (ValueError, OverflowError):
             raise ProtocolError(
-                f"row {self._count:,} of the data: a value that is none of its class"
+                f"row {self._count:,} of the data: a value that is not of its class"
             ) from None
 
 

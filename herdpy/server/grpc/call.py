@@ -1,7 +1,7 @@
 """Call: one gRPC call of herdpy.proto: who calls, its messages in and out, its time.
 
-Messages come as bytes and are read only when somebody has been let in, or has begun to log in, so
-that a stranger's cost nothing. On the server's loop.
+Messages come as bytes and are read only when the caller has logged in, or begun to, so
+that those of unauthenticated callers cost nothing. On the server's loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from herdpy.server.grpc.callers import EOF, Caller
 from herdpy.server.grpc.message_costs import converted
 from herdpy.server.grpc.session import InnerSession
 from herdpy.server.limits import Budget
-from herdpy.server.login.gate import too_many_strangers, too_slow
+from herdpy.server.login.gate import too_many_unauthenticated, too_slow
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -35,14 +35,14 @@ class Call:
         context: Any,
         new_connection: "Callable[[], ServerConnection]",
         caller: Caller,
-        strangers: Budget,
+        unauthenticated: Budget,
     ) -> None:
-        """`strangers` are calls whose first message has not come."""
+        """`unauthenticated` counts calls whose first message has not come."""
         self.hub = hub
         self.context = context
         self.caller = caller
         self.new_connection = new_connection
-        self._strangers = strangers
+        self._unauthenticated = unauthenticated
 
     async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
         """Return the next message, converted; None: no more come."""
@@ -54,8 +54,8 @@ class Call:
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
         """Return the first message, converted, which has to come soon."""
         config = self.hub.config
-        if not self._strangers.take():
-            raise too_many_strangers(config.logins_max)
+        if not self._unauthenticated.take():
+            raise too_many_unauthenticated(config.logins_max)
         try:
             async with asyncio.timeout(config.login_timeout_s):
                 data = await self.context.read()
@@ -67,13 +67,14 @@ class Call:
         except TimeoutError:
             raise too_slow(config.login_timeout_s) from None
         finally:
-            self._strangers.give()
+            self._unauthenticated.give()
 
     async def _prove(self) -> None:
-        """Log in who has only said who they are: large messages of strangers are not read."""
+        """Log in who has only said who they are: before that no large message is read."""
         async with self.session() as session:
             await session.open(pb.Open(client="grpc login"))
-        self.caller = self.caller._replace(password=None, is_proven=True)
+            proven = session.user
+        self.caller = self.caller._replace(password=None, proven=proven)
 
     async def write(self, reply: Any) -> None:
         """Send a message; waits while the client takes none."""

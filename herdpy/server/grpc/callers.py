@@ -7,6 +7,7 @@ limits, delays and the audit log are the same. On the server's loop.
 import asyncio
 import ssl
 from base64 import b64decode
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -14,6 +15,7 @@ import grpc
 
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
+from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.driver_machine import DriverMachine, frames
@@ -21,8 +23,9 @@ from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import FRAME_BYTES_MAX, decode_to_driver, encode_frame
 from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
-from herdpy.server.grpc.message_costs import check_stranger, converted
+from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 from herdpy.server.grpc.transport import StreamTransport
+from herdpy.server.login.interfaces import Login
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:
@@ -34,12 +37,16 @@ EOF: Any = cast(Any, grpc.aio).EOF
 
 
 class Caller(NamedTuple):
-    """Who calls; without a user nobody in particular."""
+    """The user that calls; without one, any client of the machine."""
 
     user: str = ""
     password: str | None = None
-    is_proven: bool = False
-    """By a token."""
+    proven: User | None = None
+    """Whom a token, or a login before, has proved it to be."""
+
+    @property
+    def is_proven(self) -> bool:
+        return self.proven is not None
 
     def __repr__(self) -> str:
         return f"Caller({self.user!r})"
@@ -52,7 +59,8 @@ def caller_of(context: Any, tokens: Tokens) -> Caller:
         return Caller()
     scheme, _, shown = str(found[0]).partition(" ")
     if len(found) == 1 and scheme.lower() == "bearer":
-        return Caller(tokens.user_of(shown, certificate_of(context)), is_proven=True)
+        proven = tokens.user_of(shown, certificate_of(context))
+        return Caller(proven.name, proven=proven)
     try:
         user, colon, password = b64decode(shown, validate=True).decode().partition(":")
     except ValueError:
@@ -98,7 +106,10 @@ class CallLogin:
     async def receive(self, data: bytes) -> bytes:
         """Take what the server says; return what to answer."""
         if self.is_needed and self.machine.welcome is None:
-            return await self._hub.submit(lambda: self._answer(data), is_urgent=False)
+            job, workers = partial(self._answer, data), self._hub.workers
+            if workers.are_busy and self.user and self._hub.database.is_superuser(self.user):
+                return await workers.submit_reserved(job)
+            return await workers.submit(job, is_urgent=False)
         return self._answer(data)
 
     def _answer(self, data: bytes) -> bytes:
@@ -114,7 +125,7 @@ class LoginStream:
         self._context = context
         self._transport = transport_of(connection, context)
         self._start: pb.LoginStart | None = None
-        self._verifier: str | None = None
+        self._before: Login | None = None
 
     async def run(self, tokens: Tokens) -> pb.LoggedIn:
         """Return what a proof was good for; Error."""
@@ -149,7 +160,7 @@ class LoginStream:
                 elif isinstance(message, messages.ScramVerified):
                     verified = message.data
                 elif isinstance(message, messages.Welcome) and verified and start is not None:
-                    return logged_in(tokens, start.user, self._verifier, self._context, verified)
+                    return logged_in(tokens, self._before, self._context, verified)
         raise OperationalError("the login ended", sqlstate="57P01", retry=Retry.SAFE)
 
     async def _read(self) -> None:
@@ -158,14 +169,14 @@ class LoginStream:
             data = await self._context.read()
             try:
                 data = b"" if data is EOF else data
-                check_stranger(data)
+                check_unauthenticated(data)
                 request = await converted(self._hub, data, _login_request)
                 kind = request.WhichOneof("kind")
                 if kind == "start" and self._start is None:
                     if not request.start.user:
                         raise OperationalError("login: expected a user", sqlstate="28000")
                     self._start = request.start
-                    self._verifier = verifier_of(self._hub, request.start.user)
+                    self._before = self._hub.database.login(request.start.user)
                     self._receive(hello(pb.Open(client="grpc login"), request.start.user))
                 elif kind == "proof":
                     self._receive(messages.ScramProof(request.proof))
@@ -184,19 +195,11 @@ def _login_request(data: bytes) -> pb.LoginRequest:
     return pb.LoginRequest.FromString(data)
 
 
-def verifier_of(hub: "Hub", user: str) -> str | None:
-    """Return what a token of the user's is bound to, from before its login."""
-    login = hub.database.login(user)
-    return None if login is None else login.verifier
-
-
-def logged_in(
-    tokens: Tokens, user: str, verifier: str | None, context: Any, verified: str
-) -> pb.LoggedIn:
-    """Return a new token of a user who has logged in."""
-    if verifier is None:  # the password is younger than the login
+def logged_in(tokens: Tokens, before: Login | None, context: Any, verified: str) -> pb.LoggedIn:
+    """Return a new token of a user who has logged in; `before` is from before that."""
+    if before is None or before.verifier is None:  # the password is younger than the login
         raise OperationalError(
             "the password has changed", sqlstate="28000", retry=Retry.SAFE, hint="log in again"
         )
-    token = tokens.give(user, verifier, certificate_of(context))
+    token = tokens.give(before, certificate_of(context))
     return pb.LoggedIn(verified=verified, token=token, valid_s=int(tokens.lifetime_s))

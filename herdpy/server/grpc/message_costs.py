@@ -1,7 +1,7 @@
 """What messages of herdpy.proto cost: large ones are read, and made, by workers.
 
 Reading takes much more memory than a message's bytes, for a moment, which counts as received. The
-workers are those of transactions: whoever waits here may hold locks. On the server's loop.
+workers are those of transactions: a caller that waits here may hold locks. On the server's loop.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ async def converted(
         try:
             return convert(data)
         except DecodeError:
-            raise ProtocolError("a message that is none") from None
+            raise ProtocolError("a malformed message") from None
 
     if len(data) <= _SMALL_BYTES_MAX and not is_heavy:
         return run()
@@ -42,12 +42,12 @@ async def converted(
     if not hub.received.take(byte_count):
         raise hub.too_much_received()
     try:
-        return await hub.submit(run, is_urgent=True)
+        return await hub.workers.submit(run, is_urgent=True)
     finally:
         hub.received.give(byte_count)
 
 
-def check_stranger(data: bytes) -> None:
+def check_unauthenticated(data: bytes) -> None:
     """Raise ProtocolError for a message that is too large for who has not logged in."""
     if len(data) > HELLO_BYTES_MAX:
         raise ProtocolError(
@@ -60,4 +60,4 @@ async def made(hub: "Hub", byte_count: int, make: Callable[[], T]) -> T:
     """Return what becomes of an answer of so many bytes."""
     if byte_count <= _SMALL_BYTES_MAX:
         return make()
-    return await hub.submit(make, is_urgent=True)
+    return await hub.workers.submit(make, is_urgent=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from msgspec import Raw
 
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
 from herdpy.model.types import Kind, SqlType
@@ -30,7 +30,6 @@ from herdpy.server.grpc.callers import (
     caller_of,
     logged_in,
     peer_of,
-    verifier_of,
 )
 from herdpy.server.grpc.errors import abort
 from herdpy.server.grpc.message_costs import made
@@ -59,7 +58,7 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        self._strangers = Budget(hub.config.logins_max)
+        self._unauthenticated = Budget(hub.config.logins_max)
         self._tokens = Tokens(
             hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )
@@ -84,14 +83,14 @@ class GrpcService:
     ) -> Any:
         """Return the handler of a method; on the wire any kind of call is two streams.
 
-        is_for_all: the method sees to it itself that nobody gets in without a login.
+        is_for_all: the method itself refuses a call without a login.
         """
 
         async def run(_: object, context: Any) -> None:
             try:
                 caller = self._caller(context, is_for_all=is_for_all)
                 await method(
-                    Call(self._hub, context, self._new_connection, caller, self._strangers)
+                    Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
                 )
             except GONE:
                 raise asyncio.CancelledError from None
@@ -119,10 +118,10 @@ class GrpcService:
         if caller.is_proven:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
-            verifier = verifier_of(self._hub, caller.user)
+            before = self._hub.database.login(caller.user)
             async with call.session() as session:
                 await session.open(pb.Open(client="grpc login"))
-            reply = logged_in(tokens, caller.user, verifier, context, "")
+            reply = logged_in(tokens, before, context, "")
         else:
             reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
         await call.write(pb.LoginReply(logged_in=reply))
@@ -174,7 +173,7 @@ async def _query(call: Call) -> None:
         if done.result is not None:
             await _write_all(call, session, done.result, rows_max, is_arrow=is_arrow)
         elif is_arrow:
-            data = await call.hub.submit(partial(_small_arrow, done), is_urgent=False)
+            data = await call.hub.workers.submit(partial(_small_arrow, done), is_urgent=False)
             for reply in _arrow_pieces(data):
                 await call.write(reply)
 
@@ -209,7 +208,7 @@ async def _get_tablespace(call: Call) -> None:
         await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
         answer = await session.ask(messages.ListTables)
         database = call.hub.database
-        figures, listed = figures_of(database), database.manifest.state
+        figures, listed = stats_of(database), database.manifest.state
         info = pb.TablespaceInfo(
             name=TABLESPACE,
             source=listed.log_id.hex(),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
+from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import (
@@ -24,7 +25,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc.callers import EOF, Caller, CallLogin, transport_of
-from herdpy.server.grpc.message_costs import check_stranger, converted, made
+from herdpy.server.grpc.message_costs import check_unauthenticated, converted, made
 from herdpy.server.grpc.transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ async def run_session(
 ) -> None:
     """Serve a session stream until either side ends it."""
     login = CallLogin(hub, caller)
-    if caller.is_proven:
-        connection.believe(caller.user)
+    if caller.proven is not None:
+        connection.believe(caller.proven)
     transport = transport_of(connection, context)
     await context.send_initial_metadata(())  # the client learns that it was reached
     connection.connection_made(transport)
@@ -116,7 +117,7 @@ async def _read(
             return
         try:
             if not connection.is_in:
-                check_stranger(message)
+                check_unauthenticated(message)
             data = await converted(hub, message, convert)
         except Error as error:
             connection.refuse(error)
@@ -147,8 +148,8 @@ class InnerSession:
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
         self._connection = connection
-        if caller.is_proven:
-            connection.believe(caller.user)
+        if caller.proven is not None:
+            connection.believe(caller.proven)
         self._transport = transport_of(connection, context)
         self._login = CallLogin(hub, caller)
         self._machine = self._login.machine
@@ -159,6 +160,11 @@ class InnerSession:
         self._connection.data_received(encode_frame(hello(opened, self._login.user)))
         while self._machine.welcome is None:
             await self._receive()
+
+    @property
+    def user(self) -> User | None:
+        """Who has logged in; None: no login was asked for."""
+        return self._connection.user
 
     async def ask(self, make: Callable[[int], Message]) -> Any:
         """Return the answer to a request."""

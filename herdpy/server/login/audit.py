@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from bookie.runtime.interfaces import Clock
+from herdpy.model.printable import escaped
 
 _log = logging.getLogger(__name__)
 _TEXT_CHARACTERS_MAX = 256
@@ -69,5 +70,5 @@ class Audit:
 
 
 def _cut(text: str) -> str:
-    shown = text.encode(errors="backslashreplace").decode()  # lone surrogates have no UTF-8
+    shown = escaped(text)  # lone surrogates, too, which have no UTF-8
     return shown if len(shown) <= _TEXT_CHARACTERS_MAX else f"{shown[:_TEXT_CHARACTERS_MAX]}…"

@@ -1,7 +1,7 @@
-"""Gate: who gets in: TLS, logins, and how many strangers may stand at the door for how long.
+"""Gate: authentication: TLS, logins, and how many unauthenticated connections for how long.
 
-A stranger is a connection that has not been told Welcome. A server that only this machine reaches
-lets everybody in, with all rights, until the first password is set: from then on, and after the
+A connection is unauthenticated until it was sent Welcome. A server that only this machine reaches
+lets every client in, with all rights, until the first password is set: from then on, and after the
 last one is gone, it asks for a login. `authentication` says otherwise. On the server's loop.
 """
 
@@ -92,7 +92,7 @@ class Gate:
                 raise OperationalError(
                     "this server asks for a user and a password",
                     sqlstate="28000",
-                    hint='connect("herd://user@host", password=…)',
+                    hint="name a user in the URL, as in herd://ada@host, and give the password",
                 )
             return None
         if self._client_check != "verify-ca":
@@ -178,8 +178,8 @@ def _is_loopback(address: str) -> bool:
         return False  # what is no address is not known to be harmless
 
 
-def too_many_strangers(logins_max: int) -> Error:
-    """Return what a stranger is told for whom there is no room."""
+def too_many_unauthenticated(logins_max: int) -> Error:
+    """Return the refusal of an unauthenticated connection beyond the limit."""
     return OperationalError(
         f"{logins_max} connections are logging in, more are not allowed",
         sqlstate="53300",
@@ -189,7 +189,7 @@ def too_many_strangers(logins_max: int) -> Error:
 
 
 def too_slow(login_timeout_s: float) -> Error:
-    """Return what a stranger is told who did not log in in time."""
+    """Return the refusal of a connection that did not log in in time."""
     return OperationalError(
         f"no login within {login_timeout_s:g} s", sqlstate="08004", retry=Retry.SAFE
     )

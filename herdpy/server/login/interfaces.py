@@ -1,6 +1,8 @@
-"""What the server needs of whoever knows the users."""
+"""What the server needs of the database that knows the users."""
 
 from typing import Protocol
+
+from herdpy.model.access import User
 
 
 class Login(Protocol):
@@ -13,6 +15,11 @@ class Login(Protocol):
 
     @property
     def may_login(self) -> bool: ...
+
+    @property
+    def user(self) -> User:
+        """Who logs in: no other user that has the name later."""
+        ...
 
 
 class Authenticator(Protocol):

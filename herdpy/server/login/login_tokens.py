@@ -1,8 +1,8 @@
 """Tokens: what a login gave out, to be shown instead of the password for a while.
 
-A token counts until its time is over, its user's password changes or may not be used any more, or
-the server ends; and only over TLS with the client certificate that it was given to, if there was
-one. The server keeps its hash. On the server's loop.
+A token counts until its time is over, its user is dropped, or her password changes or may not be
+used any more, or the server ends; and only over TLS with the client certificate that it was given
+to, if there was one. The server keeps its hash. On the server's loop.
 """
 
 import hashlib
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from bookie.runtime.interfaces import Clock, Rng
 from herdpy.errors import OperationalError
-from herdpy.server.login.interfaces import Authenticator
+from herdpy.model.access import User
+from herdpy.server.login.interfaces import Authenticator, Login
 
 TOKENS_MAX = 10_000
 TOKENS_OF_USER_MAX = 100
@@ -22,10 +23,13 @@ _SECRET_BYTES = 32
 
 
 class _Given(NamedTuple):
-    user: str
-    verifier: str
+    login: Login
     certificate: bytes
     until_s: float
+
+    @property
+    def user(self) -> str:
+        return self.login.user.name
 
 
 class Tokens:
@@ -41,31 +45,32 @@ class Tokens:
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
         self._of_users: Counter[str] = Counter()
 
-    def give(self, user: str, verifier: str, certificate: bytes) -> str:
-        """Return a new token of a user who has proved the verifier's password."""
+    def give(self, login: Login, certificate: bytes) -> str:
+        """Return a new token of a user who has proved the password of this login."""
+        user = login.user.name
         self._drop_expired()
         while len(self._given) >= TOKENS_MAX:
             self._drop(next(iter(self._given)))
         while self._of_users[user] >= TOKENS_OF_USER_MAX:
-            self._drop(next(key for key, given in self._given.items() if given.user == user))
+            self._drop(next(key for key, each in self._given.items() if each.user == user))
         token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
         until_s = self._clock.monotonic() + self.lifetime_s
-        self._given[_hash(token)] = _Given(user, verifier, certificate, until_s)
+        self._given[_hash(token)] = _Given(login, certificate, until_s)
         self._of_users[user] += 1
         return token
 
-    def user_of(self, token: str, certificate: bytes) -> str:
-        """Return whose token it is; OperationalError 28000: nobody's any more."""
+    def user_of(self, token: str, certificate: bytes) -> User:
+        """Return whose token it is; OperationalError 28000: it is not valid any more."""
         self._drop_expired()
         key = _hash(token)
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
-            login = self._authenticator.login(given.user)
-            if login is not None and login.may_login and login.verifier == given.verifier:
-                return given.user
+            now = self._authenticator.login(given.user)
+            if now is not None and now.may_login and _are_same(now, given.login):
+                return now.user
             self._drop(key)
         raise OperationalError(
-            "the token is none, its time is over, or its user's password has changed",
+            "the token is none, its time is over, or its user was dropped or has another password",
             sqlstate="28000",
             hint="call Login for another one",
         )
@@ -86,6 +91,11 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self._given)
+
+
+def _are_same(one: Login, two: Login) -> bool:
+    """Return whether the password of one user, and of no other of its name, is what it was."""
+    return one.verifier == two.verifier and one.user.identity is two.user.identity
 
 
 def _hash(token: str) -> bytes:

@@ -3,8 +3,8 @@
 An address is free to fail FAILURES_FREE times; then each login from it waits before anything is
 asked of it, right ones and wrong ones alike, twice as long after every further failure, up to
 DELAY_FACTOR_MAX times the delay of a failure, and AT_ONCE_MAX of them at a time. FORGET_S after its
-last failure the address begins anew. Nobody is locked out, and no other address waits. Nothing is
-counted by user: a stranger could make a user wait by failing in her name. On the server's loop.
+last failure the address begins anew. No user is locked out, and no other address waits. Nothing is
+counted by user: any client could make a user wait by failing in her name. On the server's loop.
 """
 
 import ipaddress

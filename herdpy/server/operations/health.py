@@ -2,7 +2,7 @@
 
 GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
 be served. GET /status: JSON about positions, memory and limits. GET /metrics: Prometheus' text.
-Nobody logs in here, so nothing of it is about the data: no SQL, names or addresses, and of errors
+There is no login, so nothing of it is about the data: no SQL, names or addresses, and of errors
 their kind alone (watch.py tells the log what they say).
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, metrics_page, verdict
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.server.operations.metrics import families
 from herdpy.server.operations.watch import shown, stopped_by
 
@@ -41,7 +41,7 @@ class HealthServer(HttpServer):
 
 def status(hub: "Hub") -> bytes:
     """Return the state of the server as JSON."""
-    figures = figures_of(hub.database)._replace(
+    figures = stats_of(hub.database)._replace(
         checkpoint_error=shown(hub.database.checkpoint_error),
         failure=shown(stopped_by(hub.database)),
     )
@@ -53,7 +53,8 @@ def status(hub: "Hub") -> bytes:
         "is_draining": hub.is_draining,
         "uptime_s": round(hub.uptime_s, 3),
         "connections": hub.connections_by_protocol(),
-        "statements_waiting": hub.waiting_count,
+        "statements_waiting": hub.workers.waiting_count,
+        "statements_waiting_for_locks": hub.workers.parked_count,
         "results_open": hub.results.used,
         "received_bytes": hub.received.used,
         "untaken_bytes": hub.stalled.byte_count,
@@ -61,8 +62,8 @@ def status(hub: "Hub") -> bytes:
         "limits": {
             name: getattr(hub.config, name)
             for name in (
-                "connections_max", "workers", "waiting_max", "results_max",
-                "request_bytes_max", "response_bytes_max",
+                "connections_max", "superuser_reserved_connections", "workers", "waiting_max",
+                "results_max",                "request_bytes_max", "response_bytes_max",
             )
         },
     }  # fmt: skip

@@ -1,6 +1,6 @@
 """ServerMetrics: what a server counts, under the names of docs/guides/server.md.
 
-The hot path only adds to plain numbers, on the loop; prometheus_client, imported when somebody
+The hot path only adds to plain numbers, on the loop; prometheus_client, imported when a client
 asks, makes text of them. Labels are from closed lists: never SQL, names or addresses.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bookie.runtime.metrics import Histogram
-from herdpy.engine.stats import figures_of
+from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
 def _gauges(hub: "Hub") -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    figures = figures_of(hub.database)
+    figures = stats_of(hub.database)
     yield CounterMetricFamily(
         "herdpy_log_entries", "Frames of the log.", value=figures.last_lsn.entry_id
     )
@@ -149,7 +149,8 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
         ("transactions_active", "That have written and not ended.", figures.transactions),
         ("leases", "Snapshots that are kept.", figures.leases),
         ("statements_active", "That run or wait.", figures.statements),
-        ("statements_waiting", "For a worker.", hub.waiting_count),
+        ("statements_waiting", "For a worker.", hub.workers.waiting_count),
+        ("statements_waiting_for_locks", "Without a worker.", hub.workers.parked_count),
         ("results_open", "Results with rows to fetch.", hub.results.used),
         ("tables", "Tables.", figures.tables),
         ("pages", "Pages of the last checkpoints.", figures.pages),

@@ -1,6 +1,6 @@
 """Watch: tells the server's log when the database stops, and when checkpoints fail or go on.
 
-The engine tells whoever runs a statement, and no log: there may be nobody, at night, and the pages
+The engine tells the client of a statement, and no log: there may be none, at night, and the pages
 of health.py are open to all, so that they do not repeat what a message may quote. On the loop.
 """
 
@@ -59,7 +59,7 @@ def stopped_by(database: Database) -> Error | None:
 
 
 def shown(error: Error | None) -> str | None:
-    """Return what may be told to everybody about an error: its kind, and where there is more."""
+    """Return what may be shown to all of an error: its kind, and where there is more."""
     if error is None:
         return None
     return f"{type(error).__name__} (SQLSTATE {error.sqlstate}); the server's log says more"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.model.schema import table_to_plain
 from herdpy.proto.messages import BeginIngest, FinishIngest, IngestBegun, IngestRows
@@ -35,7 +36,7 @@ class Ingests:
         return IngestBegun(message.request, self._last, table_to_plain(ingest.table))
 
     def add(self, message: IngestRows) -> None:
-        from herdpy.exec.vector.arrow_stranger import batches_of
+        from herdpy.exec.vector.untrusted_arrow import batches_of
 
         ingest = self._get(message.ingest)
         try:
@@ -46,11 +47,16 @@ class Ingests:
             raise
 
     def finish(self, message: FinishIngest) -> int:
-        """Write the rows; return how many."""
+        """Write the rows; return how many. MustWaitError: call again."""
         try:
-            return self._get(message.ingest).finish()
-        finally:
+            count = self._get(message.ingest).finish()
+        except MustWaitError:
+            raise
+        except BaseException:
             self._open.pop(message.ingest, None)
+            raise
+        self._open.pop(message.ingest, None)
+        return count
 
     def drop(self, number: int) -> None:
         """Give up an ingest and its rows; nothing to do for another number."""

@@ -14,7 +14,8 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.snapshot_leases import SnapshotLease
-from herdpy.engine.writes.nonblocking import Begun
+from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.exec.result import Result
 from herdpy.model.schema import table_to_plain
@@ -37,6 +38,20 @@ RESULTS_MAX = 1000
 _ANSWERS_BYTES_MAX = messages.FRAME_BYTES_MAX - 1024 * 1024
 """Of an ExecuteAll, without its last Failed."""
 _SENT = SentColumns()
+_SHORT = (
+    messages.CloseResult | messages.Begin | messages.Commit | messages.Rollback
+    | messages.SetAutocommit
+)  # fmt: skip
+
+
+class _Pipeline:
+    """What an ExecuteAll has done so far: a part of its answers."""
+
+    __slots__ = ("answers", "byte_count")
+
+    def __init__(self) -> None:
+        self.answers: list[msgspec.Raw] = []
+        self.byte_count = 0
 
 
 class Requests:
@@ -56,10 +71,12 @@ class Requests:
         `audit` takes an event and its fields.
         """
         self._session = session
+        session.leaves_waits = True
         self._clock = clock
         self._budget = results
         self._memory = memory
         self._charged_bytes = 0
+        self._pipeline: _Pipeline | None = None  # an ExecuteAll that waits for a lock
         self.sqlstate: str | None = None
         """Of what was answered last, None: it succeeded."""
         self.begun_s = 0.0
@@ -67,6 +84,7 @@ class Requests:
         self._audit = audit
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
+        self._introspections: set[int] = set()  # of the results, perhaps some that were closed
         self._ended_result: int | None = None  # the last one that was fetched to its end
         self._ingests = Ingests(session)
         self._export: OpenExport | None = None
@@ -80,6 +98,10 @@ class Requests:
     @property
     def in_transaction(self) -> bool:
         return self._session.in_transaction
+
+    @property
+    def is_superuser(self) -> bool:
+        return self._session.is_superuser
 
     def cancel(self) -> None:
         """Stop the statement that runs, if any; any thread."""
@@ -100,7 +122,7 @@ class Requests:
 
     def write_row(
         self, message: messages.Execute, parameters: Parameters
-    ) -> "bytes | Begun | None":
+    ) -> "bytes | PendingWrite | None":
         """Write a row if that takes no wait but for the disk; None: carry_out() has to.
 
         What is begun is answered by end_write() when its outcome is there.
@@ -119,7 +141,7 @@ class Requests:
             return self.end_write(message, begun)
         return begun
 
-    def end_write(self, message: messages.Execute, begun: Begun) -> bytes:
+    def end_write(self, message: messages.Execute, begun: PendingWrite) -> bytes:
         """Return the answer to a write whose outcome is there."""
         try:
             self._session.end_write(begun)
@@ -127,21 +149,72 @@ class Requests:
             return self.failed(message, error)
         return self._done(message.request, row_count=begun.row_count)
 
-    def carry_out(self, message: Any) -> bytes | memoryview:
-        """Return the frame of the answer, b"" when there is none. Errors are answers, too."""
-        self.begun_s = self._clock.monotonic()
+    def carry_out(self, message: Any, *, is_again: bool = False) -> "bytes | memoryview | LockWait":
+        """Return the frame of the answer, b"" when there is none. Errors are answers, too.
+
+        LockWait: nothing was done, or of an ExecuteAll its first statements. The next call is the
+        same one, with is_again, when the wait has ended; or give_up().
+        """
+        if not is_again:
+            self.begun_s = self._clock.monotonic()
         self.sqlstate = None
+        wait: LockWait | None = None
         try:
             frame = self._answer_to(message)
+        except MustWaitError:
+            wait = self._session.lock_wait
+            assert wait is not None
+            return wait
         except Error as error:
             return self._refused(message, error)
         finally:
-            if self._charged_bytes:
-                self._memory.give(self._charged_bytes)
-                self._charged_bytes = 0
+            if wait is None:
+                if self._session.lock_wait is not None:
+                    self._session.end_wait()
+                self._pipeline = None
+            self._give_back(0 if self._pipeline is None else self._pipeline.byte_count)
         if isinstance(message, messages.Execute) and self._session.is_audited:
             self._audit("changed", statement=without_literals(message.text))
         return frame
+
+    def carry_out_reserved(self, message: Any) -> "bytes | memoryview | LockWait | None":
+        """Carry out what shows the server or ends what others do; None: it is not that."""
+        match message:
+            case messages.Execute():
+                self.begun_s = self._clock.monotonic()
+                self.sqlstate = None
+                try:
+                    parameters = decode_parameters(message.parameters, self._charge)
+                    is_short = self._session.is_introspection(message.text, parameters)
+                except Error as error:
+                    return self._refused(message, error)
+                finally:
+                    self._give_back(0)
+                if not is_short:
+                    return None
+                frame = self.carry_out(message)
+                self._introspections.intersection_update(self._results)
+                if self._last_result in self._results:
+                    self._introspections.add(self._last_result)
+                return frame
+            case messages.Fetch():
+                is_short = message.result in self._introspections
+            case _:
+                is_short = isinstance(message, _SHORT)
+        return self.carry_out(message) if is_short else None
+
+    def give_up(self, message: Any, error: Error) -> bytes:
+        """Return the answer to a request that waits for a lock and must not go on."""
+        self._session.end_wait()
+        self._pipeline = None
+        self._give_back(0)
+        return self.failed(message, error)
+
+    def _give_back(self, kept: int) -> None:
+        """Give back the memory that was charged, but for so many bytes."""
+        if self._charged_bytes > kept:
+            self._memory.give(self._charged_bytes - kept)
+            self._charged_bytes = kept
 
     def _refused(self, message: Any, error: Error) -> bytes:
         if error.sqlstate == "42501":
@@ -254,9 +327,10 @@ class Requests:
 
     def _execute_all(self, message: messages.ExecuteAll) -> bytes:
         session, request = self._session, message.request
-        answers: list[msgspec.Raw] = []
-        byte_count = 0
-        for place, data in message.items:
+        done = self._pipeline or _Pipeline()
+        self._pipeline = None
+        answers = done.answers
+        for place, data in message.items[len(answers) :]:
             text = ""
             try:
                 if not 0 <= place < len(message.texts):
@@ -268,14 +342,14 @@ class Requests:
                     rows = messages.raw(encode_rows(found[1]))
                     frame = self._done(request, columns=_SENT.of(found[0]), rows=rows)
                 else:
-                    frame = self._answer(request, session.execute(text, parameters))
+                    frame = self._answer(request, self._execute_next(text, parameters, done))
                     if session.is_audited:
                         self._audit("changed", statement=without_literals(text))
-                byte_count += len(frame)
-                if byte_count > _ANSWERS_BYTES_MAX:  # at once: hundreds of large rows may follow
+                done.byte_count += len(frame)
+                if done.byte_count > _ANSWERS_BYTES_MAX:  # at once: hundreds of large ones may come
                     raise OperationalError(
-                        f"the answers to {len(answers) + 1} statements take {byte_count:,} bytes: "
-                        f"expected at most {_ANSWERS_BYTES_MAX:,}",
+                        f"the answers to {len(answers) + 1} statements take {done.byte_count:,} "
+                        f"bytes: expected at most {_ANSWERS_BYTES_MAX:,}",
                         sqlstate="54000",
                         hint="send fewer statements at a time: sync() sooner",
                     )
@@ -285,6 +359,15 @@ class Requests:
                 break
             answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
         return encode_frame(messages.Answers(request, session.in_transaction, answers, session.lsn))
+
+    def _execute_next(self, text: str, parameters: Parameters, done: "_Pipeline") -> Result:
+        """Run a statement of an ExecuteAll; MustWaitError: the answers so far are kept. 53200."""
+        try:
+            return self._session.execute(text, parameters)
+        except MustWaitError:
+            self._charge(done.byte_count, "answers")
+            self._pipeline = done
+            raise
 
     def _control(self, message: Any) -> bytes:
         session = self._session
@@ -303,12 +386,12 @@ class Requests:
                 raise InternalError(f"no way to answer {type(message).__name__}")
         return self._done(message.request)
 
-    def _charge(self, byte_count: int) -> None:
-        """Take memory for parameters until the request is answered; 53200: there is none."""
+    def _charge(self, byte_count: int, what: str = "parameters") -> None:
+        """Take memory until the request is answered; 53200: there is none."""
         memory = self._memory
         if not memory.take(byte_count):
             raise OperationalError(
-                f"parameters that take about {byte_count:,} bytes of memory: {memory.used:,} of "
+                f"{what} that take about {byte_count:,} bytes of memory: {memory.used:,} of "
                 f"the {memory.maximum:,} of the server are in use",
                 sqlstate="53200",
                 retry=Retry.SAFE,

@@ -49,7 +49,7 @@ def staging_answer(
 
 
 def _add(staging: "Staging", message: StageRows) -> int:
-    from herdpy.exec.vector.arrow_stranger import batches_of
+    from herdpy.exec.vector.untrusted_arrow import batches_of
 
     first_row = message.first_row
     count = first_row

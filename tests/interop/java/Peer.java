@@ -50,6 +50,16 @@ final class Peer {
         settings.setUseV2WireProtocol(is("v2"));
         settings.setExplictLacInterval((int) number("explicit_lac_ms", 0));
         settings.setDelayEnsembleChange(is("delay_change"));
+        if (values.containsKey("tls_trust")) {
+            settings.setTLSProviderFactoryClass("org.apache.bookkeeper.tls.TLSContextFactory");
+            settings.setTLSProvider("JDK");
+            settings.setTLSClientAuthentication(true);
+            settings.setTLSKeyStoreType("PEM");
+            settings.setTLSKeyStore(text("tls_key", null));
+            settings.setTLSCertificatePath(text("tls_certificate", null));
+            settings.setTLSTrustStoreType("PEM");
+            settings.setTLSTrustStore(text("tls_trust", null));
+        }
         // On a busy machine five seconds are no sign of a dead bookie, and there is no spare one.
         settings.setAddEntryTimeout(30);
         // Two racks are not to be had on one machine, and nothing is placed by them.

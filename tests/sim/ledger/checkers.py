@@ -1,7 +1,7 @@
 """What must be true of a ledger's life, told by what the world saw; each checker has a name.
 
 durability  no acknowledged entry is lost or changed
-agreement   whoever recovers or closes the ledger finds the same last entry and length
+agreement   every client that recovers or closes the ledger finds the same last entry and length
 fence       nothing beyond the closed end is acknowledged after a recovery has ended
 lac         the LAC that a handle knows never goes back, nor beyond what an ack quorum holds
 quorum      what is acknowledged was taken by an ack quorum of the bookies that metadata names
@@ -9,7 +9,7 @@ reading     readers and tailers see what was written, in order, without gaps
 metadata    segments ascend from 0, are of the right size; CLOSED never changes, nor does a segment
             below the last
 liveness    every call ends; when the faults have ended, recovery and writing succeed in time
-errors      nothing fails in a way that nobody foresaw
+errors      nothing fails in a way that was not foreseen
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class History:
         self.payloads: list[bytes] = []
         self.acknowledged: dict[int, float] = {}
         self.end: tuple[int, int] | None = None
-        """Last entry id and length, as the first who knew said."""
+        """Last entry id and length, as the first client that knew it said."""
         self.is_deferred = False
         self._takers: dict[int, dict[str, None]] = {}
         self._held_up_to = -1
@@ -94,49 +94,49 @@ class History:
         if not self._is_held(entry_id):
             raise CheckError("quorum", self._missing(entry_id))
 
-    def closed(self, who: str, last_entry_id: int, length: int) -> None:
-        """Somebody's recovery, close or open found this end."""
-        self._say(f"{who}: {self.ledger_id} closed at {last_entry_id}, {length} bytes")
+    def closed(self, client: str, last_entry_id: int, length: int) -> None:
+        """A client's recovery, close or open found this end."""
+        self._say(f"{client}: {self.ledger_id} closed at {last_entry_id}, {length} bytes")
         if self.end is None:
             self.end = (last_entry_id, length)
-            self._check_end(who)
+            self._check_end(client)
         elif self.end != (last_entry_id, length):
             raise CheckError(
                 "agreement",
-                f"{who} found (last entry, length) ({last_entry_id}, {length}), others {self.end}",
+                f"{client} found (last, length) ({last_entry_id}, {length}), others {self.end}",
             )
 
-    def lac_seen(self, who: str, lac: int) -> None:
+    def lac_seen(self, client: str, lac: int) -> None:
         """A handle says that this is its LAC."""
-        before = self._lacs.get(who, -1)
+        before = self._lacs.get(client, -1)
         if lac < before:
-            raise CheckError("lac", f"{who}: the LAC went back from {before} to {lac}")
-        self._lacs[who] = lac
+            raise CheckError("lac", f"{client}: the LAC went back from {before} to {lac}")
+        self._lacs[client] = lac
         while self._held_up_to < lac:
             entry_id = self._held_up_to + 1
             if not self._is_held(entry_id):
-                raise CheckError("lac", f"{who} has LAC {lac}, but {self._missing(entry_id)}")
+                raise CheckError("lac", f"{client} has LAC {lac}, but {self._missing(entry_id)}")
             self._held_up_to = entry_id
 
-    def read(self, who: str, entry_id: int, payload: bytes) -> None:
+    def read(self, client: str, entry_id: int, payload: bytes) -> None:
         """A reader got an entry."""
         if entry_id >= len(self.payloads):
-            raise CheckError("reading", f"{who} read entry {entry_id}, which nobody wrote")
+            raise CheckError("reading", f"{client} read entry {entry_id}, which was never written")
         if payload != self.payloads[entry_id]:
             kind = "durability" if entry_id in self.acknowledged else "reading"
             raise CheckError(
                 kind,
-                f"{who} read entry {entry_id}: expected {self.payloads[entry_id][:40]!r},"
+                f"{client} read entry {entry_id}: expected {self.payloads[entry_id][:40]!r},"
                 f" found {payload[:40]!r}",
             )
 
-    def read_all(self, who: str, entries: Sequence[tuple[int, bytes]], last: int) -> None:
+    def read_all(self, client: str, entries: Sequence[tuple[int, bytes]], last: int) -> None:
         """A reader got these when it asked for entries 0 to last."""
         found = [entry_id for entry_id, _ in entries]
         if found != list(range(last + 1)):
-            raise CheckError("reading", f"{who}: expected entries 0 to {last}, found {found}")
+            raise CheckError("reading", f"{client}: expected entries 0 to {last}, found {found}")
         for entry_id, payload in entries:
-            self.read(who, entry_id, payload)
+            self.read(client, entry_id, payload)
 
     def stored(self, data: bytes) -> None:
         """The metadata store applied a write to the ledger's node."""
@@ -156,20 +156,20 @@ class History:
 
     # What follows.
 
-    def _check_end(self, who: str) -> None:
+    def _check_end(self, client: str) -> None:
         assert self.end is not None
         last, length = self.end
         lost = [entry_id for entry_id in self.acknowledged if entry_id > last]
         if lost:
             raise CheckError(
-                "durability", f"{who} closed at {last}, but {min(lost)} had been acknowledged"
+                "durability", f"{client} closed at {last}, but {min(lost)} had been acknowledged"
             )
         if last >= len(self.payloads):
-            raise CheckError("reading", f"{who} closed at {last}, which nobody wrote")
+            raise CheckError("reading", f"{client} closed at {last}, which was never written")
         expected = sum(len(payload) for payload in self.payloads[: last + 1])
         if length != expected:
             raise CheckError(
-                "agreement", f"{who} closed at {last} with length {length}, not {expected}"
+                "agreement", f"{client} closed at {last} with length {length}, not {expected}"
             )
 
     def _is_held(self, entry_id: int) -> bool:

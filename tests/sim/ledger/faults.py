@@ -1,4 +1,4 @@
-"""Faults: what goes wrong in a seed, when, and for whom.
+"""Faults: what goes wrong in a seed, when, and for which host.
 
 Half of them happen at a message of the protocol (an add, a fence, a recovery read, an answer), just
 before it arrives or while it is being handled; the others at any time. All end with World.calm().

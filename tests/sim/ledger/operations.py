@@ -212,19 +212,19 @@ async def tail(ledger: Ledger, host: ClientHost) -> None:
     attempt = 0
     while True:
         attempt += 1
-        who = f"{host.name}.{attempt}"
+        name = f"{host.name}.{attempt}"
         try:
             reader = await client.open(history.ledger_id, PASSWORD, recover=False)
-            history.lac_seen(who, reader.lac)
+            history.lac_seen(name, reader.lac)
             async for entry in reader.tail(expected):
-                history.lac_seen(who, reader.lac)
+                history.lac_seen(name, reader.lac)
                 if entry.entry_id != expected:
                     raise CheckError(
-                        "reading", f"{who}: expected entry {expected}, found {entry.entry_id}"
+                        "reading", f"{name}: expected entry {expected}, found {entry.entry_id}"
                     )
                 if entry.entry_id > reader.lac:
-                    raise CheckError("lac", f"{who}: entry {expected} is beyond {reader.lac}")
-                history.read(who, entry.entry_id, bytes(entry.payload))
+                    raise CheckError("lac", f"{name}: entry {expected} is beyond {reader.lac}")
+                history.read(name, entry.entry_id, bytes(entry.payload))
                 expected += 1
             break
         except BookieError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerPlan:
-    """One ledger, and who uses it."""
+    """One ledger, and the clients that use it."""
 
     ensemble_size: int
     write_quorum_size: int

@@ -6,7 +6,7 @@ from bookie.ledger.recovery import ReadEntry, Recovery
 from bookie.ledger.types import Status
 from bookie.ledger.writer import WriterMachine
 from bookie.server.bookie import Bookie
-from bookie.server.journal import JournalWriter
+from bookie.server.storage.journal import JournalWriter
 from tests.fixtures.plants import Plant
 
 

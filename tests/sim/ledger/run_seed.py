@@ -118,7 +118,7 @@ async def _live_ledger(ledger: Ledger) -> None:
 async def _come_to_recover(
     ledger: Ledger, number: int, writer_host: ClientHost, writing: operations.Writing | None
 ) -> None:
-    """Wait for the moment when somebody thinks that the writer is gone, then recover."""
+    """Wait for the moment when a client thinks that the writer is gone, then recover."""
     world, plan = ledger.world, ledger.plan
     wanted = plan.recover_at * plan.entry_count
     if writing is not None:
@@ -139,7 +139,7 @@ async def _come_to_recover(
 
 
 async def _end_ledger(ledger: Ledger) -> None:
-    """In the calm: somebody recovers, and whatever is under way ends."""
+    """In the calm: a last client recovers, and whatever is under way ends."""
     if ledger.history.ledger_id is None:
         return
     last = ledger.new_client("last")

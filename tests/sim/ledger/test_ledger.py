@@ -64,10 +64,10 @@ NEVER_SIMULATED = {
     "ledger/record_frame.py",
     "metadata/kazoo_client.py",
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
-    "server/head.py",  # looks at first messages beyond 1 MiB, which no life sends
-    "server/operations/health.py",  # HTTP
-    "server/lmdb_index.py",  # the index is one of those that are replaced
-    "server/login/tls.py",
+    "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
+    "server/health.py",  # HTTP
+    "server/storage/lmdb_index.py",  # the index is one of those that are replaced
+    "server/tls.py",
 }
 
 

@@ -18,8 +18,8 @@ from bookie.ledger.types import Status
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
 from bookie.metadata.memory import Plan as LinkPlan
-from bookie.server.memory_index import MemoryIndex
 from bookie.server.node import BookieNode
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.checkers import CheckError, History
 from tests.sim.ledger.plan import LedgerPlan, WorldPlan
@@ -33,6 +33,9 @@ PASSWORD = b"secret"
 SESSION_TIMEOUT_S = 1.0
 START_WALL_US = 1_700_000_000_000_000
 PORT = 3181
+_LAG_SHARE = 0.4
+"""Of the broken connections to the metadata store: the next server shows what was before."""
+LAG_S_MAX = 0.5
 
 
 class LoopClock:
@@ -61,23 +64,27 @@ class SeededRng:
 class StoreLink:
     """The way of every client to the metadata store; loses what the world tells it to."""
 
-    def __init__(self, world: "World", who: str) -> None:
+    def __init__(self, world: "World", owner: str) -> None:
         self._world = world
-        self._who = who
+        self._owner = owner
 
     def plan(self, session_id: int, path: str, *, is_write: bool) -> LinkPlan:
         world = self._world
         draw = world.draw
         request_s, answer_s = draw() * 0.001, draw() * 0.001
-        if draw() >= world.store_trouble(self._who, path, is_write=is_write):
+        if draw() >= world.store_trouble(self._owner, path, is_write=is_write):
             return LinkPlan(request_s, answer_s)
         fate = Fate.LOSE_ANSWER if draw() < 0.6 else Fate.LOSE_REQUEST
         if is_write and path in world.ledgers_by_path:
             world.happen("lost metadata answer")
-        world.say(f"store: {self._who} loses {fate.value} at {path}")
+        world.say(f"store: {self._owner} loses {fate.value} at {path}")
         late = draw()
         reconnect_s = draw() * 0.02 if late < 0.8 else draw() * 2 * SESSION_TIMEOUT_S
-        return LinkPlan(request_s, answer_s, fate, reconnect_s)
+        lag_s = 0.0
+        if world.draw_lag() < _LAG_SHARE:
+            lag_s = world.draw_lag() * LAG_S_MAX
+            world.happen("lagging metadata server")
+        return LinkPlan(request_s, answer_s, fate, reconnect_s, lag_s)
 
     def event_s(self, session_id: int, path: str) -> float:
         return self._world.draw() * 0.002
@@ -310,6 +317,8 @@ class World:
         self.plan = plan
         self.rng = rng
         self.draw = rng.random
+        self.draw_lag = random.Random(f"lag {seed}").random
+        """Apart from `rng`, so that a seed keeps what else it draws."""
         self.loop = SimulatedLoop(seed)
         self.loop.trace = trace
         self.happened: dict[str, int] = {}
@@ -367,7 +376,7 @@ class World:
             ledger.history.stored(data)
 
     def _call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
-        """Call back as the world, whoever it is that runs now and may soon be dead."""
+        """Call back as the world, not as the node that runs now and may soon be dead."""
         self.loop.world.run(self.loop.call_later, delay_s, callback)
 
     def bookie_config(self, name: str) -> BookieConfig:
@@ -385,7 +394,7 @@ class World:
             registration_timeout_s=3.0,
         )
 
-    def store_trouble(self, who: str, path: str, *, is_write: bool) -> float:
+    def store_trouble(self, owner: str, path: str, *, is_write: bool) -> float:
         """Return how likely a request to the metadata store goes wrong now."""
         if not self.is_rough:
             return 0.0

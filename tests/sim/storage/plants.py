@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from bookie.server import bookie, compaction, entry_log, flush, journal, journal_format, recovery
+from bookie.server import bookie
+from bookie.server.storage import (
+    compaction,
+    entry_log,
+    flush,
+    journal,
+    journal_format,
+    recovery,
+)
 from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
 

@@ -21,10 +21,10 @@ from bookie.config import BookieConfig
 from bookie.errors import NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.server.bookie import Bookie
-from bookie.server.entry_logs import EntryLogs
 from bookie.server.interfaces import BytesLike
-from bookie.server.memory_index import MemoryIndex
-from bookie.server.recovery import rebuild_index
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.memory_index import MemoryIndex
+from bookie.server.storage.recovery import rebuild_index
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.loop import Node, SimulatedExecutor, SimulatedLoop
@@ -93,7 +93,7 @@ class Facts:
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    # The face of a LedgerList: metadata knows every ledger that was not deleted.
+    # The API of a LedgerList: metadata knows every ledger that was not deleted.
 
     async def ledger_ids(self) -> AsyncIterator[int]:
         for ledger_id in list(self.keys):
@@ -169,7 +169,7 @@ class World:
                 raise LostError(f"the rebuilt index has no {ids}")
             # An unacknowledged packet of the same entry may be the newer one in the logs.
             if logs.read((location,))[0].body not in facts.sent[ids]:
-                raise LostError(f"the rebuilt index points to bytes of {ids} that nobody sent")
+                raise LostError(f"the rebuilt index points to bytes of {ids} that were never sent")
         for ledger_id in facts.keys:
             if ledger_id in facts.deleted or self.index.ledger(ledger_id) is None:
                 continue
@@ -360,7 +360,7 @@ class World:
             if entry_id < 0:
                 entry_id = int.from_bytes(bytes(data[8:16]), "big")
             if bytes(data) not in facts.sent.get((ledger_id, entry_id), []):
-                raise LostError(f"ledger {ledger_id} entry {entry_id}: bytes that nobody sent")
+                raise LostError(f"ledger {ledger_id} entry {entry_id}: bytes that were never sent")
         elif status not in (Status.NO_ENTRY, Status.NO_LEDGER):
             raise LostError(f"read of ledger {ledger_id} entry {entry_id}: {status.name}")
         elif is_acknowledged and ledger_id not in facts.deleted:

@@ -26,7 +26,7 @@ def test_bookies_that_hang_cost_one_time_out_together(capsys: pytest.CaptureFixt
             info = ServiceInfo.of_bookie(Address(host, port)).to_bytes()
             await store.create(f"{ROOT}/available/{host}:{port}", info, is_ephemeral=True)
         begin_s = loop.time()
-        await _info(MemoryCluster("memory", ROOT, world.client()), Output(is_json=True))
+        await _info(MemoryCluster("memory", ROOT, store=world.client()), Output(is_json=True))
         assert loop.time() - begin_s < 2 * ClientConfig().read_timeout_s
         for server in servers:
             server.close()

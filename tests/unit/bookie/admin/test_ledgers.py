@@ -21,7 +21,7 @@ async def cluster_of(
     manager = world.manager(world.client())
     for _ in range(ledger_count):
         await manager.create(metadata())
-    return MemoryCluster("memory", ROOT, world.client(link))
+    return MemoryCluster("memory", ROOT, store=world.client(link))
 
 
 async def ids_in(world: MetadataWorld) -> list[int]:

@@ -10,9 +10,9 @@ from bookie.errors import NotEnoughBookiesError, WriteError
 
 def test_json_is_one_value_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(is_json=True)
-    output.record({"a": 1, "b": b"\xff\x00"}, "for people")
+    output.record({"a": 1, "b": b"\xff\x00"}, "for a terminal")
     output.records([{"n": 1}, {"n": None}], ("n",), "none")
-    output.say("for people")
+    output.say("for a terminal")
     lines = capsys.readouterr().out.splitlines()
     assert list(map(json.loads, lines)) == [{"a": 1, "b": "/wA="}, {"n": 1}, {"n": None}]
 

@@ -1,4 +1,4 @@
-"""The blocking face: calls from threads, an end without anything left behind."""
+"""The blocking API: calls from threads, an end without anything left behind."""
 
 import asyncio
 import threading

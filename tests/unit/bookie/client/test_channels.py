@@ -124,7 +124,7 @@ def with_server(
 
 
 def simulate(body: Body, config: ClientConfig) -> None:
-    """Run where time is virtual: whoever is silent is so on purpose, not because all are slow."""
+    """Run where time is virtual: a bookie is silent on purpose, not because all are slow."""
     loop = SimulatedLoop(1)
     try:
         loop.run_until_complete(serve(body, config))

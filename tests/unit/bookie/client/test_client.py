@@ -119,6 +119,24 @@ def test_a_ledger_that_was_never_there() -> None:
     simulate_cluster(body)
 
 
+def test_a_ledger_that_a_server_has_not_heard_of_is_found() -> None:
+    """The caller was told of it by a client at another server."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        store = MemoryStore(cluster.store_server)
+        client = await LedgerClient.connect(
+            store, rng=OsRng(), clock=SimulatedClock(), config=CONFIG
+        )
+        cluster.store_server.freeze(store.session_id)
+        writer = await written(cluster, 1)
+        assert (await client.metadata(writer.ledger_id)).ledger_id == writer.ledger_id
+        await writer.close()
+        await client.close()
+        await store.close()
+
+    simulate_cluster(body)
+
+
 def test_a_client_that_could_not_connect_leaves_no_watches_in_the_store() -> None:
     async def body(cluster: LedgerCluster) -> None:
         store = MemoryStore(cluster.store_server)

@@ -135,7 +135,7 @@ def test_callbacks_come_in_order_and_never_from_within_the_call() -> None:
     run(main())
 
 
-def test_a_callback_may_add_and_one_that_raises_stops_nobody() -> None:
+def test_a_callback_may_add_and_one_that_raises_stops_no_other() -> None:
     async def main() -> None:
         world = World()
         seen: list[int] = []
@@ -318,7 +318,7 @@ def test_a_failed_bookie_is_replaced_and_every_entry_still_has_its_quorum() -> N
     run(main())
 
 
-def test_a_hung_bookie_holds_nobody_up_and_is_replaced_when_its_adds_time_out() -> None:
+def test_a_hung_bookie_holds_no_add_up_and_is_replaced_when_its_adds_time_out() -> None:
     async def main() -> None:
         world = World(bookies=4)
         world.bookies[3].is_hung = True
@@ -575,7 +575,7 @@ def test_4_8_force_moves_a_deferred_lac_and_a_deaf_bookie_fails_it() -> None:
 
 
 def test_given_ids_out_of_order_in_a_small_window() -> None:
-    """BookWriteLedgerTest: many entries in random order; nobody waits for ever."""
+    """BookWriteLedgerTest: many entries in random order; no add waits for ever."""
 
     async def main() -> None:
         world = World(config=ClientConfig(pending_adds_max=3), are_ids_given=True)

@@ -30,7 +30,7 @@ def test_4_4_one_failure_of_many_entries_is_one_change() -> None:
     assert written.segments == (Segment(EntryId(0), ("b4", "b2", "b3")),)
     assert desk.writes == []
     for entry_id in range(3):
-        desk.bad(entry_id, "b1")  # late news of one who is gone
+        desk.bad(entry_id, "b1")  # late news of one that is gone
     assert desk.writes == []
 
 
@@ -163,7 +163,7 @@ def test_g7_nothing_is_applied_before_the_metadata_is_written() -> None:
     assert desk.machine.ensemble == ("b1", "b2", "b3")
     desk.take_sent()
     desk.add(b"b")
-    assert desk.take_sent() == [(1, ("b2", "b3"))]  # to those who stay, and nobody new
+    assert desk.take_sent() == [(1, ("b2", "b3"))]  # to those that stay, and no new one
     desk.ok(1, "b4")
     desk.written()
     assert desk.machine.ensemble == ("b4", "b2", "b3")
@@ -227,7 +227,7 @@ def test_g10_an_ensemble_equal_to_the_old_one_does_not_get_stuck() -> None:
 
 
 def test_g10_a_change_that_another_made_already_sends_again() -> None:
-    """Our write's answer was lost, or someone else replaced the bookie: the entry goes there."""
+    """Our write's answer was lost, or another client replaced the bookie: the entry goes there."""
     desk = Desk()
     desk.add(b"a")
     desk.bad(0, "b1")
@@ -305,7 +305,7 @@ def test_a_lost_answer_of_a_write_that_was_not_applied_is_written_again() -> Non
 
 
 def test_a_write_that_may_still_land_is_kept_out_before_anything_completes() -> None:
-    """Its segment begins behind the LAC of then, and nobody sends to the bookies that it names."""
+    """Its segment begins behind the LAC of then, and the bookies that it names get no entries."""
     desk = Desk()
     desk.add(b"a")
     desk.bad(0, "b1")
@@ -454,7 +454,7 @@ def test_a_last_chance_that_holds_keeps_the_handle_alive() -> None:
     assert desk.machine.missing_bookies == ("b2",)
 
 
-def test_a_late_error_of_long_ago_is_forgiven_where_nobody_can_stand_in() -> None:
+def test_a_late_error_of_long_ago_is_forgiven_where_no_bookie_can_stand_in() -> None:
     desk = Desk(bookie_count=3)
     desk.add(b"a")
     desk.ok(0, "b1", "b2")

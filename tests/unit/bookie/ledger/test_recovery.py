@@ -165,7 +165,7 @@ def test_slow_bookies_are_given_a_moment_once_enough_have_answered() -> None:
     machine.on_fence_reply(0, *NONE)
     assert machine.on_fence_reply(1, *NONE) == []
     (read,) = machine.on_fence_reply(2, Status.OK, packet_of(0))
-    assert read.bookie == "b2", "who has it is asked first"
+    assert read.bookie == "b2", "the bookie that has it is asked first"
 
 
 def test_4_6_all_answered_without_coverage_fails() -> None:
@@ -302,7 +302,7 @@ def test_g12_without_a_recovered_entry_the_length_is_that_of_the_lac() -> None:
     ]
 
 
-def test_g12_a_lac_entry_that_nobody_has_leaves_a_bound() -> None:
+def test_g12_a_lac_entry_that_no_bookie_has_leaves_a_bound() -> None:
     metadata = metadata_of(3, 3, 2).with_state(LedgerState.IN_RECOVERY)
     machine = Recovery(metadata, DIGEST, lambda *_: None, read_ahead=1)
     (read,) = begin(machine, NONE, NONE, (Status.OK, packet_of(4, lac=2)))
@@ -440,14 +440,29 @@ def test_without_a_replacement_and_without_qa_it_says_how_many_there_are() -> No
 
 
 def test_g17_a_bookie_that_holds_the_ledger_for_deleted_ends_recovery() -> None:
+    """Also the first of three to answer: no other bookie is asked in its place."""
+    machine = Recovery(
+        metadata_of(3, 3, 2).with_state(LedgerState.IN_RECOVERY),
+        DIGEST,
+        lambda failed, ensemble: (*ensemble[:1], BookieId("b9"), *ensemble[2:]),
+        read_ahead=1,
+    )
+    (read,) = begin(machine, NONE, NONE, (Status.OK, packet_of(0, lac=-1)))
+    machine.on_read_reply(read.bookie, 0, Status.OK, packet_of(0))
+    (ended,) = machine.on_write_reply(0, BookieId("b1"), Status.FENCED)
+    assert isinstance(ended, RecoveryFailed)
+    assert isinstance(ended.error, LedgerFencedError)
+    assert "b1 refuses entry 0" in str(ended.error)
+
+
+def test_g17_a_ledger_that_all_its_bookies_hold_for_deleted_stays_as_it_is() -> None:
     world = World(metadata_of(3, 3, 2), 4)
     world.put(0, lac=-1)
-    world.bookies[BookieId("b1")].refuses_writes = Status.FENCED
+    for bookie in bookie_ids(3):
+        world.bookies[bookie].refuses_writes = Status.FENCED
     recoverer = world.recoverer().run()
-    if recoverer.error is None:  # two others were faster
-        assert world.metadata.value.last_entry_id == 0
-    else:
-        assert isinstance(recoverer.error, LedgerFencedError)
+    assert isinstance(recoverer.error, LedgerFencedError)
+    assert world.metadata.value.state is LedgerState.IN_RECOVERY
 
 
 def test_g8_replacing_takes_back_acknowledgements_before_anything_is_counted() -> None:

@@ -106,7 +106,7 @@ def test_4_3_fenced_and_unauthorized_fail_all_pending_and_end_the_handle(
     assert list(desk.failed) == [b"b", b"c"]
     with pytest.raises(error):
         desk.add(b"d")
-    assert desk.writes == []  # nobody is replaced
+    assert desk.writes == []  # no bookie is replaced
 
 
 def test_g13_fenced_is_like_a_time_out_the_entry_may_be_recovered() -> None:
@@ -311,7 +311,7 @@ def test_4_8_deferred_sync_any_failure_is_fatal() -> None:
         desk.add(b"c")
 
 
-def test_force_of_an_empty_ledger_asks_nobody() -> None:
+def test_force_of_an_empty_ledger_asks_no_bookie() -> None:
     desk = Desk()
     desk.run(desk.machine.force("force"))
     assert desk.done == ["force"]

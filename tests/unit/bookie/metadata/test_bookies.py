@@ -84,7 +84,7 @@ def test_addresses_come_from_what_a_bookie_published() -> None:
 
 
 def test_a_name_that_is_no_bookie_id_is_no_bookie() -> None:
-    """A ledger that was written onto it could be read by nobody: its metadata would be damage."""
+    """A ledger that was written onto it could not be read: its metadata would be damage."""
 
     async def scenario(world: MetadataWorld) -> None:
         await world.format()

@@ -140,6 +140,32 @@ def test_an_initialization_whose_answer_is_lost_is_done_once(fate: Fate) -> None
     run(scenario)
 
 
+def test_a_cluster_that_another_made_is_seen_by_a_client_that_lags() -> None:
+    """It is not told to remove what it takes for half a cluster."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        store = world.client()
+        world.server.freeze(store.session_id)
+        await initialize(world.client(), ROOT, rng=SeededRng(1))
+        with pytest.raises(IllegalOperationError, match="there is a cluster already"):
+            await initialize(store, ROOT, rng=SeededRng(2))
+
+    run(scenario)
+
+
+def test_a_registration_that_a_server_has_not_heard_of_keeps_its_cluster() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        store, bookie = world.client(), world.client()
+        instance_id = await initialize(store, ROOT, rng=SeededRng(1))
+        world.server.freeze(store.session_id)
+        await bookie.create(f"{ROOT}/available/b1:3181", is_ephemeral=True)
+        with pytest.raises(IllegalOperationError, match="b1:3181 registered"):
+            await remove(store, ROOT, instance_id)
+        assert await is_initialized(store, ROOT)
+
+    run(scenario)
+
+
 def test_remove_wants_the_instance_and_takes_all() -> None:
     async def scenario(world: MetadataWorld) -> None:
         store = world.client()

@@ -1,6 +1,7 @@
-"""Cookies: their text, and who may start; CookieTest and CookieIndexDirTest in our words."""
+"""Cookies: their text, and which bookie starts; CookieTest and CookieIndexDirTest in our words."""
 
 import asyncio
+import math
 from dataclasses import replace
 
 import pytest
@@ -164,10 +165,12 @@ def test_the_store_keeps_cookies_by_bookie() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
-def test_lost_answers_of_cookie_writes(fate: Fate) -> None:
+@pytest.mark.parametrize("lag_s", [0.0, math.inf])
+def test_lost_answers_of_cookie_writes(fate: Fate, lag_s: float) -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         link = ScriptedLink()
+        link.lag_s = lag_s
         cookies = CookieStore(world.client(link), ROOT)
         link.fates = [fate]
         assert await cookies.write(BOOKIE, COOKIE, None) == 0
@@ -175,12 +178,25 @@ def test_lost_answers_of_cookie_writes(fate: Fate) -> None:
         assert await cookies.write(BOOKIE, replace(COOKIE, instance_id="i"), 0) == 1
         link.fates = [fate]
         await cookies.delete(BOOKIE, 1)
+        assert await cookies.read(BOOKIE) is None
         assert await cookies.bookie_ids() == ()
 
     run(scenario)
 
 
-# --- who may start --------------------------------------------------------------------------------
+def test_a_stale_cookie_is_not_believed() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        lagging = world.client()
+        cookies, others = CookieStore(lagging, ROOT), CookieStore(world.client(), ROOT)
+        world.server.freeze(lagging.session_id)
+        await others.write(BOOKIE, COOKIE, None)
+        assert await cookies.read(BOOKIE) == (COOKIE, 0)
+
+    run(scenario)
+
+
+# --- which bookie may start------------------------------------------------------------------------
 
 
 class Bookie:

@@ -67,7 +67,7 @@ def test_short_ids_used_up_begin_the_long_ones() -> None:
         await ids.generate()
         set_counter(world, f"{ROOT}/idgen", SHORT_ID_LIMIT - 1)
         assert await ids.generate() == SHORT_ID_LIMIT - 1
-        # 2**31 - 1 itself, and the negative numbers after it, are none.
+        # 2**31 - 1 itself, and the negative numbers after it, are no ids.
         assert await ids.generate() == 1 << 32
         assert await ids.generate() == (1 << 32) + 1
         assert world.paths(f"{ROOT}/idgen-long") == [f"{ROOT}/idgen-long/HOB-0000000001"]

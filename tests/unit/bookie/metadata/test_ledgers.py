@@ -4,6 +4,7 @@ LedgerMetadataCreationTest, MetadataUpdateLoopTest and LedgerManagerIteratorTest
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from bookie.ledger.types import BookieId, EntryId, LedgerId, LedgerMetadata, Led
 from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.memory import Fate
+from bookie.metadata.memory_server import Lag
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, metadata, run
 
 Change = Callable[[LedgerMetadata], LedgerMetadata | None]
@@ -30,7 +32,7 @@ Change = Callable[[LedgerMetadata], LedgerMetadata | None]
 
 
 async def update(manager: LedgerManager, ledger_id: int, change: Change) -> None:
-    """Read, change, compare-and-set, until it holds: how all who change metadata do it."""
+    """Read, change, compare-and-set, until it holds: how every client changes metadata."""
     while True:
         found, version = await manager.read(ledger_id)
         changed = change(found)
@@ -91,12 +93,14 @@ def test_4_2_a_generated_id_that_is_taken_is_replaced_by_the_next() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
 @pytest.mark.parametrize("ledger_id", [None, 9])
+@pytest.mark.parametrize("lag_s", [0.0, math.inf])
 def test_a_create_whose_answer_is_lost_is_told_by_its_token(
-    fate: Fate, ledger_id: int | None
+    fate: Fate, ledger_id: int | None, lag_s: float
 ) -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         link = ScriptedLink()
+        link.lag_s = lag_s
         manager = world.manager(world.client(link))
         seen: list[str] = []
 
@@ -330,11 +334,9 @@ def test_a_stale_read_after_a_lost_answer_is_not_believed() -> None:
         manager = world.manager(store)
         created, version = await manager.create(metadata())
         link.fates = [Fate.LOSE_ANSWER]
-        link.reconnect_s = 1.0
-        write = asyncio.ensure_future(manager.write(created.closed(EntryId(1), 1), version))
-        # The server that it comes back to lags behind.
-        store.on_session(lambda _: world.server.freeze(store.session_id))
-        assert await write == 1
+        link.lag_s = math.inf  # the server that it comes back to shows what was before the write
+        assert await manager.write(created.closed(EntryId(1), 1), version) == 1
+        assert link.fates == []
 
     run(scenario)
 
@@ -542,6 +544,34 @@ def test_iteration_misses_nothing_on_a_server_that_lags_or_a_connection_that_bre
         chance = random.Random(1)
         link.fate_of = lambda path, is_write: chance.choice(list(Fate))
         assert await listed(manager) == [1, 2, 10**8]
+
+    run(scenario)
+
+
+def test_iteration_that_goes_on_at_a_server_that_lags_misses_nothing() -> None:
+    """A new session may begin at a server that is behind the first one."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        link = ScriptedLink()
+        store = world.client(link)
+        manager, other = world.manager(store), world.manager(world.client())
+        await manager.create(metadata(), 1)
+        before = Lag(world.server.tree.copy(), math.inf)
+        await other.create(metadata(), 2)
+        cuts: list[str] = []
+
+        def cut_once(path: str, is_write: bool) -> Fate:
+            if path.endswith("/00/0000") and not cuts:
+                cuts.append(path)
+                asyncio.get_running_loop().call_soon(
+                    lambda: world.server.disconnect(store.session_id, reconnect_s=0.1, lag=before)
+                )
+            return Fate.ANSWERED
+
+        link.fate_of = cut_once
+        assert await listed(manager) == [1, 2]
+        assert cuts
 
     run(scenario)
 

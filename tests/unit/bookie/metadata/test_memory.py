@@ -1,11 +1,12 @@
 """What the memory store does beyond the contract: faults that come from outside, when told."""
 
 import asyncio
+import math
 import random
 
 import pytest
 
-from bookie.errors import StoreConnectionError
+from bookie.errors import BadVersionError, StoreConnectionError
 from bookie.metadata.interfaces import SessionState
 from bookie.metadata.memory import Fate, MemoryStore, Plan
 from tests.fixtures.metadata import MetadataWorld, ScriptedLink, run, states_of
@@ -78,6 +79,66 @@ def test_compare_and_set_of_a_frozen_session_meets_the_truth() -> None:
         assert version != stat.version
         with pytest.raises(Exception, match="expected version 0, found 1"):
             await reader.write("/a", b"lost update", version)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
+def test_a_client_may_come_back_to_a_server_that_shows_what_was_before(fate: Fate) -> None:
+    """Reads are stale, and stay so when a write is refused; sync() ends it."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        store, other = world.client(link), world.client()
+        await store.create("/a", b"old")
+        rings: list[str] = []
+        store.watch("/a", lambda: rings.append("data"))
+        link.fates, link.lag_s = [fate], math.inf
+        with pytest.raises(StoreConnectionError):
+            await store.write("/a", b"new", 0)
+        await asyncio.sleep(1)
+        if fate is Fate.LOSE_REQUEST:
+            await other.write("/a", b"new", 0)
+        rings.clear()
+        with pytest.raises(BadVersionError):
+            await store.write("/a", b"newer", 0)
+        assert (await store.read("/a"))[0] == b"old"
+        assert rings == []
+        await store.sync("/")
+        assert (await store.read("/a"))[0] == b"new"
+        await asyncio.sleep(1)
+        assert rings == ["data"]
+
+    run(scenario)
+
+
+def test_a_server_that_lags_catches_up_by_itself() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        store = world.client(link)
+        await store.create("/a", b"old")
+        link.fates, link.lag_s = [Fate.LOSE_ANSWER], 5.0
+        with pytest.raises(StoreConnectionError):
+            await store.write("/a", b"new", 0)
+        await asyncio.sleep(1)
+        assert (await store.read("/a"))[0] == b"old"
+        await asyncio.sleep(5)
+        assert (await store.read("/a"))[0] == b"new"
+
+    run(scenario)
+
+
+def test_a_write_that_is_done_ends_the_lag() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        store = world.client(link)
+        await store.create("/a", b"old")
+        link.fates, link.lag_s = [Fate.LOSE_ANSWER], math.inf
+        with pytest.raises(StoreConnectionError):
+            await store.write("/a", b"new", 0)
+        await asyncio.sleep(1)
+        await store.create("/mine")
+        assert (await store.read("/a"))[0] == b"new"
 
     run(scenario)
 

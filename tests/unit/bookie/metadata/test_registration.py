@@ -141,6 +141,23 @@ def test_the_node_of_a_session_that_dies_is_waited_for() -> None:
     run(scenario, session_timeout_s=10.0)
 
 
+def test_a_node_that_is_gone_is_not_waited_for_because_a_server_lags() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        before = world.client()
+        first, _ = registration(before)
+        await first.start()
+        store = world.client()
+        world.server.freeze(store.session_id)
+        await first.close()
+        made, states = registration(store)
+        await made.start()
+        assert states == [REGISTERED]
+        await made.close()
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("is_read_only", [False, True])
 @pytest.mark.parametrize("is_other_read_only", [False, True])
 def test_another_owner_of_the_id_is_not_pushed_aside(
@@ -223,7 +240,7 @@ def test_after_its_session_expired_another_owner_makes_it_stop() -> None:
     run(scenario)
 
 
-def test_a_node_that_somebody_removed_is_made_again() -> None:
+def test_a_node_that_an_operator_removed_is_made_again() -> None:
     async def scenario(world: MetadataWorld) -> None:
         await world.format()
         made, states = registration(world.client())

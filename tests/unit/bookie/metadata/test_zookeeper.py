@@ -71,7 +71,7 @@ def test_every_expected_error_is_one_of_kazoos() -> None:
     assert type(store_error(KazooTimeoutError(), "/p")) is StoreConnectionError
 
 
-def test_connecting_to_nobody_fails_and_leaves_no_thread() -> None:
+def test_connecting_to_a_port_without_listener_fails_and_leaves_no_thread() -> None:
     before = threading.active_count()
 
     async def scenario() -> None:

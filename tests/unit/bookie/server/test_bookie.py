@@ -10,8 +10,8 @@ import pytest
 from bookie.ledger.types import Status
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server.bookie import Bookie
-from bookie.server.lmdb_index import LmdbIndex
-from bookie.server.memory_index import MemoryIndex
+from bookie.server.storage.lmdb_index import LmdbIndex
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.storages import (
     KEY,
     OTHER_KEY,

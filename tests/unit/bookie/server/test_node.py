@@ -16,8 +16,8 @@ from bookie.metadata.memory import MemoryStore, MemoryStoreServer
 from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.proto import v3
 from bookie.server.identity import bookie_id_of
-from bookie.server.memory_index import MemoryIndex
 from bookie.server.node import BookieNode
+from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.bookies import CONFIG, KEY, Peer, add, ask
 from tests.sim.disk import SimulatedDisk
 from tests.sim.ledger.world import LoopClock, SeededRng

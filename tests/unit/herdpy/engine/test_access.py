@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from herdpy.engine.session.activity import killed_error
 from herdpy.engine.session.session import Session
 from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import access_names_max
@@ -156,9 +157,9 @@ def test_who_is_gone_decides_nothing(engine: Engine) -> None:
     run(root, "DROP USER ann")
     with pytest.raises(OperationalError) as caught:
         ann.resolve(name, 1)
-    assert caught.value.sqlstate == "28000"
+    assert caught.value.sqlstate == "57P01"
     other = session_of(engine)
-    other.kill()
+    other.kill(killed_error())
     with pytest.raises(OperationalError) as caught:
         other.resolve(name, 1)
     assert caught.value.sqlstate == "57P01"
@@ -284,7 +285,7 @@ def test_a_dropped_user_can_go_on_with_nothing(engine: Engine) -> None:
     run(root, "DROP USER ann")
     with pytest.raises(OperationalError, match="was dropped") as caught:
         run(ann, "SELECT 1")
-    assert caught.value.sqlstate == "28000"
+    assert caught.value.sqlstate == "57P01"
 
 
 def test_tables_without_rights_are_not_listed(engine: Engine) -> None:

@@ -168,7 +168,9 @@ def test_how_a_user_may_log_in(engine: Engine) -> None:
     root, database = session_of(engine), engine.database
     assert not database.has_logins
     assert database.login("nobody") is None
-    assert database.login("ann") == (None, True)
+    ann = database.login("ann")
+    assert ann is not None
+    assert (ann.verifier, ann.may_login, ann.user.name) == (None, True, "ann")
     run(root, "CREATE ROLE r PASSWORD 'x'")
     assert not database.has_logins
     run(root, "ALTER USER ann PASSWORD 'x'")

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from herdpy.engine.writes.nonblocking import Begun
+from herdpy.engine.session.activity import killed_error
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.model.durability import Durability
 from tests.fixtures.engines import Engine, engine, rows, run, table
@@ -93,7 +94,7 @@ def test_what_is_short(text: str, parameters: tuple[int, ...]) -> None:
         session = db.session()
         session.execute(text, parameters)
         session.rollback()
-        assert isinstance(session.write_at_once(text, parameters), Begun)
+        assert isinstance(session.write_at_once(text, parameters), PendingWrite)
 
 
 def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> None:
@@ -119,7 +120,7 @@ def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> No
         done.wait()
         writer.end_write(begun)
         assert rows(reader, ALL) == [(1, 10), (2, 20), (3, 30)]
-        assert isinstance(writer.write_at_once(INSERT, (4, 40)), Begun)
+        assert isinstance(writer.write_at_once(INSERT, (4, 40)), PendingWrite)
 
 
 def test_what_would_wait_has_no_effect() -> None:
@@ -236,7 +237,7 @@ def test_a_killed_session_writes_nothing() -> None:
     with engine() as db:
         known(db)
         session = db.session(autocommit=True)
-        session.kill()
+        session.kill(killed_error())
         with pytest.raises(OperationalError) as caught:
             session.write_at_once(INSERT, (3, 30))
         assert caught.value.sqlstate == "57P01"

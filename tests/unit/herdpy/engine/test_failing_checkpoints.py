@@ -131,7 +131,7 @@ def test_writes_are_refused_when_twice_the_budget_waits() -> None:
         assert rows(session, "SELECT count(*) FROM t") == [(written,)]
         disk.heal()
         clock.advance(60.0)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         insert()
         assert rows(session, "SELECT count(*) FROM t") == [(written,)]
 
@@ -148,12 +148,12 @@ def test_the_housekeeper_waits_longer_after_each_failure() -> None:
         failures = 0
         for _ in range(240):  # two minutes
             try:
-                db.database.keep_house_once()
+                db.database.run_maintenance_once()
             except OperationalError:
                 failures += 1
             clock.advance(0.5)
         assert 5 <= failures <= 15
         disk.heal()
         clock.advance(20.0)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert db.database.checkpoint_error is None

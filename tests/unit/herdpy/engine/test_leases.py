@@ -132,7 +132,7 @@ def test_pages_of_a_lease_go_when_it_has_ended() -> None:
         assert old in segments(db)
         reader = session.leasing.read_partition("t", None, None, lease=lease.id)
         session.leasing.end(lease.id)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert old not in segments(db)
         assert not db.database.manifest.state.pins
         # Who reads already reads on.
@@ -149,7 +149,7 @@ def test_pages_of_a_dropped_table_go_with_the_lease() -> None:
         assert len(kept(db, lease)) == 100
         assert len(segments(db)) == 1
         session.leasing.end(lease)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert not segments(db)
 
 
@@ -198,24 +198,24 @@ def test_it_ends_when_nobody_has_used_it_for_its_seconds() -> None:
         table(session, (1, 1))
         lease = session.leasing.take(10).id
         clock.advance(9)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         session.leasing.use(lease)
         clock.advance(9)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         result = session.leasing.read_partition("t", None, None, lease=lease)
         clock.advance(100)
-        db.database.keep_house_once()  # a result is open: it is being used
+        db.database.run_maintenance_once()  # a result is open: it is being used
         assert list(result.rows()) == [(1, 1)]
         result.close()
         clock.advance(9)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         db.reopen()  # its time begins anew
         session = db.session(autocommit=True)
         clock.advance(9)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         session.leasing.use(lease)
         clock.advance(10)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         with pytest.raises(SnapshotTooOldError):
             session.leasing.use(lease)
         # Also where nothing else is written: what it kept can go.

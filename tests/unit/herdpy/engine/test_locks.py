@@ -366,14 +366,14 @@ def test_idle_in_transaction_is_rolled_back_and_said_once(still: Engine) -> None
     run(a, "UPDATE t SET v = 0 WHERE id = 1")
     assert isinstance(still.clock, SimulatedClock)
     still.clock.advance(9.0)
-    still.database.keep_house_once()
+    still.database.run_maintenance_once()
     assert a.in_transaction
     run(a, "UPDATE t SET v = 1 WHERE id = 1")
     still.clock.advance(9.0)
-    still.database.keep_house_once()
+    still.database.run_maintenance_once()
     assert a.in_transaction
     still.clock.advance(1.0)
-    still.database.keep_house_once()
+    still.database.run_maintenance_once()
     assert run(b, "UPDATE t SET v = 11 WHERE id = 1") == 1
     b.commit()
     with pytest.raises(IdleInTransactionError) as caught:
@@ -397,7 +397,7 @@ def test_the_end_of_a_transaction_lost_to_idleness(still: Engine, ending: str) -
     run(a, "UPDATE t SET v = 0 WHERE id = 1")
     assert isinstance(still.clock, SimulatedClock)
     still.clock.advance(10.0)
-    still.database.keep_house_once()
+    still.database.run_maintenance_once()
     if ending == "commit":
         with pytest.raises(IdleInTransactionError):
             a.commit()

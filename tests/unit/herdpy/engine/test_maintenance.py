@@ -136,12 +136,12 @@ def test_the_housekeeper_keeps_the_budget_of_compaction() -> None:
             )
 
         assert done() == 0
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert done() == 1
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert done() == 1  # about 110 KB were written, which is paid off after two seconds
         clock.advance(3.0)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert done() == 2
 
 
@@ -179,10 +179,10 @@ def test_an_idle_log_is_handed_to_the_operating_system() -> None:
     run(session, "UPDATE t SET v = 2")
     session.commit()
     log = db.database.tablespace.log
-    db.database.keep_house_once()
+    db.database.run_maintenance_once()
     assert log.written_lsn < log.last_lsn
     clock.advance(1.0)
-    db.database.keep_house_once()
+    db.database.run_maintenance_once()
     assert log.written_lsn == log.last_lsn
     killed = Engine(disk=disk.crash(is_power_lost=False))
     assert rows(killed.session(), ALL) == [(1, 2)]
@@ -196,18 +196,18 @@ def test_an_idle_log_is_marked_once() -> None:
         a = db.session(autocommit=True)
         table(a, (1, 1))
         run(a, "UPDATE t SET v = 2")
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         log = db.database.tablespace.log
         appended = disk.step_count
-        db.database.keep_house_once()  # no time has passed, so it is not idle
+        db.database.run_maintenance_once()  # no time has passed, so it is not idle
         assert disk.step_count == appended
         clock.advance(1.0)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert disk.step_count > appended
         marked = disk.step_count
         for _ in range(3):
             clock.advance(1.0)
-            db.database.keep_house_once()
+            db.database.run_maintenance_once()
         assert disk.step_count == marked
         assert log.failure is None
         run(a, "UPDATE t SET v = 3")

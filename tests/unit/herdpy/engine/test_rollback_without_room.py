@@ -41,7 +41,7 @@ def test_a_rollback_without_room_is_kept_by_checkpoints_and_logged_later(
     engine.database.run_checkpoint()
     if has_room_again:
         disk.heal()
-        engine.database.keep_house_once()
+        engine.database.run_maintenance_once()
         assert not tablespace.applier.transactions
     again = Engine(disk=disk.crash(), config=SMALL)
     assert rows(again.session(), "SELECT id FROM t") == [(1,)]
@@ -59,6 +59,6 @@ def test_a_full_disk_opens_after_a_crash_with_an_open_transaction() -> None:
     again = Engine(disk=full)
     assert rows(again.session(), "SELECT id FROM t") == [(1,)]
     full.capacity_bytes = None
-    again.database.keep_house_once()
+    again.database.run_maintenance_once()
     assert not again.database.tablespace.applier.transactions
     run(again.session(), "INSERT INTO t VALUES (2, 3)")

@@ -1,4 +1,4 @@
-"""The short way of an INSERT of one row: what the long way does, or nothing at all."""
+"""The fast path of an INSERT of one row: what the general path does, or nothing at all."""
 
 import datetime
 from decimal import Decimal
@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from herdpy.engine.session.activity import killed_error
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.transactions import OwnVersion
-from herdpy.engine.writes import inserts
+from herdpy.engine.writes import keyed
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.errors import Error, OperationalError, SerializationError
 from herdpy.limits import row_bytes_max
@@ -99,22 +100,22 @@ def told(step: Any) -> object:
     ids=lambda values: repr(values)[:60],
 )
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_results_and_errors_are_those_of_the_long_way(
+def test_results_and_errors_are_those_of_the_general_path(
     db: Engine, values: Any, *, is_alone: bool
 ) -> None:
     session = db.session(autocommit=True)
     session.execute(INSERT, ROW)
     latest = db.database.plans.latest[INSERT]
-    assert latest.make_row is not None
+    assert latest.new_write_row() is not None
     begin = "BEGIN" if not is_alone else "SHOW ALL"
 
     session.execute(begin)
-    short = told(lambda: session.insert_row(INSERT, values))
+    short = told(lambda: session.write_row(INSERT, values))
     found = rows(session, ALL)
     session.rollback()
     run(session, "DELETE FROM t WHERE a = 2")
 
-    latest._make_row = None
+    latest.write_row = None
     session.execute(begin)
     long = told(lambda: session.execute(INSERT, values))
     expected = rows(session, ALL)
@@ -151,7 +152,7 @@ def test_every_kind_of_insert_leaves_the_same_rows(db: Engine, text: str) -> Non
     for key in (3, 1, 2, 2):
         for short in (True, False):
             values = (key + 10 * short, "k", 7)
-            done = told(lambda v=values, s=short: (session.execute if s else longer)(text, v))
+            done = told(lambda v=values, s=short: (session.run if s else longer)(text, v))
 
             def longer(text: str, values: Any) -> Any:
                 plans = db.database.plans.latest
@@ -175,14 +176,14 @@ def test_now_is_the_time_of_the_transaction(db: Engine) -> None:
     run(session, text, 1, "k", 0)
     session.execute("BEGIN")
     for key in (3, 4):
-        assert session.insert_row(text, (key, "k", 0)) is not None
+        assert session.write_row(text, (key, "k", 0)) is not None
     found = rows(session, "SELECT DISTINCT at FROM t WHERE a > 2")
     ((now,),) = rows(session, "SELECT CURRENT_TIMESTAMP")
     assert found == [(now.replace(tzinfo=None),)]
     session.rollback()
 
 
-# --- when it is not for the short way ------------------------------------------------------------
+# --- when it is not for the fast path ------------------------------------------------------------
 
 SIMPLE = "INSERT INTO s VALUES (?, ?)"
 
@@ -205,13 +206,13 @@ def test_a_key_that_somebody_had(db: Engine, simple: Session, place: str) -> Non
     if place == "deleted by it":
         run(simple, "DELETE FROM s WHERE id = 1")
     key = 2 if place == "own writes" else 1
-    assert simple.insert_row(SIMPLE, (key, 0)) is None
+    assert simple.write_row(SIMPLE, (key, 0)) is None
     if place == "deleted by it":
         assert run(simple, SIMPLE, key, 0) == 1
     else:
         with pytest.raises(Error, match="duplicate key"):
             run(simple, SIMPLE, key, 0)
-    assert simple.insert_row(SIMPLE, (3, 0)) is not None
+    assert simple.write_row(SIMPLE, (3, 0)) is not None
     simple.rollback()
     assert db.locks == {}
 
@@ -224,14 +225,14 @@ def test_a_lock_of_somebody_else_is_not_waited_for_here(db: Engine, simple: Sess
     ):
         other = db.session()
         run(other, text)
-        assert simple.insert_row(SIMPLE, (2, 0)) is None, text
+        assert simple.write_row(SIMPLE, (2, 0)) is None, text
         waiting = db.session(autocommit=True, lock_timeout_s=0.01)
         with pytest.raises(OperationalError) as caught:
             waiting.execute(SIMPLE, (2, 0))
         assert caught.value.sqlstate == "55P03"
         other.rollback()
         other.close()
-    assert simple.insert_row(SIMPLE, (2, 0)) is not None
+    assert simple.write_row(SIMPLE, (2, 0)) is not None
     assert db.locks == {}
 
 
@@ -239,7 +240,7 @@ def test_a_lock_of_somebody_else_is_not_waited_for_here(db: Engine, simple: Sess
 def test_what_commits_between_the_look_and_the_lock_is_seen(
     db: Engine, simple: Session, monkeypatch: pytest.MonkeyPatch, *, is_same: bool
 ) -> None:
-    looked, other = inserts._is_fresh, db.session(autocommit=True)
+    looked, other = keyed._is_fresh, db.session(autocommit=True)
     seen: list[bool] = []
 
     def look(*arguments: Any) -> bool:
@@ -249,18 +250,18 @@ def test_what_commits_between_the_look_and_the_lock_is_seen(
             run(other, "UPSERT INTO s VALUES (?, 0)", 5 if is_same else 6)
         return found
 
-    monkeypatch.setattr(inserts, "_is_fresh", look)
-    done = simple.insert_row(SIMPLE, (5, 50))
+    monkeypatch.setattr(keyed, "_is_fresh", look)
+    done = simple.write_row(SIMPLE, (5, 50))
     assert (done is None) == is_same
     assert seen == [True, not is_same]
-    monkeypatch.setattr(inserts, "_is_fresh", looked)
+    monkeypatch.setattr(keyed, "_is_fresh", looked)
     assert rows(simple, "SELECT v FROM s WHERE id = 5") == [(0 if is_same else 50,)]
 
 
 def test_a_checkpoint_between_the_look_and_the_lock(
     db: Engine, simple: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, other = inserts._is_fresh, db.session(autocommit=True)
+    looked, other = keyed._is_fresh, db.session(autocommit=True)
     is_first = True
 
     def look(*arguments: Any) -> bool:
@@ -272,8 +273,8 @@ def test_a_checkpoint_between_the_look_and_the_lock(
             db.database.run_checkpoint()
         return found
 
-    monkeypatch.setattr(inserts, "_is_fresh", look)
-    assert simple.insert_row(SIMPLE, (5, 50)) is None
+    monkeypatch.setattr(keyed, "_is_fresh", look)
+    assert simple.write_row(SIMPLE, (5, 50)) is None
     with pytest.raises(Error, match="duplicate key"):
         simple.execute(SIMPLE, (5, 50))
 
@@ -283,12 +284,12 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 ) -> None:
     simple.execute("BEGIN")
     run(simple, "CREATE TABLE u (id BIGINT PRIMARY KEY)")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     simple.rollback()
     lease = simple.leasing.take(60.0)
     simple.execute("BEGIN")
     run(simple, f"SET TRANSACTION SNAPSHOT '{lease.id}'")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "25006"
@@ -297,7 +298,7 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
     transaction = simple._transaction
     assert transaction is not None
     db.database.tablespace.rollback(transaction, SerializationError("lost"))
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(SerializationError, match="lost"):
         run(simple, SIMPLE, 2, 0)
     simple.rollback()
@@ -306,43 +307,43 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 
 def test_a_table_made_anew_is_another(db: Engine, simple: Session) -> None:
     run(simple, "DROP TABLE s")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42P01"
     run(simple, "CREATE TABLE s (id TEXT PRIMARY KEY, v BIGINT)")
-    assert simple.insert_row(SIMPLE, (2, 0)) is None
+    assert simple.write_row(SIMPLE, (2, 0)) is None
     run(simple, SIMPLE, "2", 0)
     assert rows(simple, "SELECT * FROM s") == [("2", 0)]
 
 
-def test_who_may_not_insert_is_told_so_and_who_was_looked_at_goes_the_short_way(
+def test_who_may_not_insert_is_told_so_and_who_was_looked_at_takes_the_fast_path(
     db: Engine, simple: Session
 ) -> None:
     run(simple, "CREATE USER u PASSWORD 'a secret of u'")
     user = db.database.session(Settings(), autocommit=True, user="u")
-    assert user.insert_row(SIMPLE, (2, 0)) is None
+    assert user.write_row(SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(user, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42501"
     run(simple, "GRANT INSERT ON s TO u")
     run(user, SIMPLE, 2, 0)
-    assert user.insert_row(SIMPLE, (3, 0)) is not None
+    assert user.write_row(SIMPLE, (3, 0)) is not None
     run(simple, "REVOKE INSERT ON s FROM u")
-    assert user.insert_row(SIMPLE, (4, 0)) is None
+    assert user.write_row(SIMPLE, (4, 0)) is None
     with pytest.raises(Error):
         run(user, SIMPLE, 4, 0)
 
 
 def test_ends_of_sessions(db: Engine, simple: Session) -> None:
-    simple.kill()
+    simple.kill(killed_error())
     with pytest.raises(OperationalError) as caught:
-        simple.insert_row(SIMPLE, (2, 0))
+        simple.write_row(SIMPLE, (2, 0))
     assert caught.value.sqlstate == "57P01"
     other = db.session(autocommit=True)
     other.close()
     with pytest.raises(Error, match="closed"):
-        other.insert_row(SIMPLE, (2, 0))
+        other.write_row(SIMPLE, (2, 0))
 
 
 def test_it_is_no_statement_that_is_audited(db: Engine, simple: Session) -> None:
@@ -369,7 +370,7 @@ def test_a_statement_that_stands_alone_is_one_record(
     token = (simple.token_session, 7)
     simple.token = UsedToken(token, 6) if has_token else None
     if is_short:
-        simple.execute(SIMPLE, (2, 20))
+        simple.run(SIMPLE, (2, 20))
     else:
         simple.execute_many(SIMPLE, [(2, 20), (3, 30)])
     assert len(taken) == (not is_short)
@@ -382,8 +383,8 @@ def test_a_statement_that_stands_alone_is_one_record(
 def test_a_transaction_begins_and_ends_in_the_log(db: Engine, simple: Session) -> None:
     before = len(logged(db))
     simple.begin()
-    simple.execute(SIMPLE, (2, 20))
-    simple.execute(SIMPLE, (3, 30))
+    simple.run(SIMPLE, (2, 20))
+    simple.run(SIMPLE, (3, 30))
     simple.commit()
     kinds = [type(record) for record in logged(db)[before:]]
     assert kinds == [Begin, Rows, Rows, Commit]
@@ -405,7 +406,7 @@ def test_a_transaction_that_is_full_says_so(db: Engine, simple: Session) -> None
     transaction = simple._transaction
     assert transaction is not None
     transaction.byte_count = db.database.config.transaction_bytes_max
-    assert simple.insert_row(SIMPLE, (2, 20)) is None
+    assert simple.write_row(SIMPLE, (2, 20)) is None
     with pytest.raises(Error) as caught:
         simple.execute(SIMPLE, (2, 20))
     assert caught.value.sqlstate == "53200"
@@ -425,6 +426,6 @@ def test_where_a_key_may_stand(db: Engine, simple: Session, place: str) -> None:
     if place == "given up":
         memtable.give_up()
         table = table._replace(memtable=memtable)
-    assert inserts._is_fresh((7,), table, None) == (place == "none")
-    assert inserts._is_fresh((8,), table, None) == (place != "given up")
-    assert inserts._is_fresh((8,), table, {(8,): OwnVersion(1, (8, 0), START_LSN, None)}) is False
+    assert keyed._is_fresh((7,), table, None) == (place == "none")
+    assert keyed._is_fresh((8,), table, None) == (place != "given up")
+    assert keyed._is_fresh((8,), table, {(8,): OwnVersion(1, (8, 0), START_LSN, None)}) is False

@@ -107,15 +107,15 @@ def test_a_job_that_nobody_touches_is_given_up() -> None:
         kept = staged(session, "used", 2)
         clock.advance(40)
         session.staging.finish_stage(kept)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         clock.advance(30)
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         assert rows(session, "SELECT job, row_count FROM sysstagings") == [("used", 1)]
         with pytest.raises(Error) as caught:
             session.staging.begin_stage("old", "0", "1")
         assert caught.value.sqlstate == "42704"
         db.reopen()
-        db.database.keep_house_once()  # begins to count anew
+        db.database.run_maintenance_once()  # begins to count anew
         session = db.session(autocommit=True)
         assert rows(session, "SELECT job FROM sysstagings") == [("used",)]
 

@@ -187,7 +187,7 @@ def test_an_expired_token_is_unknown_and_can_never_commit(
             gone.append(session.token_session)
             session.close()
         for _ in range(5):
-            db.database.keep_house_once()
+            db.database.run_maintenance_once()
         kept = [plain[0] for plain in db.database.tablespace.applier.tokens.to_plain()]
         assert kept[-1] == gone[-1]
         assert live.token_session in kept
@@ -224,7 +224,7 @@ def test_who_is_in_a_transaction_keeps_his_session(monkeypatch: pytest.MonkeyPat
             session = db.session()
             insert(session, number, 1)
             session.close()
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         insert(a, 100, 1)
 
 

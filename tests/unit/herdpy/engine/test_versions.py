@@ -63,7 +63,7 @@ def test_the_oldest_snapshot_over_the_budget_fails_with_72000(db: Engine) -> Non
     expected = all_rows(db, younger)
     churn(db, 1)
     assert space.version_bytes() > 8192
-    db.database.keep_house_once()
+    db.database.run_maintenance_once()
     with pytest.raises(SnapshotTooOldError) as caught:
         all_rows(db, oldest)
     assert caught.value.sqlstate == "72000"
@@ -156,7 +156,7 @@ def test_versions_that_nobody_needs_go_without_giving_up_a_snapshot(db: Engine) 
     held.close()  # what it kept is not trimmed before somebody writes the same row again
     kept = space.snapshot(None)
     assert space.version_bytes() > 8192
-    db.database.keep_house_once()
+    db.database.run_maintenance_once()
     assert space.version_bytes() == 0
     kept.check()
     kept.close()
@@ -181,7 +181,7 @@ def test_a_retired_memtable_counts_and_is_given_back(db: Engine) -> None:
         run(writer, "UPDATE t SET v = 0 WHERE id = 1")
         gc.collect()
         before = tracemalloc.get_traced_memory()[0] - start
-        db.database.keep_house_once()
+        db.database.run_maintenance_once()
         after = tracemalloc.get_traced_memory()[0] - start
     finally:
         tracemalloc.stop()

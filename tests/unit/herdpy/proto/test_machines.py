@@ -105,9 +105,9 @@ class TestServer:
         found = [action for byte in data for action in machine.receive(bytes([byte]))]
         assert found == [Run(first)]
         assert not machine.is_idle
-        assert machine.answered(b"A") == [Send(b"A"), Run(second)]
-        assert machine.answered(b"") == [Run(third)]
-        assert machine.answered(b"C") == [Send(b"C")]
+        assert machine.on_reply(b"A") == [Send(b"A"), Run(second)]
+        assert machine.on_reply(b"") == [Run(third)]
+        assert machine.on_reply(b"C") == [Send(b"C")]
         assert machine.is_idle
 
     def test_ping_and_cancel_pass(self) -> None:
@@ -117,8 +117,8 @@ class TestServer:
         assert machine.receive(encode_frame(Cancel(7))) == []
         assert machine.receive(encode_frame(Cancel(1))) == [Stop()]
         assert machine.receive(encode_frame(Cancel(2))) == []
-        assert machine.answered(b"") == [Run(Execute(2, "b", _NIL)), Stop()]
-        assert machine.answered(b"") == []
+        assert machine.on_reply(b"") == [Run(Execute(2, "b", _NIL)), Stop()]
+        assert machine.on_reply(b"") == []
 
     def test_it_is_full_before_it_holds_too_much(self) -> None:
         machine = ready()
@@ -127,7 +127,7 @@ class TestServer:
             machine.receive(encode_frame(Commit(number + 1)))
         machine.receive(encode_frame(Commit(WAITING_MAX + 1)))
         assert machine.is_full
-        machine.answered(b"")
+        machine.on_reply(b"")
         assert not machine.is_full
 
     def test_strangers_get_little_memory(self) -> None:
@@ -150,13 +150,13 @@ class TestServer:
         finally:
             tracemalloc.stop()
         assert found < len(beside)
-        assert machine.answered(b"") == [Run(Execute(2, "a", raw(b"\x91\xd9\x64" + b"b" * 100)))]
+        assert machine.on_reply(b"") == [Run(Execute(2, "a", raw(b"\x91\xd9\x64" + b"b" * 100)))]
 
     def test_closing_cancels_what_runs_and_drops_what_waits(self) -> None:
         machine = ready()
         machine.receive(encode_frame(Execute(1, "a", None)) + encode_frame(Commit(2)))
         assert machine.close("over") == [Stop(), Close("over")]
-        assert machine.answered(b"A") == []
+        assert machine.on_reply(b"A") == []
         assert machine.receive(encode_frame(Commit(3))) == []
 
     def test_the_number_0_is_the_connection_s(self) -> None:
@@ -183,9 +183,9 @@ class TestServer:
         machine.receive(encode_frame(ExecuteKept(2, 3, [5], 8, 7)))
         machine.receive(encode_frame(Execute(3, "b", None, keep=3)))
         machine.receive(encode_frame(ExecuteKept(4, 3, None)))
-        assert machine.answered(b"") == [Run(Execute(2, "a", raw(b"\x91\x05"), 8, 7))]
-        assert machine.answered(b"") == [Run(Execute(3, "b", _NIL, keep=3))]
-        assert machine.answered(b"") == [Run(Execute(4, "b", _NIL))]
+        assert machine.on_reply(b"") == [Run(Execute(2, "a", raw(b"\x91\x05"), 8, 7))]
+        assert machine.on_reply(b"") == [Run(Execute(3, "b", _NIL, keep=3))]
+        assert machine.on_reply(b"") == [Run(Execute(4, "b", _NIL))]
         assert failure(machine.receive(encode_frame(ExecuteKept(5, 4, None)))).sqlstate == "08P01"
 
     @pytest.mark.parametrize(

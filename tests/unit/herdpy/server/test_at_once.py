@@ -35,14 +35,14 @@ def test_rows_are_written_without_a_worker(server: RunningServer) -> None:
     """Now and then one has to be asked, because somebody held the monitor for too long."""
     submitted: list[object] = []
     hub = server.server._hub
-    submit = hub.submit
+    submit = hub.workers.submit
 
     def note(*arguments: Any, **options: Any) -> Any:
         submitted.append(arguments)
         return submit(*arguments, **options)
 
     with herdpy.connect(server.url, autocommit=True) as connection:
-        hub.submit = note  # type: ignore[method-assign]
+        hub.workers.submit = note  # type: ignore[method-assign]
         try:
             for number in range(1, 1000):
                 submitted.clear()
@@ -52,7 +52,7 @@ def test_rows_are_written_without_a_worker(server: RunningServer) -> None:
             else:
                 pytest.fail("every one of them took a worker")
         finally:
-            hub.submit = submit  # type: ignore[method-assign]
+            hub.workers.submit = submit  # type: ignore[method-assign]
 
 
 def test_others_go_on_while_a_commit_waits_for_the_disk(
@@ -144,9 +144,9 @@ def test_tickets_of_one_pass_wake_the_loop_once_and_each_job_runs_once(
 
         tickets, last = [Ticket[None]() for _ in range(5)], asyncio.Event()
         for number, ticket in enumerate(tickets):
-            hub.when_done(ticket, partial(ran.append, number))
+            hub.workers.when_done(ticket, partial(ran.append, number))
         tickets.append(Ticket[None]())
-        hub.when_done(tickets[-1], last.set)
+        hub.workers.when_done(tickets[-1], last.set)
         loop.call_soon_threadsafe = count  # type: ignore[method-assign]
         try:
             for ticket in tickets:
@@ -170,8 +170,8 @@ def test_a_job_that_fails_takes_no_other_along(server: RunningServer) -> None:
             raise ZeroDivisionError
 
         tickets = [Ticket[None](), Ticket[None]()]
-        hub.when_done(tickets[0], fail)
-        hub.when_done(tickets[1], last.set)
+        hub.workers.when_done(tickets[0], fail)
+        hub.workers.when_done(tickets[1], last.set)
         for ticket in tickets:
             ticket.complete(None)
         await last.wait()

@@ -215,7 +215,7 @@ def test_few_calls_may_be_without_their_message() -> None:
 def test_a_bug_is_told_as_one(
     server: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_service, "figures_of", None)
+    monkeypatch.setattr(grpc_service, "stats_of", None)
     # Its traceback would be kept by pytest, and with it the server.
     monkeypatch.setattr(logging.getLogger("herdpy.server.grpc.service"), "disabled", True)
     with pytest.raises(grpc.RpcError) as caught:

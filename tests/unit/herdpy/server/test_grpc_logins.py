@@ -286,13 +286,13 @@ def test_large_messages_of_strangers_are_not_read(
     )
     hub = server.server._hub
     read: list[str] = []
-    submit = hub.submit
+    submit = hub.workers.submit
 
     def submitted(job: Any, *, is_urgent: bool) -> Any:
         read.append(str(hub.received.used > 100_000))
         return submit(job, is_urgent=is_urgent)
 
-    monkeypatch.setattr(hub, "submit", submitted)
+    monkeypatch.setattr(hub.workers, "submit", submitted)
 
     def execute(password: str) -> tuple[str, str]:
         read.clear()

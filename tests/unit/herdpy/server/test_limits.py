@@ -20,8 +20,7 @@ from herdpy.proto.messages import (
 from herdpy.server.connection import ServerConnection
 from herdpy.server.grpc.transport import StreamTransport
 from herdpy.server.limits import Budget, Stalled
-from tests.fixtures.engines import Background
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.servers import RunningServer, busy_workers, running_server
 
 MIB = 1024 * 1024
 HELLO = encode_frame(Hello(MAGIC, VERSION, VERSION, "test", "default", autocommit=True))
@@ -68,26 +67,16 @@ def test_a_full_queue_refuses_statements_but_no_transaction() -> None:
         fill(server, 1)
         holder = herdpy.connect(server.url)
         holder.execute("UPDATE t SET v = 'held'")
-        with Background() as background:
-
-            def update() -> None:
-                with herdpy.connect(server.url, autocommit=True) as waiting:
-                    waiting.execute("UPDATE t SET v = 'waited' WHERE id = 0")
-
-            background.start(update)
-            query = "SELECT count(*) FROM sysstatements WHERE text LIKE '%waited%'"
-            # The query names what it looks for, and so finds itself, too.
-            while holder.execute(query).fetchone() != (2,):
-                pass
-            with herdpy.connect(server.url, autocommit=True) as refused:
+        with herdpy.connect(server.url, autocommit=True) as refused:
+            with busy_workers(server):
+                holder.execute("UPDATE t SET v = 'again'")
                 with pytest.raises(herdpy.OperationalError) as caught:
                     refused.execute("SELECT count(*) FROM t")
-                assert caught.value.sqlstate == "53000"
-                assert caught.value.retry is herdpy.errors.Retry.SAFE
-                assert hub_of(server).metrics.refused["waiting_max"] >= 1
-                holder.commit()
-                background.join()
-                assert refused.execute("SELECT v FROM t").fetchall() == [("waited",)]
+            assert caught.value.sqlstate == "53000"
+            assert caught.value.retry is herdpy.errors.Retry.SAFE
+            assert hub_of(server).metrics.refused["waiting_max"] >= 1
+            holder.commit()
+            assert refused.execute("SELECT v FROM t").fetchall() == [("again",)]
         holder.close()
 
 

@@ -15,7 +15,7 @@ from herdpy.server.operations import watch
 from herdpy.server.operations.metrics import kind_of
 from tests.fixtures.servers import RunningServer, running_server
 
-Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
+DatabaseStats = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Pages:
         finally:
             connection.close()
 
-    def figures(self) -> Figures:
+    def figures(self) -> DatabaseStats:
         status, text = self.get("/metrics")
         assert status == 200
         return {
@@ -173,7 +173,8 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
     units = ("_total", "_seconds", "_bytes", "_bucket", "_count", "_sum", "_info")
     gauges = {
         "herdpy_connections", "herdpy_transactions_active", "herdpy_statements_active",
-        "herdpy_statements_waiting", "herdpy_results_open", "herdpy_tables", "herdpy_pages",
+        "herdpy_statements_waiting", "herdpy_statements_waiting_for_locks", "herdpy_results_open",
+        "herdpy_tables", "herdpy_pages",
         "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready", "herdpy_leases",
     }  # fmt: skip
     for name, _ in Pages(server).figures():

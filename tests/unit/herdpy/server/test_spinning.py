@@ -41,21 +41,21 @@ def spinning(turns: Turns, *, spin_s: float = 50e-6, processors: int = 2) -> Loo
 def test_a_request_in_time_ends_it_and_the_next_answer_begins_it() -> None:
     turns = Turns()
     looking = spinning(turns)
-    looking.heard(1)
+    looking.on_receive(1)
     for _ in range(1000):
-        looking.heard(1)
-        looking.answered()
+        looking.on_receive(1)
+        looking.on_reply()
         assert turns.run(20) == 20
-        looking.heard(1)
+        looking.on_receive(1)
         assert turns.run() == 1
 
 
 def test_it_looks_no_longer_than_it_may() -> None:
     turns = Turns()
     looking = spinning(turns)
-    looking.heard(1)
-    looking.heard(1)
-    looking.answered()
+    looking.on_receive(1)
+    looking.on_receive(1)
+    looking.on_reply()
     assert 45 <= turns.run() <= 51
 
 
@@ -64,8 +64,8 @@ def test_it_gives_up_where_nobody_answers_in_time() -> None:
     looking = spinning(turns)
     turned = 0
     for _ in range(count):
-        looking.heard(1)
-        looking.answered()
+        looking.on_receive(1)
+        looking.on_reply()
         turned += turns.run()
     assert 0 < turned < 20 * 50
 
@@ -73,10 +73,10 @@ def test_it_gives_up_where_nobody_answers_in_time() -> None:
 def test_several_answers_in_one_turn_are_one_wait() -> None:
     turns = Turns()
     looking = spinning(turns)
-    looking.heard(1)
+    looking.on_receive(1)
     for _ in range(10):
-        looking.heard(1)
-        looking.answered()
+        looking.on_receive(1)
+        looking.on_reply()
     assert 45 <= turns.run() <= 51
 
 
@@ -90,9 +90,9 @@ def test_it_leaves_processors_to_those_who_ask(
     turns = Turns()
     looking = spinning(turns, processors=processors)
     for number in range(100):
-        looking.heard(number % speakers)
+        looking.on_receive(number % speakers)
         if number >= speakers:
-            looking.answered()
+            looking.on_reply()
             assert bool(turns.run(1)) is is_looking
 
 
@@ -100,15 +100,15 @@ def test_zero_is_never() -> None:
     turns = Turns()
     looking = spinning(turns, spin_s=0.0)
     for _ in range(10):
-        looking.heard(1)
-        looking.answered()
+        looking.on_receive(1)
+        looking.on_reply()
     assert turns.run() == 0
 
 
 def test_a_clock_that_stands_still_ends_it_too() -> None:
     turns = Turns(step_s=0.0)
     looking = spinning(turns)
-    looking.heard(1)
-    looking.heard(1)
-    looking.answered()
+    looking.on_receive(1)
+    looking.on_receive(1)
+    looking.on_reply()
     assert turns.run() <= 51

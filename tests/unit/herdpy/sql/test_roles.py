@@ -157,7 +157,10 @@ def test_what_is_known_and_not_there(text: str) -> None:
     [
         "CREATE USER ann PASSWORD 'geheim' 'geheim'",
         "CREATE USER ann 'geheim'",
-        "ALTER USER ann PASSWORD E'geheim'",
+        "ALTER USER ann PASSWORD E'geheim' x",
+        r"ALTER USER ann PASSWORD E'geheim\xff'",
+        r"ALTER USER ann PASSWORD E'geheim\u12'",
+        r"ALTER USER ann PASSWORD E'geheim\U00110000'",
         "ALTER USER ann PASSWORD $$geheim$$ x",
         "ALTER USER ann PASSWORD geheim",
         'ALTER USER ann PASSWORD "geheim"',

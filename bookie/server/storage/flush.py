@@ -1,0 +1,159 @@
+"""Flusher: a cache's entries into the entry log, and then, in this order: fsync, index, mark.
+
+Runs in the storage executor, one call at a time. What is durable at each moment: entries in the
+log before the index points to them; the index before the mark says that the journal is not needed;
+the mark before journal files go. A crash between two of these steps leaves more than is needed,
+never less.
+"""
+
+from collections.abc import Mapping, Sequence
+from errno import EDQUOT, ENOSPC
+from typing import NamedTuple
+
+from google_crc32c import value
+
+from bookie.errors import BookieError
+from bookie.runtime.interfaces import Disk
+from bookie.server.interfaces import EntryIndex, LedgerRecord
+from bookie.server.storage import journal as journals
+from bookie.server.storage.entry_log import EntryLogWriter, RecordKind
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.journal import Mark
+from bookie.server.storage.journal_format import Position
+from bookie.server.storage.ledger_record import encode_ledger_body
+
+
+class FlushInput(NamedTuple):
+    """What a flush makes durable; not changed by anyone until it is done."""
+
+    entries: Mapping[int, Mapping[int, tuple[bytes, int]]]
+    ledgers: Sequence[tuple[int, LedgerRecord]]
+    position: Position
+    """Every journal record before it is in the entries and ledgers of this flush or earlier."""
+
+
+class Flusher:
+    """The open entry log and the ways into it."""
+
+    def __init__(self, disk: Disk, logs: EntryLogs, index: EntryIndex, log_bytes_max: int) -> None:
+        self._disk = disk
+        self._logs = logs
+        self._index = index
+        self._log_bytes_max = log_bytes_max
+        self._writer: EntryLogWriter | None = None
+        self._marked = Position(0, 0)
+        self._stored: FlushInput | None = None
+        """In logs and index, and not marked."""
+
+    @property
+    def open_log_number(self) -> int | None:
+        """The log that grows: neither collected nor compacted."""
+        return None if self._writer is None else self._writer.log_number
+
+    def flush(self, work: FlushInput) -> None:
+        """Make everything durable in entry logs and index, and the mark after it.
+
+        After an OSError the next call gets the same work again. Nothing points into what this call
+        wrote, and that call writes it elsewhere; or all but the mark is done, and it only marks.
+        """
+        if work is not self._stored:  # else only the mark failed
+            self.store(work)
+            self._stored = work
+        self.mark(work.position)
+        self._stored = None
+
+    def store(self, work: FlushInput) -> None:
+        """Make everything durable in entry logs and index."""
+        if not work.entries and not work.ledgers:
+            return
+        try:
+            locations = self._write_logs(work)
+        except OSError as error:
+            self._give_up(is_log_sound=error.errno in (ENOSPC, EDQUOT))
+            raise
+        try:
+            self._index.put(locations, work.ledgers)
+            self._index.sync()
+        except OSError:
+            # Whatever the index points to: it will be put again, by the next try or a replay.
+            self._give_up(is_log_sound=True)
+            raise
+        if self._writer is not None:
+            self._writer.settle()
+
+    def _write_logs(self, work: FlushInput) -> list[tuple[int, int, int]]:
+        locations: list[tuple[int, int, int]] = []
+        records = dict(work.ledgers)
+        writer = self._log()
+        for ledger_id in sorted(work.entries.keys() | records.keys()):
+            if ledger_id in records:
+                body = encode_ledger_body(ledger_id, records[ledger_id])
+                writer.append(RecordKind.LEDGER, ledger_id, body, value(body))
+            entries = work.entries.get(ledger_id, {})
+            for entry_id in sorted(entries):
+                packet, crc = entries[entry_id]
+                if writer.byte_count + len(packet) > self._log_bytes_max:
+                    writer = self._next_log()
+                location = writer.append(RecordKind.ENTRY, ledger_id, packet, crc)
+                locations.append((ledger_id, entry_id, location))
+        writer.sync()
+        return locations
+
+    def _log(self) -> EntryLogWriter:
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = self._logs.begin()
+        return writer
+
+    def _next_log(self) -> EntryLogWriter:
+        self.seal()
+        return self._log()
+
+    def seal(self) -> None:
+        """End the open log; the next flush begins another."""
+        if self._writer is not None:
+            self._writer.seal()
+            self._writer.close()
+            self._writer = None
+
+    def _give_up(self, *, is_log_sound: bool) -> None:
+        """Take back what this flush appended, so that tries leave nothing; or go on in a new log.
+
+        After a failed fsync what the file holds is unknown: it stays as it is, because earlier
+        flushes are pointed to, has no map, and is never collected. A full disk is no such failure.
+        """
+        writer = self._writer
+        if writer is None:
+            return
+        if is_log_sound and writer.has_settled_records:
+            try:
+                writer.roll_back()
+            except OSError:
+                pass
+            else:
+                return
+        self._writer = None
+        writer.close()
+        if not writer.has_settled_records:
+            self._logs.remove(writer.log_number)
+
+    def mark(self, position: Position) -> None:
+        """Persist the mark and drop the journal files before it; it never goes back (G18)."""
+        if position < self._marked:
+            raise BookieError(
+                f"journal mark: expected one not before {self._marked}, found {position}"
+            )
+        writer = self._writer
+        if writer is None:
+            log_end = (self._logs.next_number, 0)
+        else:
+            log_end = (writer.log_number, writer.byte_count)
+        journals.write_mark(self._disk, Mark(position, *log_end))
+        self._marked = position
+        journals.drop_before(self._disk, position)
+
+    def close(self) -> None:
+        """Give the file back as it is; idempotent."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,281 @@
+"""What a bookie does before it serves: finish what a crash interrupted, replay the journal, flush.
+
+Order of effects: entry logs are sealed, the journal is replayed into entry logs and index, a new
+journal file is begun, the mark moves to it, old journal files go. Until the mark has moved a crash
+leads back to the same start. Blocks; runs in the storage executor.
+"""
+
+from typing import NamedTuple
+
+from bookie.config import BookieConfig
+from bookie.errors import CorruptFileError
+from bookie.runtime.interfaces import Disk
+from bookie.server.interfaces import EntryIndex, LedgerRecord
+from bookie.server.storage import entry_log
+from bookie.server.storage import journal as journals
+from bookie.server.storage.compaction import finish_interrupted
+from bookie.server.storage.entry_log import RecordKind, seal_leftover, sync_log
+from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.flush import Flusher, FlushInput
+from bookie.server.storage.journal import JournalWriter, Mark
+from bookie.server.storage.journal_format import (
+    DIRECTORY,
+    Kind,
+    Position,
+    Record,
+    read_records,
+    split_record,
+)
+from bookie.server.storage.ledger_record import decode_ledger_body, merge_ledger_records
+from bookie.server.storage.ledger_state import LedgerState
+from bookie.server.storage.write_cache import WriteCache
+
+_NO_MARK = Mark(Position(0, 0), 0, 0)
+_REBUILD_BATCH = 50_000
+"""Entries that rebuild_index() holds before it writes them: a log may have ten millions."""
+
+
+class Recovered(NamedTuple):
+    """What start-up leaves: an open journal, and the logs."""
+
+    writer: JournalWriter
+    logs: EntryLogs
+    replayed_records: int
+    unsealed_logs: tuple[int, ...]
+    """Logs that are kept as they are: damaged, or given up after a failed write."""
+    rebuilt: "RebuildReport | None"
+    """What was found when the index was lost and had to be made anew."""
+
+
+def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
+    """Bring disk and index to where everything acknowledged is in entry logs and index.
+
+    An index that was lost is made anew from the entry logs first.
+    """
+    for directory in (DIRECTORY, entry_log.DIRECTORY):
+        if not disk.exists(directory):
+            disk.make_directory(directory)
+    disk.sync_directory("")  # the process that made them may have been stopped before this
+    mark = journals.read_mark(disk)
+    logs = EntryLogs(disk)
+    logs.open(max(1, mark.log_number) if mark else 1)
+    if mark is None and (logs.numbers() or logs.numbers("compacted")):
+        raise CorruptFileError(
+            f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
+            f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
+        )
+    finish_interrupted(disk, index, logs)
+    unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
+    rebuilt = None
+    if not index.is_whole:
+        if mark is not None:  # the bookie has served, so the index was lost
+            rebuilt = _make_anew(disk, index)
+        index.set_whole()  # before the mark says that the bookie serves
+    flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
+    replay = _Replay(index, config.write_cache_bytes_max)
+    count = 0
+    writer = JournalWriter(disk, config.journal_bytes_max, config.journal_preallocation_bytes)
+    try:
+        for _, record in read_records(disk, mark.position if mark else None):
+            count += 1
+            if replay.apply(record):
+                flusher.store(replay.take())
+        flusher.store(replay.take())
+        flusher.seal()
+        position = writer.begin(journals.next_number(disk, mark))
+        flusher.mark(position)
+    except BaseException:
+        flusher.close()
+        writer.close()
+        raise
+    return Recovered(writer, logs, count, unsealed, rebuilt)
+
+
+class _Replay:
+    """Collects the records of the journal as a bookie would have flushed them."""
+
+    def __init__(self, index: EntryIndex, bytes_max: int) -> None:
+        self._index = index
+        self._bytes_max = bytes_max
+        self._cache = WriteCache(bytes_max)
+        self._states: dict[int, LedgerState] = {}
+
+    def apply(self, record: Record) -> bool:
+        """Take a record; True: time to flush."""
+        kind, crc, body = record
+        if kind == Kind.ENTRY:
+            ledger_id = int.from_bytes(body[:8], "big", signed=True)
+            entry_id = int.from_bytes(body[8:16], "big", signed=True)
+            state = self._state(ledger_id)
+            state.lac = max(state.lac, int.from_bytes(body[16:24], "big", signed=True))
+            self._cache.put(ledger_id, entry_id, body, crc)
+        else:
+            ledger_id, rest = split_record(body)
+            state = self._state(ledger_id)
+            if kind == Kind.EXPLICIT_LAC:
+                state.set_explicit_lac(rest)
+            elif kind in (Kind.MASTER_KEY, Kind.FENCE):
+                if any(rest) or not state.master_key:
+                    state.master_key = rest
+                state.is_fenced = state.is_fenced or kind == Kind.FENCE
+            else:
+                raise CorruptFileError(
+                    f"journal: expected records of kind 1 to 5, found {kind}; it was written by a "
+                    f"newer bookie, start that one"
+                )
+        return self._cache.byte_count >= self._bytes_max or len(self._states) > 100_000
+
+    def _state(self, ledger_id: int) -> LedgerState:
+        state = self._states.get(ledger_id)
+        if state is None:
+            state = LedgerState(ledger_id, self._index.ledger(ledger_id), -1)
+            self._states[ledger_id] = state
+        return state
+
+    def take(self) -> FlushInput:
+        ledgers = tuple([(ledger_id, s.record()) for ledger_id, s in self._states.items()])
+        work = FlushInput(self._cache.ledgers, ledgers, Position(0, 0))
+        self._cache = WriteCache(self._bytes_max)
+        self._states = {}
+        return work
+
+
+def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
+    """Seal what the last process left open; return what cannot be sealed."""
+    kept: list[int] = []
+    replaced: set[int] = set()  # by a compaction that came to its end
+    for number in logs.numbers():
+        try:
+            reader = logs.reader(number)
+        except CorruptFileError:
+            if (number, 0) >= (mark.log_number, mark.log_bytes):  # nothing points to it
+                logs.remove(number)
+            else:
+                kept.append(number)
+            continue
+        reader.close()
+        if reader.is_sealed:
+            if number >= mark.log_number:
+                # A process that was killed may have left its trailer in the system's cache only.
+                sync_log(disk, number)
+            replaced.update(reader.header.sources)
+            continue
+        end_min = mark.log_bytes if number == mark.log_number else 0
+        if number < mark.log_number or not seal_leftover(disk, number, end_min):
+            kept.append(number)
+    for number in sorted(replaced.intersection(logs.numbers())):
+        logs.remove(number)
+    logs.sync()
+    return tuple(kept)
+
+
+def _make_anew(disk: Disk, index: EntryIndex) -> "RebuildReport":
+    """Fill a new index in the place of one that was lost; until it is whole, again at each start.
+
+    Without it the bookie would deny what it acknowledged and forget its fences, as a wiped one.
+    """
+    report = rebuild_index(disk, index)
+    if report.damage:
+        more = len(report.damage) - 1
+        raise CorruptFileError(
+            f"the index was lost, and the entry logs do not say all that was in it: "
+            f"{report.damage[0]}{f', and {more} more places' if more else ''}; this bookie would "
+            f"deny entries that it acknowledged: restore the index, or format this bookie"
+        )
+    return report
+
+
+class RebuildReport(NamedTuple):
+    """What rebuild_index() found."""
+
+    logs: int
+    entries: int
+    ledgers: int
+    damage: tuple[str, ...]
+    """One line for each place where an entry may be missing from the index."""
+
+
+def rebuild_index(disk: Disk, index: EntryIndex) -> RebuildReport:
+    """Fill an index from the entry logs; what is there already from them does no harm.
+
+    What is only in the journal is added by the next start. Ledgers that were deleted come back,
+    and go with the next garbage collection. Of two records of one entry the newer one counts.
+    """
+    logs = EntryLogs(disk)
+    logs.open()
+    damage: list[str] = []
+    entries = 0
+    numbers = sorted({*logs.numbers(), *logs.numbers("compacted")})
+    ledgers: dict[int, LedgerRecord] = {}
+    try:
+        for number in numbers:
+            entries += _rebuild_from(logs, number, index, ledgers, damage)
+        index.put((), sorted(ledgers.items()))
+        index.sync()
+    finally:
+        logs.close()
+    return RebuildReport(len(numbers), entries, len(ledgers), tuple(damage))
+
+
+def _rebuild_from(
+    logs: EntryLogs,
+    number: int,
+    index: EntryIndex,
+    ledgers: dict[int, LedgerRecord],
+    damage: list[str],
+) -> int:
+    try:
+        reader = logs.reader(number)
+    except CorruptFileError as error:
+        damage.append(str(error))
+        return 0
+    count = 0
+    found: dict[tuple[int, int], tuple[int, int]] = {}  # ids -> origin, location
+    try:
+        for record in reader.records():
+            if record.is_damaged:
+                damage.append(f"{reader.path} at offset {record.location & 0xFFFFFFFF}: damaged")
+            elif record.kind == RecordKind.ENTRY:
+                count += 1
+                known = found.get(record.ids)
+                if known is None or known[0] < record.origin:
+                    found[record.ids] = (record.origin, record.location)
+                if len(found) >= _REBUILD_BATCH:
+                    _put_newer(logs, index, found)
+            elif record.kind == RecordKind.LEDGER:
+                ledger_id, ledger = decode_ledger_body(record.body)
+                before = ledgers.get(ledger_id)
+                ledgers[ledger_id] = (
+                    ledger if before is None else merge_ledger_records(before, ledger)
+                )
+        if not reader.is_read_whole:
+            damage.append(
+                f"{reader.path}: {'damaged' if reader.is_sealed else 'not sealed'}, no records "
+                f"behind offset {reader.offset} of {reader.byte_count}"
+            )
+    finally:
+        reader.close()
+    _put_newer(logs, index, found)
+    return count
+
+
+def _put_newer(
+    logs: EntryLogs, index: EntryIndex, found: dict[tuple[int, int], tuple[int, int]]
+) -> None:
+    index.put(
+        [
+            (ledger_id, entry_id, location)
+            for (ledger_id, entry_id), (origin, location) in found.items()
+            if _is_newer(logs, index, ledger_id, entry_id, origin)
+        ]
+    )
+    found.clear()
+
+
+def _is_newer(
+    logs: EntryLogs, index: EntryIndex, ledger_id: int, entry_id: int, origin: int
+) -> bool:
+    known = index.get(ledger_id, entry_id)
+    if known is None:
+        return True
+    return logs.read((known,))[0].origin <= origin

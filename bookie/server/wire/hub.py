@@ -1,0 +1,72 @@
+"""Hub: what all connections of one bookie server share: service, limits, counters, the list.
+
+Everything happens on the server's loop. Each limit is on what peers can make the server hold:
+connections, requests under way, bytes of messages that have not come whole, bytes of answers that
+are not taken.
+"""
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING
+
+from bookie.config import BookieConfig
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.os_executors import Executor
+from bookie.server.interfaces import BookieService
+from bookie.server.metrics import ServerMetrics
+
+if TYPE_CHECKING:
+    from bookie.server.wire.connection import Connection
+
+
+class Hub:
+    """See the module. `connections` is in the order in which they came."""
+
+    __slots__ = (
+        "clock",
+        "config",
+        "connections",
+        "executor",
+        "idle",
+        "is_closing",
+        "is_tls_required",
+        "loop",
+        "metrics",
+        "receive_bytes",
+        "requests",
+        "response_bytes",
+        "service",
+        "tls",
+    )
+
+    def __init__(
+        self,
+        service: BookieService,
+        config: BookieConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        metrics: ServerMetrics,
+        tls: ssl.SSLContext | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.service = service
+        self.config = config
+        self.clock = clock
+        self.loop = loop
+        self.tls = tls
+        self.is_tls_required = config.is_tls_required or (
+            tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
+        )
+        """In clear every request but START_TLS is refused."""
+        self.executor = executor
+        self.metrics = metrics
+        self.connections: dict[Connection, None] = {}
+        self.requests = 0
+        """Under way, over all connections."""
+        self.receive_bytes = 0
+        """Of messages that have begun and not ended, over all connections."""
+        self.response_bytes = 0
+        """Waiting for peers that take their answers slowly, over all connections."""
+        self.is_closing = False
+        self.idle = asyncio.Event()
+        """Set when, while closing, the last request has been answered."""

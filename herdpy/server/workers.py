@@ -1,0 +1,193 @@
+"""Workers: the threads that carry out requests, and the statements that wait without one.
+
+Statements run on a bounded number of workers. Those inside a transaction have workers of their own,
+so that a COMMIT never waits for a worker; so has a statement that goes on behind a wait, for it
+holds locks. A statement that waits for a lock has no worker (park()). While all workers are taken,
+what a superuser needs to see the server and to KILL runs on reserved ones. On the server's loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.os_executors import Executor, new_executor
+from bookie.runtime.ticket import Ticket
+from herdpy.config import ServerConfig
+from herdpy.engine.statements.lock_wait import LockWait
+
+T = TypeVar("T")
+STARVED_S = 1.0
+"""The server is not ready when statements wait and no worker came free for so long."""
+
+
+class Workers:
+    """See the module."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, config: ServerConfig) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._count = config.workers
+        self._usual = new_executor("statement", config.workers)
+        self._urgent = new_executor("transaction", config.connections_max)
+        self._reserved = new_executor("reserved", max(1, config.superuser_reserved_connections))
+        self._usual_count = 0  # of jobs for _usual
+        self._freed_s = clock.monotonic()  # when a worker came free, or the first job had to wait
+        self.parked_count = 0
+        """How many statements wait for locks."""
+        self.promised_count = 0
+        """How many jobs when_done() has to run."""
+        self.jobs: dict[asyncio.Future[Any], None] = {}
+        self._due: deque[Callable[[], None]] = deque()  # any thread appends
+        self._is_told = False  # the loop has a call to run them
+        self._idle = asyncio.Event()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
+        """Run a job on a worker."""
+        if is_urgent:
+            return self._submit(self._urgent, job)
+        if self._usual_count == self._count:
+            self._freed_s = self._clock.monotonic()
+        self._usual_count += 1
+        future = self._submit(self._usual, job)
+        future.add_done_callback(self._usual_done)
+        return future
+
+    def submit_reserved(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run a short job of a superuser's on a worker that nothing else may take."""
+        return self._submit(self._reserved, job)
+
+    def _submit(self, executor: Executor, job: Callable[[], T]) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = self._loop.run_in_executor(executor, job)
+        self.jobs[future] = None
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        del self.jobs[future]
+
+    def _usual_done(self, _: "asyncio.Future[Any]") -> None:
+        self._usual_count -= 1
+        self._freed_s = self._clock.monotonic()
+
+    @property
+    def usual_count(self) -> int:
+        """How many statements outside transactions run or wait for a worker."""
+        return self._usual_count
+
+    @property
+    def are_busy(self) -> bool:
+        """A statement outside a transaction would have to wait."""
+        return self._usual_count >= self._count
+
+    @property
+    def waiting_count(self) -> int:
+        """How many statements wait for a worker."""
+        return max(0, self._usual_count - self._count)
+
+    @property
+    def starved_s(self) -> float:
+        """For how long statements have waited without a worker coming free; 0: none waits."""
+        return self._clock.monotonic() - self._freed_s if self.waiting_count else 0.0
+
+    # --- waits -----------------------------------------------------------------------------------
+
+    def park(self, wait: LockWait, go_on: Callable[[], object]) -> None:
+        """Run go_on on the loop, once, when the wait of a statement has ended."""
+        self.parked_count += 1
+        timer: asyncio.TimerHandle | None = None
+        has_ended = False
+
+        def end() -> None:
+            nonlocal has_ended
+            if has_ended:
+                return  # a ticket may tell it twice, and both may be done
+            has_ended = True
+            wait.ticket.forget(tell)
+            wait.stop.forget(tell)
+            if timer is not None:
+                timer.cancel()
+            self.parked_count -= 1
+            go_on()
+
+        def tell() -> None:
+            self._due.append(end)
+            self._tell()
+
+        def look() -> None:
+            nonlocal timer
+            assert wait.deadline is not None
+            left_s = wait.deadline - self._clock.monotonic()
+            if left_s <= 0:
+                end()
+            else:
+                timer = self._loop.call_later(left_s, look)
+
+        wait.ticket.on_done(tell)
+        wait.stop.on_done(tell)
+        if wait.deadline is not None:
+            look()
+
+    def when_done(self, ticket: Ticket[None], job: Callable[[], object]) -> None:
+        """Run a job on the loop, once, when a ticket is done.
+
+        The loop is woken once for all tickets that are done before it runs.
+        """
+        self.promised_count += 1
+        has_run = False
+
+        def run() -> None:
+            nonlocal has_run
+            if has_run:
+                return  # a ticket may tell it twice
+            has_run = True
+            self.promised_count -= 1
+            job()
+
+        def tell() -> None:
+            self._due.append(run)
+            self._tell()
+
+        ticket.on_done(tell)
+
+    def _tell(self) -> None:
+        """Have the loop run what is due; any thread."""
+        if not self._is_told:
+            self._is_told = True
+            self._loop.call_soon_threadsafe(self._run_due)
+
+    def _run_due(self) -> None:
+        self._is_told = False  # before the look: what comes behind it tells again
+        due = self._due
+        try:
+            for _ in range(len(due)):  # what comes meanwhile lets the sockets go first
+                due.popleft()()
+        finally:
+            if due:  # or one raised: a bug, which is not the others'
+                self._tell()
+            if not self.is_waiting:
+                self._idle.set()
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something has to run on the loop when a ticket is done."""
+        return bool(self.promised_count or self.parked_count)
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing runs and nothing waits."""
+        while self.jobs or self.is_waiting:
+            if self.jobs:
+                await asyncio.wait(list(self.jobs))
+            else:
+                self._idle.clear()
+                await self._idle.wait()
+
+    def shutdown(self) -> None:
+        """End the threads; all jobs are done."""
+        for executor in (self._usual, self._urgent, self._reserved):
+            executor.shutdown()

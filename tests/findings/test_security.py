@@ -1,0 +1,171 @@
+"""Findings about security: an ordinary login must not stop the server or outlive its rights."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import herdpy
+
+WAITERS = 64  # as many as there are workers by default
+_PATIENCE_S = 20.0
+"""How long the old code is given to answer; nothing is measured by it."""
+
+
+def connected(url: str, **options: Any) -> herdpy.Connection:
+    separator = "&" if "?" in url else "?"
+    return herdpy.connect(f"{url}{separator}retry_timeout_s=0", autocommit=True, **options)
+
+
+def answered(question: Callable[[], Any]) -> Any:
+    """Return the answer of a call in a thread; None: there is none."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(question()), daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    return found[0] if found else None
+
+
+@pytest.mark.finding("S4")
+def test_waits_for_one_row_lock_do_not_stop_the_server(serve: Callable[..., Any]) -> None:
+    server = serve()
+    root = connected(server.url)
+    root.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    root.execute("INSERT INTO t VALUES (1, 0), (2, 0)")
+    holder = herdpy.connect(server.url)
+    holder.execute("UPDATE t SET v = 100 WHERE id = 1")
+    waiters = [connected(server.url) for _ in range(WAITERS)]
+    errors: list[Exception] = []
+
+    def update(waiter: herdpy.Connection) -> None:
+        try:
+            waiter.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+        except herdpy.Error as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=update, args=(each,), daemon=True) for each in waiters]
+    for thread in threads:
+        thread.start()
+    # Inside a transaction statements had workers of their own before, too.
+    count = "SELECT count(*) FROM sysstatements WHERE text LIKE 'UPDATE t SET v = v%'"
+    while holder.execute(count).fetchone() != (WAITERS,):
+        pass
+
+    query = "SELECT id FROM sysstatements WHERE text LIKE 'UPDATE t SET v = v%' ORDER BY id DESC"
+    found = answered(lambda: root.execute(query).fetchall())
+    assert found is not None, "sysstatements did not answer"
+    assert len(found) == WAITERS
+    read = connected(server.url)
+    assert answered(lambda: read.execute("SELECT v FROM t WHERE id = 2").fetchall()) == [(0,)]
+
+    def new_transaction() -> str:
+        other = herdpy.connect(server.url)
+        other.execute("UPDATE t SET v = 5 WHERE id = 2")
+        other.commit()
+        return "committed"
+
+    assert answered(new_transaction) == "committed"
+    number = found[0][0]
+    assert answered(lambda: root.execute(f"KILL STATEMENT {number}").rowcount) is not None
+    holder.rollback()
+    for thread in threads:
+        thread.join(_PATIENCE_S)
+    assert [getattr(error, "sqlstate", None) for error in errors] == ["57014"]
+    assert root.execute("SELECT v FROM t ORDER BY id").fetchall() == [(WAITERS - 1,), (5,)]
+
+
+# --- S5 -------------------------------------------------------------------------------------------
+
+
+def users_of(server: Any) -> tuple[herdpy.Connection, Callable[[str], herdpy.Connection]]:
+    """Make table t and the superuser root; return its connection, and what logs a user in."""
+    with connected(server.url) as first:
+        first.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        first.execute("INSERT INTO t VALUES (1, 0)")
+        first.execute("CREATE USER root PASSWORD 'password' SUPERUSER")
+    at = server.url.removeprefix("herd://")
+
+    def log_in(name: str) -> herdpy.Connection:
+        return connected(f"herd://{name}@{at}", password="password")
+
+    return log_in("root"), log_in
+
+
+def sqlstate_of(function: Callable[[], Any]) -> str | None:
+    """Return the SQLSTATE that a call fails with; None: it succeeded."""
+    try:
+        function()
+    except herdpy.Error as error:
+        return error.sqlstate
+    return None
+
+
+@pytest.mark.finding("S5")
+def test_a_new_user_of_the_name_gives_an_old_session_nothing(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    ann = log_in("ann")
+    assert sqlstate_of(lambda: ann.execute("SELECT v FROM t")) == "42501"
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'other password'")
+    root.execute("GRANT SELECT ON t TO ann")
+    assert sqlstate_of(lambda: ann.execute("SELECT v FROM t")) in ("57P01", "28000", "08006")
+    shown = root.execute("SELECT count(*) FROM sysclients WHERE user_name = 'ann'").fetchone()
+    assert shown == (0,)
+
+
+@pytest.mark.finding("S5")
+def test_a_dropped_user_commits_nothing(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    root.execute("GRANT SELECT, UPDATE ON t TO ann")
+    ann = log_in("ann")
+    ann.execute("BEGIN")
+    ann.execute("UPDATE t SET v = 13 WHERE id = 1")
+    root.execute("REVOKE SELECT, UPDATE ON t FROM ann")
+    root.execute("DROP USER ann")
+    assert sqlstate_of(ann.commit) is not None
+    assert root.execute("SELECT v FROM t").fetchall() == [(0,)]
+    root.execute("SET lock_timeout = '10s'")
+    assert sqlstate_of(lambda: root.execute("UPDATE t SET v = 1 WHERE id = 1")) is None
+
+
+@pytest.mark.finding("S5")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
+    serve: Callable[..., Any], *, is_restarted: bool
+) -> None:
+    server = serve()
+    root, log_in = users_of(server)
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    root.execute("GRANT SELECT, INSERT ON t TO ann")
+    ann = log_in("ann")
+    lease = ann.lease(3600)
+    ann.begin_staging("t", job="job")
+    owned = "SELECT count(*) FROM {} WHERE user_name = 'ann'"
+    queries = [owned.format(table) for table in ("sysleases", "sysstagings")]
+    assert [root.execute(query).fetchone() for query in queries] == [(1,), (1,)]
+    assert lease.seconds == 3600
+    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    if is_restarted:
+        server.process.kill()
+        server.process.wait()
+        at = serve(directory=server.directory).url.removeprefix("herd://")
+        root = connected(f"herd://root@{at}", password="password")
+    assert [root.execute(query).fetchone() for query in queries] == [(0,), (0,)]
+
+
+@pytest.mark.finding("S14")
+def test_a_name_of_a_program_is_shown_without_control_characters(
+    serve: Callable[..., Any],
+) -> None:
+    server = serve()
+    root = connected(server.url)
+    client = connected(f"{server.url}/?application_name=evil%0A%1B%5B2Jname%C2%9B1m%E2%80%AE")
+    query = "SELECT client FROM sysclients WHERE client LIKE 'evil%'"
+    assert root.execute(query).fetchall() == [("evil??[2Jname?1m?",)]
+    client.execute("SET application_name = 'evil too\n\x1b[31m'")
+    assert root.execute(query).fetchall() == [("evil too??[31m",)]
