@@ -265,9 +265,8 @@ def test_many_rows_become_pages_of_the_table(conn: herdpy.Connection) -> None:
 
 
 def test_a_run_knows_its_columns_and_their_defaults(conn: herdpy.Connection) -> None:
-    conn.execute(
-        "CREATE TABLE d (id BIGINT, n DECIMAL(5,2) DEFAULT 1.5, at TIMESTAMP DEFAULT CURRENT_TIMESTAMP)"
-    )
+    columns = "id BIGINT, n DECIMAL(5,2) DEFAULT 1.5, at TIMESTAMP DEFAULT CURRENT_TIMESTAMP"
+    conn.execute(f"CREATE TABLE d ({columns})")
     job = pickle.loads(pickle.dumps(conn.begin_staging("d", job="mine")))
     assert (job, job.run != conn.begin_staging("d", job="mine").run) == ("mine", True)
     described = conn.execute("SELECT * FROM d").description
