@@ -76,7 +76,11 @@ class Ticket(Generic[T]):
             except IndexError:  # another thread took the last one
                 return
             callback()
-            self.forget(callback)
+            if callback in callbacks:  # else another thread took it off, or a forget()
+                try:
+                    callbacks.remove(callback)
+                except ValueError:
+                    pass
 
     def __await__(self) -> Generator["Ticket[Any]", None, T]:
         if not self._outcomes:

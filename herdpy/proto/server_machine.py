@@ -82,6 +82,8 @@ class Close(NamedTuple):
     reason: str
 
 
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per request
+_STATEMENTS = (Execute, ExecuteKept)
 Action = Send | Start | Login | Run | Stop | Close
 
 
@@ -90,18 +92,16 @@ class ServerMachine:
 
     def __init__(self) -> None:
         self._splitter = FrameSplitter(HELLO_BYTES_MAX)
-        self._state = State.NEW
+        self.state = State.NEW
         self._is_starting = False
         self._running: int | None = None  # the number of the request; 0: it has none
         self._waiting: deque[tuple[Any, int]] = deque()
         self._waiting_bytes = 0
+        self.is_holding = False
+        """Something is kept for the peer, or was when it was last looked at."""
         self._kept: dict[int, str] = {}  # statements by number
         self._waiting_numbers: set[int] = set()
         self._cancelled: set[int] = set()  # of those that wait
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     @property
     def is_full(self) -> bool:
@@ -139,14 +139,16 @@ class ServerMachine:
 
     def receive(self, data: bytes) -> list[Action]:
         """Take what arrived."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         actions: list[Action] = []
         try:
             for frame in self._splitter.feed(data):
                 self._take(frame, actions)
-                if self._state is State.CLOSED:
+                if self.state is State.CLOSED:
                     break
+            if self._splitter.is_partial or self._waiting or self._is_starting:
+                self.is_holding = True
         except FrameTooLargeError as error:
             self._fail(ProtocolError(str(error)), actions)
         except ProtocolError as error:
@@ -157,13 +159,21 @@ class ServerMachine:
         arrived: Any = frame.obj
         if self._running is not None and 2 * len(frame) < len(arrived):
             frame = memoryview(bytes(frame))  # what waits must not keep all that came with it
-        message = decode_to_server(frame)
+        message: Any = decode_to_server(frame)
+        if self.state is State.READY and message.__class__ in _STATEMENTS and message.request > 0:
+            message = self._with_text(message)
+            if self._running is None:
+                self._running, self._running_bytes = message.request, len(frame)
+                actions.append(_new(Run, (message,)))
+            else:
+                self._take_request(message, len(frame), actions)
+            return
         number: int = getattr(message, "request", 1)
         if number < 1:  # 0 means the connection
             raise ProtocolError(f"a request of the number {number}: expected 1 or more")
-        if self._state is State.NEW:
+        if self.state is State.NEW:
             self._begin(message, actions)
-        elif self._state is State.LOGIN:
+        elif self.state is State.LOGIN:
             self._login(message, actions)
         elif isinstance(message, (ScramStart, ScramProof)):
             self._fail(ProtocolError("a login after Welcome"), actions)
@@ -178,7 +188,9 @@ class ServerMachine:
 
     def _take_request(self, message: Any, byte_count: int, actions: list[Action]) -> None:
         if self._running is None:
-            self._run(message, byte_count, actions)
+            self._running = getattr(message, "request", 0)
+            self._running_bytes = byte_count
+            actions.append(_new(Run, (message,)))
         else:
             self._waiting.append((message, byte_count))
             self._waiting_bytes += byte_count
@@ -225,11 +237,6 @@ class ServerMachine:
             self._is_starting = True
             actions.append(Login(message))
 
-    def _run(self, message: Any, byte_count: int, actions: list[Action]) -> None:
-        self._running = getattr(message, "request", 0)
-        self._running_bytes = byte_count
-        actions.append(Run(message))
-
     def _cancel(self, request: int, actions: list[Action]) -> None:
         if request == self._running:
             actions.append(Stop())
@@ -245,24 +252,24 @@ class ServerMachine:
 
     def ask(self, question: Message) -> list[Action]:
         """Go on after Start or Login: the peer is not welcome before it has answered this."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         self._is_starting = False
-        self._state = State.LOGIN
+        self.state = State.LOGIN
         return [Send(encode_frame(question))]
 
     def welcome(self, *answers: Message) -> list[Action]:
         """Go on after Start or Login: the session is there."""
-        if self._state not in (State.NEW, State.LOGIN):
+        if self.state not in (State.NEW, State.LOGIN):
             return []
         self._is_starting = False
-        self._state = State.READY
+        self.state = State.READY
         self._splitter.frame_bytes_max = FRAME_BYTES_MAX
         return [Send(b"".join(map(encode_frame, answers)))]
 
     def refuse(self, error: Error) -> list[Action]:
         """End the connection after Start, or at any other moment, and say why."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         if self._running is not None and error.retry is Retry.SAFE:
             error = _of_unknown_outcome(error)
@@ -273,14 +280,16 @@ class ServerMachine:
     def on_reply(self, frame: bytes) -> list[Action]:
         """Send the answer to what ran (empty: there is none), and go on with what waits."""
         self._running = None
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
         actions: list[Action] = [Send(frame)] if frame else []
         if self._waiting:
             message, byte_count = self._waiting.popleft()
             self._waiting_bytes -= byte_count
-            self._run(message, byte_count, actions)
+            self._running_bytes = byte_count
+            actions.append(Run(message))
             request: int = getattr(message, "request", 0)
+            self._running = request
             self._waiting_numbers.discard(request)
             if request in self._cancelled:
                 self._cancelled.discard(request)
@@ -289,9 +298,9 @@ class ServerMachine:
 
     def close(self, reason: str) -> list[Action]:
         """End: what waits is not run; what runs is cancelled."""
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return []
-        self._state = State.CLOSED
+        self.state = State.CLOSED
         self._waiting.clear()
         self._waiting_bytes = 0
         stop: list[Action] = [Stop()] if self._running is not None else []

@@ -174,9 +174,8 @@ _TYPES: dict[Kind, Any] = {
 }
 
 
-def encode_rows(rows: list[tuple[Any, ...]]) -> bytes:
-    """Return rows, logical, as one MessagePack array of arrays."""
-    return _encoder.encode(rows)
+encode_rows: Callable[[list[tuple[Any, ...]]], bytes] = _encoder.encode
+"""Return rows, logical, as one MessagePack array of arrays."""
 
 
 class RowsEncoder:

@@ -21,6 +21,7 @@ from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.proto import messages
 from herdpy.proto.messages import Message, Welcome
+from herdpy.proto.parameters import decode_small_parameters
 from herdpy.proto.scram import ScramServer
 from herdpy.proto.server_machine import (
     Action,
@@ -37,7 +38,7 @@ from herdpy.server.login.gate import too_slow
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
-from herdpy.server.requests.requests import Requests, small_parameters
+from herdpy.server.requests.requests import Requests
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -110,11 +111,15 @@ class ServerConnection(asyncio.Protocol):
         if self._is_securing:
             self._early += data
             return
-        self._hub.spinning.on_receive(self.number)
-        self._do(self._machine.receive(data))
-        self._count_received()
-        self._pause_or_resume()
-        self.drain()
+        hub, machine = self._hub, self._machine
+        if hub.spins:
+            hub.spinning.on_receive(self.number)
+        self._do(machine.receive(data))
+        if machine.is_holding or self._received_bytes or self._is_reading_paused:
+            self._count_received()
+            self._pause_or_resume()
+        if hub.is_draining:
+            self.drain()
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -159,8 +164,10 @@ class ServerConnection(asyncio.Protocol):
                 transport.resume_reading()
 
     def _count_received(self) -> None:
-        """Have what is kept for the peer counted; who goes beyond the server's limit is ended."""
-        more = self._machine.buffered_byte_count - self._received_bytes
+        """Have what is kept for the peer counted; one beyond the server's limit is ended."""
+        byte_count = self._machine.buffered_byte_count
+        self._machine.is_holding = byte_count > 0 or self._machine.is_full
+        more = byte_count - self._received_bytes
         if more <= 0:
             if more < 0:
                 self._hub.received.give(-more)
@@ -375,13 +382,16 @@ class ServerConnection(asyncio.Protocol):
         self._is_cancelled = False
         requests = self._requests
         assert requests is not None
-        hub, is_urgent = self._hub, requests.in_transaction
+        hub = self._hub
         begun_s = hub.clock.monotonic()
         if isinstance(message, messages.Execute):
-            parameters = small_parameters(message)
+            try:
+                parameters = decode_small_parameters(message.parameters)
+            except Error:
+                parameters = None  # once more, where errors are answered
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        if is_urgent:
+        if requests.in_transaction:
             job = partial(requests.carry_out, message)
             self._submit(message, begun_s, job, is_urgent=True)
         elif hub.workers.are_busy and requests.is_superuser:
@@ -457,11 +467,13 @@ class ServerConnection(asyncio.Protocol):
     ) -> bool:
         """Read or write a row here, if that takes no wait but for the disk."""
         hub = self._hub
-        frame = requests.read_row(message, parameters)
+        plan = requests.plans.get(message.text)
+        if plan is None:
+            return False
+        frame = None if plan.is_write else requests.read_row(message, parameters)
         if frame is not None:
             took_s = hub.clock.monotonic() - begun_s
-            is_inside = requests.in_transaction
-            hub.metrics.observe("select", None, took_s, in_transaction=is_inside)
+            hub.metrics.observe("select", None, took_s)
             self._answer(frame)
             return True
         try:
@@ -518,9 +530,11 @@ class ServerConnection(asyncio.Protocol):
             return
         self._note(message, requests, begun_s)
         self._answer(frame)
-        self._count_received()
-        self._pause_or_resume()
-        self.drain()
+        if self._machine.is_holding or self._received_bytes or self._is_reading_paused:
+            self._count_received()
+            self._pause_or_resume()
+        if self._hub.is_draining:
+            self.drain()
 
     def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> bytes:
         _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
@@ -530,7 +544,7 @@ class ServerConnection(asyncio.Protocol):
         """Count what was carried out, and log what took long."""
         hub, kind = self._hub, kind_of(message)
         took_s = hub.clock.monotonic() - begun_s
-        in_transaction = requests.in_transaction
+        in_transaction = requests.is_left_in_transaction
         hub.metrics.observe(kind, requests.sqlstate, took_s, in_transaction=in_transaction)
         slow_s = hub.config.slow_statement_s
         if not slow_s or took_s < slow_s:
@@ -550,12 +564,16 @@ class ServerConnection(asyncio.Protocol):
         _log.warning("slow statement", extra={"fields": fields})
 
     def _answer(self, frame: bytes | memoryview) -> None:
-        if self._machine.state is not State.CLOSED:  # else the peer was told the end already
-            self._send(frame)
-            if self.protocol == "tcp":  # gRPC's own threads need the interpreter
+        machine = self._machine
+        if machine.state is not State.CLOSED:  # else the peer was told the end already
+            if self._transport is not None and not self._is_lost:
+                self._transport.write(frame)
+            if self._hub.spins and self.protocol == "tcp":  # gRPC's threads need the interpreter
                 self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
-            self._do(self._machine.on_reply(b""))
+            actions = machine.on_reply(b"")
+            if actions:
+                self._do(actions)
         else:
             self._is_held = True
 

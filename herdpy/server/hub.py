@@ -60,6 +60,7 @@ class Hub:
         self.spinning = LoopSpinning(
             self.loop, database.clock.monotonic, config.spin_us / 1e6, processor_count()
         )
+        self.spins = self.spinning.is_on
         self._started_s = database.clock.monotonic()
         self.kept_exports = KeptExports(self.loop)
         self.workers = workers
@@ -131,7 +132,7 @@ class Hub:
     def spin(self) -> None:
         """Wait for the next request without sleeping, for a moment, if nothing else is done."""
         workers = self.workers
-        if not workers.jobs and not workers.promised_count:
+        if not workers.jobs and not workers.promises:
             self.spinning.on_reply()
 
     # --- limits ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class LoopSpinning:
         self._loop = loop
         self._now = monotonic
         self._spin_s = spin_s if processors > 1 else 0.0
+        self.is_on = self._spin_s > 0
         self._spinning = Spinning()
         few = max(1, min(processors - 1, _SPEAKERS_MAX))
         self._speakers: deque[int] = deque(maxlen=few)  # the last ones

@@ -9,6 +9,7 @@ what a superuser needs to see the server and to KILL runs on reserved ones. On t
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from bookie.runtime.interfaces import Clock
@@ -36,10 +37,11 @@ class Workers:
         self._freed_s = clock.monotonic()  # when a worker came free, or the first job had to wait
         self.parked_count = 0
         """How many statements wait for locks."""
-        self.promised_count = 0
-        """How many jobs when_done() has to run."""
+        self._last_promise = 0
+        self.promises: dict[int, Callable[[], object]] = {}
+        """Jobs of when_done() that have not run, by number."""
         self.jobs: dict[asyncio.Future[Any], None] = {}
-        self._due: deque[Callable[[], None]] = deque()  # any thread appends
+        self._due: deque[int | Callable[[], object]] = deque()  # any thread appends
         self._is_told = False  # the loop has a call to run them
         self._idle = asyncio.Event()
 
@@ -113,9 +115,7 @@ class Workers:
             self.parked_count -= 1
             go_on()
 
-        def tell() -> None:
-            self._due.append(end)
-            self._tell()
+        tell = partial(self._tell, end)
 
         def look() -> None:
             nonlocal timer
@@ -136,25 +136,14 @@ class Workers:
 
         The loop is woken once for all tickets that are done before it runs.
         """
-        self.promised_count += 1
-        has_run = False
+        number = self._last_promise = self._last_promise + 1
+        self.promises[number] = job
+        ticket.on_done(partial(self._tell, number))
 
-        def run() -> None:
-            nonlocal has_run
-            if has_run:
-                return  # a ticket may tell it twice
-            has_run = True
-            self.promised_count -= 1
-            job()
-
-        def tell() -> None:
-            self._due.append(run)
-            self._tell()
-
-        ticket.on_done(tell)
-
-    def _tell(self) -> None:
-        """Have the loop run what is due; any thread."""
+    def _tell(self, due: "int | Callable[[], object] | None" = None) -> None:
+        """Have the loop run what is due, a promise of this number or a job; any thread."""
+        if due is not None:
+            self._due.append(due)
         if not self._is_told:
             self._is_told = True
             self._loop.call_soon_threadsafe(self._run_due)
@@ -164,11 +153,15 @@ class Workers:
         due = self._due
         try:
             for _ in range(len(due)):  # what comes meanwhile lets the sockets go first
-                due.popleft()()
+                first = due.popleft()
+                # A ticket may tell it twice.
+                job = self.promises.pop(first, None) if isinstance(first, int) else first
+                if job is not None:
+                    job()
         finally:
             if due:  # or one raised: a bug, which is not the others'
                 self._tell()
-            if not self.is_waiting:
+            if not self.promises and not self.parked_count:
                 self._idle.set()
 
     # --- the end ---------------------------------------------------------------------------------
@@ -176,7 +169,7 @@ class Workers:
     @property
     def is_waiting(self) -> bool:
         """Something has to run on the loop when a ticket is done."""
-        return bool(self.promised_count or self.parked_count)
+        return bool(self.promises or self.parked_count)
 
     async def wait_idle(self) -> None:
         """Wait until nothing runs and nothing waits."""

@@ -4,6 +4,7 @@ None waits, but for a moment at the monitor and for its commit: what would need 
 had no effect, and takes the general path (dispatch.py). Any thread.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from herdpy.engine.session.activity import Running
@@ -24,7 +25,14 @@ _ONE_ROW = Result(row_count=1)
 PointRows = tuple[Columns, list[LogicalRow]]
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
-"""For the monitor, which who applies a commit holds when its answer leaves already."""
+"""For the monitor, which the thread that applies a commit holds when its answer leaves already."""
+
+
+def _is_plain(transaction: Transaction) -> bool:
+    """Return whether it goes on, with the catalog and the snapshots of every other one."""
+    return transaction.state is TransactionState.ACTIVE and not (
+        transaction.catalog_changes or transaction.access_changes or transaction.lease
+    )
 
 
 class SessionShort(SessionPlans):
@@ -51,6 +59,11 @@ class SessionShort(SessionPlans):
                     self.is_audited = False
                     return _ONE_ROW
         return self.execute(text, parameters)
+
+    @property
+    def latest_plans(self) -> Mapping[str, Prepared]:
+        """The plan used last for each text, of any session; any thread."""
+        return self._database.plans.latest
 
     def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
         """Run a point read that came before; None: execute() has to."""
@@ -130,16 +143,10 @@ class SessionShort(SessionPlans):
             try:
                 try:
                     transaction = self._transaction
-                    if self._statement is not None:
-                        return None
-                    if transaction is None:
-                        if not self._autocommit:
-                            return None
-                    elif (
-                        transaction.state is not TransactionState.ACTIVE
-                        or transaction.catalog_changes
-                        or transaction.access_changes
-                        or transaction.lease
+                    if (
+                        self._statement is not None
+                        or (transaction is None and not self._autocommit)
+                        or (transaction is not None and not _is_plain(transaction))
                     ):
                         return None
                     catalog = tablespace.applier.state.catalog
@@ -168,10 +175,10 @@ class SessionShort(SessionPlans):
                             self._statement = None
                         return None
                     if transaction.is_autocommit:
-                        if text is None:
-                            self._ask_for_sync(transaction)
-                        else:
+                        if text is not None:
                             self._finish_row(transaction, text)
+                        elif tablespace.syncer is not None:
+                            tablespace.syncer.ask(transaction.durability)
                 except BaseException as error:
                     self._recover(error)
                     raise
@@ -206,7 +213,10 @@ class SessionShort(SessionPlans):
         given, end_write() follows as soon as it is done, before any other call.
         """
         latest = self._database.plans.latest.get(text)
-        if latest is None or latest.bind is None or not latest.is_short:
+        if latest is None or latest.bind is None:
+            return None
+        write = latest.write_row or latest.new_write_row()
+        if write is None and not latest.is_short:
             return None
         transaction = self._transaction
         if transaction is not None and transaction.state is not TransactionState.ACTIVE:
@@ -219,11 +229,13 @@ class SessionShort(SessionPlans):
             return None
         monitor.release()
         try:
-            write = latest.write_row or latest.new_write_row()
             if write is not None:
                 done = self._log_row(latest, write, parameters, None)
                 if done is not None:
-                    return PendingWrite(1, done, done.outcome if done.is_autocommit else None)
+                    outcome = done.outcome if done.is_autocommit else None
+                    return _new(PendingWrite, (1, done, outcome))
+                if not latest.is_short:
+                    return None
             return self._guarded(lambda: self._write_at_once(latest, parameters), text)
         except (WouldWaitError, PlanIsStaleError):  # it has had no effect
             return None

@@ -99,7 +99,7 @@ class SessionTransaction:
     @property
     def lsn(self) -> Lsn:
         """Where the log is: what the last statement showed or committed is at or before it."""
-        return self._tablespace.state.lsn
+        return self._tablespace.applier.state.lsn
 
     @property
     def autocommit(self) -> bool:

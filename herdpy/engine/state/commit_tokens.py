@@ -93,8 +93,8 @@ class CommitTokens:
             return None
         return Outcome.COMMITTED if committed else Outcome.REFUSED
 
-    def check_commit(self, used: UsedToken) -> None:
-        """Raise unless a COMMIT may carry the token."""
+    def check_commit(self, used: UsedToken) -> "tuple[CommitToken, int]":
+        """Return the token, and what is acknowledged, for a COMMIT; raise unless it may have it."""
         session, counter = used.token
         if self.is_expired(session):
             raise expired_error()
@@ -109,6 +109,7 @@ class CommitTokens:
                 hint="run the transaction again, with a new token",
             )
         self._check_outcomes(kept, used.acknowledged)
+        return used.token, used.acknowledged
 
     def check_refusal(self, token: CommitToken, now_us: int) -> None:
         """Raise unless an unused token may be refused."""

@@ -75,6 +75,7 @@ class Entry(Append):
         "durability",
         "ends",
         "is_filled",
+        "is_row",
         "is_void",
         "ticket",
         "transaction",
@@ -96,6 +97,8 @@ class Entry(Append):
         self.durability = transaction.durability
         self.ends = ends
         self.is_filled = False
+        self.is_row = False
+        """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
         self.ticket: Ticket[None] | None = transaction.outcome if ends else None
@@ -300,7 +303,7 @@ class Tablespace:
             before = self.begin_records(transaction)
             tx = transaction.id
         elif transaction.token is not None:
-            token = self.commit_token(transaction)
+            token = self.applier.tokens.check_commit(transaction.token)
         statement = transaction.statement
         inserts: list[Row] = [new] if old is None and new is not None else []
         changes: list[Change] = [] if old is None else [(old, new)]
@@ -314,8 +317,7 @@ class Tablespace:
         if before:
             records, encoded = (*before, record), (*map(encode, before), data)
         entry = Entry(records, encoded, transaction, ends=tx is None)
-        # An autocommit statement without a token changes nothing before the log says so.
-        entry.is_filled = tx is None and token[0] is None
+        entry.is_row = tx is None
         self.submit(entry)
         transaction.byte_count += size
         return True
@@ -345,10 +347,15 @@ class Tablespace:
         if not queue or queue[-1] is not entry:
             queue.append(entry)
         if not entry.is_filled:
-            lsn = _lsn(entry)
-            fill = self.applier.fill
-            for record in entry.changes:
-                fill(record, lsn, entry.transaction)
+            if entry.is_row:  # as fill() has it: nothing but a token counts before the log says so
+                (record,) = entry.changes
+                if isinstance(record, Rows) and record.token is not None:
+                    self.applier.tokens.fill(record, entry.transaction.outcome)
+            else:
+                lsn = _lsn(entry)
+                fill = self.applier.fill
+                for record in entry.changes:
+                    fill(record, lsn, entry.transaction)
             entry.is_filled = True
         self._incoming = None
 
@@ -444,10 +451,7 @@ class Tablespace:
         Monitor held. Raises when the token is decided already, or has expired.
         """
         used = transaction.token
-        if used is None:
-            return None, 0
-        self.applier.tokens.check_commit(used)
-        return used.token, used.acknowledged
+        return (None, 0) if used is None else self.applier.tokens.check_commit(used)
 
     def commit(self, transaction: Transaction) -> Ticket[None]:
         """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.

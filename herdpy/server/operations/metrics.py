@@ -70,7 +70,7 @@ class ServerMetrics:
         """By limit."""
 
     def observe(
-        self, kind: str, sqlstate: str | None, seconds: float, *, in_transaction: bool
+        self, kind: str, sqlstate: str | None, seconds: float, *, in_transaction: bool = False
     ) -> None:
         """Count a request that was answered; in_transaction: one is open behind it."""
         key = (kind, "ok" if sqlstate is None else sqlstate[:2])

@@ -14,6 +14,7 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.snapshot_leases import SnapshotLease
+from herdpy.engine.state.transactions import TransactionState
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
@@ -23,7 +24,7 @@ from herdpy.proto import messages
 from herdpy.proto.columns import SentColumns
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Done, encode_frame
-from herdpy.proto.parameters import decode_items, decode_parameters, decode_small_parameters
+from herdpy.proto.parameters import decode_items, decode_parameters
 from herdpy.proto.values import encode_rows
 from herdpy.server.limits import Budget
 from herdpy.server.login.audit import without_literals
@@ -42,6 +43,8 @@ _SHORT = (
     messages.CloseResult | messages.Begin | messages.Commit | messages.Rollback
     | messages.SetAutocommit
 )  # fmt: skip
+
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per request
 
 
 class _Pipeline:
@@ -72,6 +75,8 @@ class Requests:
         """
         self._session = session
         session.leaves_waits = True
+        self.plans = session.latest_plans
+        """The plan used last for each text that came before."""
         self._clock = clock
         self._budget = results
         self._memory = memory
@@ -79,6 +84,8 @@ class Requests:
         self._pipeline: _Pipeline | None = None  # an ExecuteAll that waits for a lock
         self.sqlstate: str | None = None
         """Of what was answered last, None: it succeeded."""
+        self.is_left_in_transaction = False
+        """What the last Done said."""
         self.begun_s = 0.0
         """When a worker took up what was answered last."""
         self._audit = audit
@@ -109,16 +116,24 @@ class Requests:
 
     def read_row(self, message: messages.Execute, parameters: Parameters) -> bytes | None:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
+        session = self._session
         try:
-            found = self._session.read_row(message.text, parameters)
+            found = session.read_row(message.text, parameters)
         except Error:
             return None  # once more, where errors are answered
         if found is None:
             return None
         columns, rows = found
-        return self._done(
-            message.request, columns=_SENT.of(columns), rows=messages.raw(encode_rows(rows))
+        is_inside = self.is_left_in_transaction = session.in_transaction
+        sent = _SENT.of(columns)
+        answer = Done(
+            message.request,
+            is_inside,
+            lsn=session.lsn,
+            columns=sent,
+            rows=msgspec.Raw(encode_rows(rows)),
         )
+        return encode_frame(answer)
 
     def write_row(
         self, message: messages.Execute, parameters: Parameters
@@ -131,13 +146,13 @@ class Requests:
         self.begun_s = self._clock.monotonic()
         self.sqlstate = None
         try:
-            session.token = self._token(message)
+            session.token = self._token(message, is_checked_later=True)
             begun = session.write_at_once(message.text, parameters)
         except Error as error:
             return self._refused(message, error)
         if begun is None:
             return None
-        if begun.outcome is None or begun.outcome.is_done:
+        if begun.outcome is None or begun.transaction.state is TransactionState.ENDED:
             return self.end_write(message, begun)
         return begun
 
@@ -227,9 +242,8 @@ class Requests:
         self.sqlstate = error.sqlstate
         if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
             return b""
-        return encode_frame(
-            to_failed(message.request, error, in_transaction=self._session.in_transaction)
-        )
+        is_inside = self.is_left_in_transaction = self._session.in_transaction
+        return encode_frame(to_failed(message.request, error, in_transaction=is_inside))
 
     def close(self) -> bytes:
         """Close the results and the session, whose transaction is rolled back; no answer."""
@@ -400,8 +414,11 @@ class Requests:
             )
         self._charged_bytes += byte_count
 
-    def _token(self, message: Any) -> UsedToken | None:
-        """Return what a commit of this message carries; 57P05 when its tokens have expired."""
+    def _token(self, message: Any, *, is_checked_later: bool = False) -> UsedToken | None:
+        """Return what a commit of this message carries; 57P05 when its tokens have expired.
+
+        is_checked_later: the commit itself says so, if there is one.
+        """
         counter: int = getattr(message, "token", 0)
         if not counter:
             return None
@@ -412,9 +429,9 @@ class Requests:
                 sqlstate="22023",
             )
         session = self._session
-        if not session.in_transaction:
+        if not is_checked_later and not session.in_transaction:
             session.check_token()
-        return UsedToken((session.token_session, counter), message.acknowledged)
+        return _new(UsedToken, ((session.token_session, counter), message.acknowledged))
 
     def _answer(self, request: int, result: Result) -> bytes:
         columns = result.columns
@@ -526,7 +543,8 @@ class Requests:
 
     def _done(self, request: int, **fields: Any) -> bytes:
         session = self._session
-        return encode_frame(Done(request, session.in_transaction, lsn=session.lsn, **fields))
+        is_inside = self.is_left_in_transaction = session.in_transaction
+        return encode_frame(Done(request, is_inside, lsn=session.lsn, **fields))
 
 
 def _nothing_left(message: messages.Fetch) -> bytes:
@@ -538,11 +556,3 @@ def _nothing_left(message: messages.Fetch) -> bytes:
 
 def _leased(request: int, lease: SnapshotLease) -> bytes:
     return encode_frame(messages.Leased(request, lease.id, lease.position, lease.seconds))
-
-
-def small_parameters(message: messages.Execute) -> Parameters | None:
-    """Return a statement's parameters if they can be read on the loop."""
-    try:
-        return decode_small_parameters(message.parameters)
-    except Error:
-        return None  # once more, where errors are answered
