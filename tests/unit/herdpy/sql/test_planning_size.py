@@ -27,7 +27,7 @@ TABLE = (
 )
 ARGUMENTS = {
     "int4": "i", "integer": "i", "decimal": "m", "double": "d", "text": "s", "bytea": "y",
-    "timestamp": "at",
+    "timestamp": "at", "interval": "(at - at)",
 }  # fmt: skip
 # How any value becomes an argument of a kind, using it once.
 AS_ARGUMENT = {
@@ -38,6 +38,7 @@ AS_ARGUMENT = {
     "text": "CASE WHEN ({0}) IS NULL THEN 'b' ELSE s END",
     "bytea": "CASE WHEN ({0}) IS NULL THEN y END",
     "timestamp": "CASE WHEN ({0}) IS NULL THEN at END",
+    "interval": "CASE WHEN ({0}) IS NULL THEN interval '1 day' ELSE at - at END",
 }
 
 
@@ -73,6 +74,8 @@ FORMS = [
     "({0})::text::integer", "({0})::double precision::text::double precision::integer",
     "({0})::numeric(9, 2)::text::numeric(9, 2)::integer", "length(({0})::text)",
     "extract(day FROM day + ({0}))::integer", "(day - (day - ({0})))",
+    "extract(epoch FROM interval '1 day' * ({0}))::integer",
+    "extract(epoch FROM (interval '1 day' / ({0}))::text::interval)::integer",
     "length(lpad('a', {0}, 'b'))", "length(substring('abc', {0}, 2))",
     "(SELECT {0})", "(SELECT {0} ORDER BY 1)", "(SELECT {0} AS a GROUP BY 1)",
     "(SELECT {0} AS a GROUP BY a ORDER BY a LIMIT 1)", "(SELECT DISTINCT {0} ORDER BY 1)",
