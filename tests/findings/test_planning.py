@@ -29,7 +29,7 @@ except herdpy.Error as error:
 _GIB = 1 << 30
 
 
-def answer(statement: str, tmp_path: Path, *, seconds: int = 20) -> str:
+def answer(statement: str, tmp_path: Path, *, seconds: int = 8) -> str:
     """Return the rows or SQLSTATE that a process with limited time and memory comes to; or none."""
     arguments = (str(seconds), str(2 * _GIB), str(tmp_path / "data"))
     child = subprocess.run(
