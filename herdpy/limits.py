@@ -26,6 +26,16 @@ statement_depth_max = 32
 # Operators one behind the other, which are as deep; and AND and OR, which are not.
 statement_chain_max = 1_000
 statement_conditions_max = 50_000
+# Expressions of one statement, once bound: about one for a token, and more only where one is used
+# in several places. At some 200 bytes each this is less than a server has.
+statement_nodes_max = 4_000_000
+# Expressions that DuckDB reads, each of which takes it some 10 kB and 50 µs: 2.5 GB at the most,
+# and room for an INSERT of parameters_max computed values and for statement_conditions_max tests.
+vector_nodes_max = 250_000
+# Lists of constants behind IN that are longer reach DuckDB as one value.
+vector_list_items_max = 1_000
+# A pass over a statement asks this often whether it is cancelled.
+interrupt_nodes = 1_024
 parameters_max = 65_535
 identifier_bytes_max = 63
 columns_max = 1_600

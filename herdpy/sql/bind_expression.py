@@ -97,6 +97,7 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
     """Bind one expression; the result may be an untyped literal or a pending parameter."""
     while isinstance(node, exp.Paren):
         node = node.this
+    scope.context.budget.spend()
     binder = BINDERS.get(type(node))
     if binder is None:
         if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
@@ -348,33 +349,108 @@ def _bind_quantified(node: Any, scope: Scope) -> tree.Expression:
     if not isinstance(items, exp.Array):
         return QUERY_BINDERS["quantified"](node, scope)
     operator, left = COMPARISONS[type(node)], bind_open(node.this, scope)
-    tests = tuple(
-        compare(operator, left, bind_open(item, scope), node, scope) for item in items.expressions
-    )
-    is_all = isinstance(node.expression, exp.All)
-    if len(tests) < 2:
-        return tests[0] if tests else tree.Literal(BOOLEAN, is_all)
-    return tree.Call(BOOLEAN, "and" if is_all else "or", tests)
+    rights = [bind_open(item, scope) for item in items.expressions]
+    name = "and" if isinstance(node.expression, exp.All) else "or"
+
+    def test(left: tree.Expression) -> tree.Expression:
+        return _chain(name, [compare(operator, left, right, node, scope) for right in rights])
+
+    return let((left,), rights, test) if len(rights) > 1 else test(left)
+
+
+def _chain(name: str, tests: Sequence[tree.Expression]) -> tree.Expression:
+    """Return the AND or OR of any number of tests."""
+    if len(tests) == 1:
+        return tests[0]
+    return tree.Call(BOOLEAN, name, tuple(tests)) if tests else (TRUE if name == "and" else FALSE)
+
+
+def let(
+    values: Sequence[tree.Expression],
+    others: Sequence[tree.Expression],
+    build: Callable[..., tree.Expression],
+    index: int | None = None,
+) -> tree.Expression:
+    """Return build(*values), where the values may stand several times and are computed once.
+
+    All values are computed, and before everything else; `others` is what build() brings in
+    besides them. `index` is known to be above those of the Lets in all of these.
+    """
+    if all(isinstance(value, tree.Atom) for value in values):
+        return build(*values)
+    if index is None:
+        index = tree.let_index((*values, *others))
+    bindings: list[tuple[int, tree.Expression]] = []
+    names: list[tree.Expression] = []
+    for value in values:
+        if isinstance(value, tree.Atom):
+            names.append(value)
+        else:
+            names.append(tree.Variable(value.type, index + len(bindings)))
+            bindings.append((index + len(bindings), value))
+    body = build(*names)
+    return tree.Let(body.type, tuple(bindings), body)
 
 
 def _compare_rows(operator: str, left: Any, right: Any, node: Any, scope: Scope) -> tree.Expression:
-    """Compare rows item by item, as SQL defines it."""
-    pairs = list(zip(left.expressions, right.expressions, strict=False))
-    if len(left.expressions) != len(right.expressions) or not pairs:
-        raise scope.context.error("42601", "rows of unequal length are compared", node)
-    sides = [(bind_open(a, scope), bind_open(b, scope)) for a, b in pairs]
+    """Compare rows item by item, as SQL defines it: later ones where the first are equal."""
+    lefts, rights = ([bind_open(item, scope) for item in row.expressions] for row in (left, right))
+    _check_width(lefts, rights, node, scope)
+    sides = list(zip(lefts, rights, strict=True))
     if operator in ("=", "<>"):
-        tests = tuple(compare(operator, a, b, node, scope) for a, b in sides)
-        if len(tests) == 1:
-            return tests[0]
-        return tree.Call(BOOLEAN, "and" if operator == "=" else "or", tests)
+        tests = [compare(operator, a, b, node, scope) for a, b in sides]
+        return _chain("and" if operator == "=" else "or", tests)
     result = compare(operator, *sides[-1], node, scope)
-    for a, b in reversed(sides[:-1]):
-        equal = compare("=", a, b, node, scope)
-        less = compare(operator[0], a, b, node, scope)
-        both = tree.Call(BOOLEAN, "and", (equal, result))
-        result = tree.Call(BOOLEAN, "or", (less, both))
+    index = tree.let_index((*lefts, *rights))
+    for pair in reversed(sides[:-1]):
+
+        def test(
+            a: tree.Expression, b: tree.Expression, rest: tree.Expression = result
+        ) -> tree.Expression:
+            less, equal = (compare(sign, a, b, node, scope) for sign in (operator[0], "="))
+            return _chain("or", (less, _chain("and", (equal, rest))))
+
+        result = let(pair, (), test, index)
+        index += len(pair)
     return result
+
+
+def _check_width(
+    left: Sequence[tree.Expression], right: Sequence[tree.Expression], node: Any, scope: Scope
+) -> None:
+    if len(left) != len(right) or not left:
+        raise scope.context.error("42601", "rows of unequal length are compared", node)
+
+
+def _row_in(node: Any, scope: Scope) -> tree.Expression:
+    """Bind row IN (rows): its first item is computed once, the others where that one is found."""
+    lefts = [bind_open(item, scope) for item in node.this.expressions]
+    rows = [[bind_open(item, scope) for item in row.expressions] for row in node.expressions]
+    for row in rows:
+        _check_width(lefts, row, node, scope)
+
+    def tests(*lefts: tree.Expression) -> tree.Expression:
+        found = (
+            _chain(
+                "and", [compare("=", a, b, node, scope) for a, b in zip(lefts, row, strict=True)]
+            )
+            for row in rows
+        )
+        return _chain("or", list(found))
+
+    if len(rows) == 1 or all(isinstance(left, tree.Atom) for left in lefts):
+        return tests(*lefts)
+    index = tree.let_index([part for row in (lefts, *rows) for part in row])
+
+    def with_first(first: tree.Expression) -> tree.Expression:
+        inner = let(lefts[1:], (), lambda *rest: tests(first, *rest), index)
+        heads = [row[0] for row in rows]
+        if not isinstance(inner, tree.Let) or not all(isinstance(b, tree.Atom) for b in heads):
+            return inner
+        found = _chain("or", [compare("=", first, head, node, scope) for head in heads])
+        return _chain("and", (found, inner))
+
+    return let(lefts[:1], (), with_first, index + len(lefts))
 
 
 def _bind_distinct(node: Any, scope: Scope) -> tree.Expression:
@@ -700,67 +776,70 @@ def _bind_in(node: Any, scope: Scope) -> tree.Expression:
         return QUERY_BINDERS["in"](node, scope)
     scope.context.only(node, ("this", "expressions"), "IN")
     if isinstance(node.this, exp.Tuple):
-        rows = tuple(_compare_rows("=", node.this, row, node, scope) for row in node.expressions)
-        return rows[0] if len(rows) == 1 else tree.Call(BOOLEAN, "or", rows)
+        return _row_in(node, scope)
     operand = bind_open(node.this, scope)
-    items = [bind_open(item, scope) for item in node.expressions]
+    bound = [bind_open(item, scope) for item in node.expressions]
+    # A constant is compared with once; a Literal is small, so that its hash is.
+    items = [*dict.fromkeys(item for item in bound if isinstance(item, tree.Literal))]
+    items += [item for item in bound if not isinstance(item, tree.Literal)]
     pairs = [make_comparable("=", operand, item, node, scope) for item in items]
-    if any(left != pairs[0][0] for left, _ in pairs):  # no one type of the operand fits all items
-        require_stable(operand, node, scope)
-        tests = tuple(tree.Call(BOOLEAN, "=", pair) for pair in pairs)
-        return tree.Call(BOOLEAN, "or", tests)
-    return tree.InList(BOOLEAN, pairs[0][0], tuple(right for _, right in pairs), False)
+    if all(left == pairs[0][0] for left, _ in pairs):
+        return tree.InList(BOOLEAN, pairs[0][0], tuple(right for _, right in pairs), False)
+
+    def tests(operand: tree.Expression) -> tree.Expression:  # no one type of it fits all items
+        return _chain("or", [compare("=", operand, item, node, scope) for item in items])
+
+    return let((operand,), items, tests)
 
 
 def _bind_between(node: Any, scope: Scope) -> tree.Expression:
     scope.context.only(node, ("this", "low", "high", "symmetric"), "BETWEEN")
     operand = bind_open(node.this, scope)
     low, high = bind_open(node.args["low"], scope), bind_open(node.args["high"], scope)
-    require_stable(operand, node, scope)
-    result = _between(operand, low, high, node, scope)
-    if not node.args.get("symmetric"):
-        return result
-    return tree.Call(BOOLEAN, "or", (result, _between(operand, high, low, node, scope)))
 
+    def test(
+        operand: tree.Expression, low: tree.Expression, high: tree.Expression
+    ) -> tree.Expression:
+        at_least = compare(">=", operand, low, node, scope)
+        return _chain("and", (at_least, compare("<=", operand, high, node, scope)))
 
-def _between(
-    operand: tree.Expression,
-    low: tree.Expression,
-    high: tree.Expression,
-    node: Any,
-    scope: Scope,
-) -> tree.Expression:
-    tests = (
-        compare(">=", operand, low, node, scope),
-        compare("<=", operand, high, node, scope),
-    )
-    return tree.Call(BOOLEAN, "and", tests)
-
-
-def require_stable(expression: tree.Expression, node: exp.Expr, scope: Scope) -> None:
-    """Refuse (0A000) random() where the expression is going to be computed more than once."""
-    parts = tree.walk(expression, is_deep=False)
-    if any(isinstance(part, tree.Call) and part.function == "random" for part in parts):
-        hint = "Give it a name in a subquery: SELECT … FROM (SELECT random() AS r) AS q."
-        raise scope.context.error("0A000", "random() would be drawn twice here", node, hint)
+    if node.args.get("symmetric"):  # both bounds are needed, whichever is the lower
+        return let(
+            (operand, low, high),
+            (),
+            lambda x, a, b: _chain("or", (test(x, a, b), test(x, b, a))),
+        )
+    if isinstance(operand, tree.Atom):
+        return test(operand, low, high)
+    return let((operand, low), (high,), lambda x, a: test(x, a, high))
 
 
 def _bind_case(node: Any, scope: Scope) -> tree.Expression:
-    conditions: list[tree.Expression] = []
-    operand = bind_open(node.this, scope) if node.this is not None else None
-    for branch in node.args["ifs"]:
-        if operand is None:
-            conditions.append(bind_condition(branch.this, scope, "CASE/WHEN"))
-        else:
-            require_stable(operand, node, scope)
-            wanted = bind_open(branch.this, scope)
-            conditions.append(compare("=", operand, wanted, branch, scope))
-    results = [bind_open(branch.args["true"], scope) for branch in node.args["ifs"]]
+    branches = node.args["ifs"]
+    operand: tree.Expression | None = None
+    if node.this is None:
+        wanted = [bind_condition(branch.this, scope, "CASE/WHEN") for branch in branches]
+    else:
+        operand = bind_open(node.this, scope)
+        wanted = [bind_open(branch.this, scope) for branch in branches]
+    results = [bind_open(branch.args["true"], scope) for branch in branches]
     default = node.args.get("default")
     results.append(bind_open(default, scope) if default else tree.Literal(UNKNOWN, None))
     results = unify(results, node, scope, "CASE")
-    branches = tuple(zip(conditions, results[:-1], strict=True))
-    return tree.Case(results[0].type, branches, results[-1] if default else None)
+
+    def case(conditions: Sequence[tree.Expression]) -> tree.Expression:
+        pairs = tuple(zip(conditions, results[:-1], strict=True))
+        return tree.Case(results[0].type, pairs, results[-1] if default else None)
+
+    def simple(operand: tree.Expression) -> tree.Expression:
+        pairs = zip(wanted, branches, strict=True)
+        return case([compare("=", operand, value, branch, scope) for value, branch in pairs])
+
+    if operand is None:
+        return case(wanted)
+    if len(branches) == 1:
+        return simple(operand)
+    return let((operand,), (*wanted, *results), simple)
 
 
 BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {

@@ -9,7 +9,6 @@ from sqlglot import exp
 from herdpy.errors import ProgrammingError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
-    BOOLEAN,
     DATE,
     INTEGER,
     INTERVAL,
@@ -27,8 +26,8 @@ from herdpy.sql.bind_expression import (
     bind_positive,
     compare,
     convert,
+    let,
     make_comparable,
-    require_stable,
     text_constant,
     unify,
 )
@@ -197,25 +196,38 @@ def _bind_coalesce(node: Any, scope: Scope) -> tree.Expression:
     name = _SPECIAL_NAMES[type(node)]
     nodes = [*_arguments(node, ("this", "expressions"))]
     parts = unify([bind_open(item, scope) for item in nodes], node, scope, name.upper())
-    return tree.Call(parts[0].type, name, tuple(parts))
+    return coalesce(name, parts)
+
+
+def coalesce(name: str, parts: Sequence[tree.Expression]) -> tree.Expression:
+    """Return coalesce, greatest or least of parts of one type; those among them become one."""
+    kind, flat = parts[0].type, list[tree.Expression]()
+    for part in parts:
+        if isinstance(part, tree.Call) and part.function == name and part.type == kind:
+            flat += part.arguments
+        else:
+            flat.append(part)
+    return tree.Call(kind, name, tuple(flat))
 
 
 def _bind_nullif(node: Any, scope: Scope) -> tree.Expression:
     left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    require_stable(left, node, scope)
-    test = compare("=", left, right, node, scope)
-    shown, _ = make_comparable("=", left, right, node, scope)
-    if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
-        shown = scope.context.settle(left)
-    return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
+
+    def case(left: tree.Expression, right: tree.Expression) -> tree.Expression:
+        test = compare("=", left, right, node, scope)
+        shown, _ = make_comparable("=", left, right, node, scope)
+        if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
+            shown = scope.context.settle(left)
+        return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
+
+    return case(left, right) if isinstance(left, tree.Atom) else let((left, right), (), case)
 
 
 def as_text(expression: tree.Expression, node: exp.Expr, scope: Scope) -> tree.Expression:
     """Convert to TEXT as output does, where a BOOLEAN is t or f."""
     if expression.type.kind is Kind.BOOLEAN:
-        word = tree.Literal(TEXT, "t"), tree.Literal(TEXT, "f")
-        negated = tree.Call(BOOLEAN, "not", (expression,))
-        return tree.Case(TEXT, ((expression, word[0]), (negated, word[1])), None)
+        word = tree.Cast(TEXT, scope.context.settle(expression))
+        return tree.Call(TEXT, "left", (word, tree.Literal(INTEGER, 1)))
     return convert(expression, TEXT, node, scope)
 
 

@@ -4,6 +4,7 @@ A query is bound with the scope around it, whose columns and WITH items it may n
 leaves untyped literals of its columns untyped, so that what stands around decides (retarget).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from herdpy.sql.bind_expression import (
     no_operator,
     unify,
 )
+from herdpy.sql.bind_function import coalesce
 from herdpy.sql.parse import fold_name
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
@@ -147,6 +149,7 @@ def _bind_select(
         if having is not None:
             checked.append(having)
         group_by = _check_grouping(checked, group_by, scope, node)
+        group_by = tuple(_by_output(key, outputs) for key in group_by)
     is_distinct = bool(node.args.get("distinct")) and not distinct_on
     body = tree.Select(tuple(outputs), source, where, group_by, having, is_distinct, distinct_on)
     columns = tuple((output.name, output.expression.type) for output in outputs)
@@ -172,8 +175,9 @@ def _bind_distinct(
     context = scope.context
     context.only(distinct, ("on",), "DISTINCT")
     if distinct.args.get("on") is None:
-        shown = [output.expression for output in outputs]
-        if any(key.expression not in shown for key in order_by):
+        shown = {item.expression for item in outputs if isinstance(item.expression, tree.Atom)}
+        keys = [key.expression for key in order_by]
+        if any(tree.output_ordinal(key) is None and key not in shown for key in keys):
             raise context.error(
                 "42P10", "for SELECT DISTINCT, ORDER BY may only name selected columns", node
             )
@@ -236,12 +240,12 @@ def _is_comma(node: exp.Join, scope: Scope) -> bool:
         return False
     start = scope.context.position(node.this)
     tokens = scope.context.scanned.tokens
-    before = [token for token in tokens if start is not None and token.start + 1 < start]
-    while before and before[-1].token_type in (TokenType.L_PAREN, TokenType.LATERAL):
-        before.pop()
-    while before and before[-1].token_type not in (TokenType.COMMA, TokenType.JOIN):
-        before.pop()
-    if before and before[-1].token_type is TokenType.JOIN:
+    last = bisect_left(tokens, (start or 1) - 1, key=lambda token: token.start) - 1
+    while last >= 0 and tokens[last].token_type in (TokenType.L_PAREN, TokenType.LATERAL):
+        last -= 1
+    while last >= 0 and tokens[last].token_type not in (TokenType.COMMA, TokenType.JOIN):
+        last -= 1
+    if last >= 0 and tokens[last].token_type is TokenType.JOIN:
         raise scope.context.error("42601", "JOIN without ON or USING", node.this)
     return True
 
@@ -360,7 +364,7 @@ def _bind_using(
         tests.append(compare("=", a, b, node, scope))
         if kind is tree.JoinKind.FULL:
             parts = unify([a, b], node, scope, "JOIN/USING")
-            shown: tree.Expression = tree.Call(parts[0].type, "coalesce", tuple(parts))
+            shown: tree.Expression = coalesce("coalesce", parts)
         else:
             shown = b if kind is tree.JoinKind.RIGHT else a
             if a.type != b.type:
@@ -436,8 +440,11 @@ def _named(node: Any, expression: tree.Expression, scope: Scope) -> tuple[str, b
     """Return a name for the value of an expression, and whether it stays under a cast or a CASE."""
     while isinstance(node, (exp.Paren, exp.Window, exp.Filter, exp.RespectNulls)):
         node = node.this
-    while isinstance(expression, tree.Cast):
-        expression = expression.operand
+    while isinstance(expression, (tree.Cast, tree.Let)):
+        if isinstance(expression, tree.Let):
+            expression = expression.body
+        else:
+            expression = expression.operand
     if isinstance(node, exp.Column):
         return fold_name(node.this), True
     if isinstance(node, (exp.Subquery, exp.Select)):
@@ -507,7 +514,19 @@ def _bind_sort_item(
     expression = _by_ordinal(node, outputs, scope, clause)
     if expression is None and _is_bare(node):
         expression = _by_name(node, outputs, scope)
-    return bind_expression(node, scope) if expression is None else expression
+    if expression is None:
+        expression = bind_expression(node, scope)
+    return _by_output(expression, outputs)
+
+
+def _by_output(key: tree.Expression, outputs: Sequence[tree.Output]) -> tree.Expression:
+    """Return a key that is computed for the result anyway as a reference to that output."""
+    if isinstance(key, tree.Atom):
+        return key
+    for ordinal, output in enumerate(outputs):
+        if output.expression == key:
+            return tree.ColumnRef(key.type, tree.OUTPUT, ordinal, output.name)
+    return key
 
 
 def _output_keys(

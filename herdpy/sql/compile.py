@@ -64,14 +64,14 @@ def compile_sql(
 ) -> Compiled:
     """Return the bound statement of text; the values of parameters are looked at for types only.
 
-    check_interrupt is called between the stages, as each takes seconds for huge statements.
+    check_interrupt is called between the stages and within them, but while sqlglot reads.
 
     The result holds for every parameters with equal parameter_types and a catalog of the same
     version. 07001 when parameters do not match the placeholders.
     """
     types = dict(parameter_types(parameters))
     try:
-        scanned = scan(text)
+        scanned = scan(text, check_interrupt)
         _check_parameters(scanned, types, isinstance(parameters, Mapping))
         access = read_access_statement(scanned)
         if access is not None:
@@ -95,7 +95,7 @@ def compile_sql(
         raise ProgrammingError(
             f"the statement could not be read: {error}", sqlstate="42601"
         ) from error
-    context = StatementContext(scanned, catalog, types)
+    context = StatementContext(scanned, catalog, types, check_interrupt)
     statement = _bind(node, context, found, reading)
     check_interrupt()
     if found.is_explain:

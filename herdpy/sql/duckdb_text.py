@@ -4,17 +4,38 @@ Tables, columns and aliases get generated names (t1, c0, r1), literals are print
 physical values, parameters are $p<slot>. Every reference to a table is a relation of its own,
 registered as `t<id>` with the columns c<ordinal> that DuckTable lists and a last column `__live`.
 Conversions are all in the tree; DuckDB's settings do the rest (exec/vector/duck.py).
+
+What several places of a text need is computed once, as list_transform([struct], lambda v1: text)[1]
+whose struct has a field for each value: the bindings of a Let, and arguments of templates and
+macros that use them repeatedly. The text in a lambda is its "body"; it is as lazy as text outside.
+DuckDB takes no subqueries in it, so a body's subqueries, aggregates, window functions and grouping
+keys, which DuckDB computes beforehand anyway, are fields of the outermost struct, too.
+
+DuckDB also computes a scalar subquery before it knows whether its value is needed. Where it might
+not be (a later branch of CASE, coalesce, AND, OR) a query that stands alone is a DuckText of its
+own, run first, whose value or error is a parameter; of others two rows are an error where the value
+is used.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from herdpy.errors import InvariantViolation
+from herdpy.limits import vector_list_items_max, vector_nodes_max
 from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS
-from herdpy.sql.functions import EXTRACT_FIELDS, INTERVAL_FIELDS, INTERVAL_TRUNCS, resolve
+from herdpy.sql.extent import Budget
+from herdpy.sql.functions import (
+    EXTRACT_FIELDS,
+    INTERVAL_FIELDS,
+    INTERVAL_TRUNCS,
+    needs_names,
+    resolve,
+)
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 
 _TYPE_NAMES = {
@@ -37,16 +58,6 @@ _WINDOWS = _AGGREGATES | {
     "first_value", "last_value", "nth_value",
 }  # fmt: skip
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
-_ONCE = {
-    *_TESTS,
-    "not",
-    "neg",
-    "+",
-    "-",
-    "*",
-    "||",
-    "timestamp_diff",
-}  # whose text has each argument once
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
     "not": "(NOT {0})",
@@ -66,6 +77,8 @@ _TEMPLATES = {
     "trunc_to": "trunc({0}, {1})",
 }
 _VARIADIC = ("coalesce", "greatest", "least", "concat", "concat_ws")
+_NODE_CHARACTERS = 16  # of the text of one expression, about
+_LATE_PARTS_MAX = 4  # each is one more lambda in a lambda
 _QUOTIENT_DIGITS = 10  # of one step of a division, where the divisor may have 28
 
 
@@ -93,11 +106,51 @@ class DuckText:
     tables: tuple[DuckTable, ...]
     slots: tuple[int, ...]
     row_counts: tuple[tuple[int, str], ...] = ()
+    lists: tuple["DuckList", ...] = ()
+    deferred: tuple["Deferred", ...] = ()
+
+    @property
+    def all_tables(self) -> Iterator[DuckTable]:
+        """Its tables, and those of the queries that run before it."""
+        yield from self.tables
+        for item in self.deferred:
+            yield from item.text.all_tables
 
 
-def print_query(query: tree.Query) -> DuckText:
-    """Return the text of a query for DuckDB."""
-    printer = _Printer()
+@dataclass(frozen=True, slots=True)
+class DuckList:
+    """A parameter $<name> that is a list of constants, Literals and Parameters, of one type."""
+
+    name: str
+    items: tuple[tree.Expression, ...]
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A query of one column to run first.
+
+    $q<number> is its value, of `type`; $e<number> is NULL, or "herdpy:<SQLSTATE>:<message>" of the
+    error that it raised, to be raised where the value is used.
+    """
+
+    number: int
+    text: DuckText
+    type: SqlType
+
+
+def print_query(
+    query: tree.Query, check_interrupt: Callable[[], object] = lambda: None
+) -> DuckText:
+    """Return the text of a query for DuckDB; 54001 for more than DuckDB should read.
+
+    check_interrupt is called every some thousand nodes.
+    """
+    return _print(query, Budget(check_interrupt, vector_nodes_max))
+
+
+def _print(query: tree.Query, budget: Budget) -> DuckText:
+    printer = _Printer(budget)
     text = printer.query(query)
     if any(kind.kind is Kind.INTERVAL for _, kind in query.columns):
         # Results have microseconds: Arrow's own interval does not hold all of DuckDB's.
@@ -106,18 +159,24 @@ def print_query(query: tree.Query) -> DuckText:
             for number, (_, kind) in enumerate(query.columns)
         )
         text = f"SELECT {shown} FROM ({text}) AS o"  # noqa: S608 - printed by us
-    tables = tuple(
-        DuckTable(
-            f"t{ref.id}",
-            ref,
-            tuple(sorted(printer.used.get(ref.id, ()))),
-            tuple(printer.prune.get(ref.id, ())),
-        )
-        for ref in printer.refs
+    used = printer.used
+    refs = {_mark(ref): ref for ref in printer.refs.values()}
+    return DuckText(
+        _MARK.sub(lambda mark: _table_text(refs[mark[0]], used.get(refs[mark[0]].id, set())), text),
+        tuple(
+            DuckTable(
+                f"t{ref.id}",
+                ref,
+                tuple(sorted(used.get(ref.id, ()))),
+                tuple(printer.prune.get(ref.id, ())),
+            )
+            for ref in printer.refs.values()
+        ),
+        tuple(sorted(printer.slots)),
+        tuple(sorted(printer.row_counts)),
+        tuple(printer.lists),
+        tuple(printer.deferred),
     )
-    for ref in printer.refs:
-        text = text.replace(_mark(ref), _table_text(ref, printer.used.get(ref.id, set())))
-    return DuckText(text, tables, tuple(sorted(printer.slots)), tuple(sorted(printer.row_counts)))
 
 
 def type_text(sql_type: SqlType) -> str:
@@ -132,6 +191,9 @@ def _mark(ref: tree.TableRef) -> str:
     return f"\0{ref.id}\0"
 
 
+_MARK = re.compile("\0[0-9]+\0")
+
+
 def _table_text(ref: tree.TableRef, used: set[int]) -> str:
     columns = ", ".join(f"c{ordinal}" for ordinal in sorted(used)) or "__live"
     return f"(SELECT {columns} FROM t{ref.id} WHERE __live) AS r{ref.id}"  # noqa: S608 - integers only
@@ -140,21 +202,53 @@ def _table_text(ref: tree.TableRef, used: set[int]) -> str:
 class _Printer:
     """Prints one query and gathers what it uses."""
 
-    def __init__(self) -> None:
-        self.refs: list[tree.TableRef] = []
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.refs: dict[int, tree.TableRef] = {}
         self.used: dict[int, set[int]] = {}
         self.prune: dict[int, list[tuple[int, str, tree.Expression]]] = {}
         self.slots: set[int] = set()
         self.row_counts: set[tuple[int, str]] = set()
         self.replaced: dict[tree.Expression, str] = {}
         self.inner_count = 0
-        self.variable_count = 0
-        self.variables: dict[str, str] = {}
+        self.lists: list[DuckList] = []
+        self.deferred: list[Deferred] = []
+        # Of the place that is being printed: how many lambdas it is in, what Variables are called,
+        # what the outermost lambda takes from outside by name (None outside of all), the grouping
+        # keys, whether its value may not be needed, and whether a query may stand for a list.
+        self.depth = 0
+        self.variables: dict[int, str] = {}
+        self.hoisted: dict[str, str] | None = None
+        self.group_keys: frozenset[tree.Expression] = frozenset()
+        self.is_lazy = False
+        self.allows_lists = False
 
     # --- queries ---
 
+    @contextmanager
+    def _outside(self, **changed: Any) -> Generator[None]:
+        """Print what stands outside of all lambdas, and is needed."""
+        place = ("depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists")
+        kept = {name: getattr(self, name) for name in place}
+        self.depth, self.variables, self.hoisted, self.is_lazy = 0, {}, None, False
+        self.allows_lists = False
+        for name, value in changed.items():
+            setattr(self, name, value)
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                setattr(self, name, value)
+
     def query(self, query: tree.Query) -> str:
+        with self._outside(group_keys=frozenset()):
+            return self._query(query)
+
+    def _query(self, query: tree.Query) -> str:
         body = query.body
+        if isinstance(body, tree.Select):
+            keys = tree.resolved(body.group_by, body.outputs)
+            self.group_keys = frozenset(key for key in keys if not isinstance(key, tree.Atom))
         parts: list[str] = []
         if query.ctes:
             items = (f"w{cte.id} AS ({self.query(cte.query)})" for cte in query.ctes)
@@ -166,15 +260,15 @@ class _Printer:
         else:
             parts.append(self._select(body, query.order_by))
         if query.order_by:
-            keys = query.order_by
+            numbers: dict[tree.Expression, int] = {}
             if isinstance(body, tree.Select) and body.is_distinct:
-                shown = [output.expression for output in body.outputs]
-                numbers = (shown.index(key.expression) + 1 for key in keys)
-                texts = [
-                    _directed(str(number), key) for number, key in zip(numbers, keys, strict=True)
-                ]
-            else:
-                texts = [self.sort_key(key) for key in keys]
+                atoms = (output.expression for output in body.outputs)
+                numbers = {
+                    part: number
+                    for number, part in enumerate(atoms, 1)
+                    if isinstance(part, tree.Atom)
+                }
+            texts = [self._order_item(key, numbers) for key in query.order_by]
             parts.append(f"ORDER BY {', '.join(texts)}")
         if query.limit is not None:
             parts.append(f"LIMIT {self._row_count(query.limit, 'LIMIT')}")
@@ -182,13 +276,32 @@ class _Printer:
             parts.append(f"OFFSET {self._row_count(query.offset, 'OFFSET')}")
         return " ".join(parts)
 
+    def _order_item(self, key: tree.SortKey, numbers: dict[tree.Expression, int]) -> str:
+        """Return an item of the ORDER BY of a query; outputs are named by number."""
+        expression = key.expression
+        ordinal = tree.output_ordinal(expression)
+        if ordinal is not None:
+            return _directed(str(ordinal + 1), key)
+        number = numbers.get(expression) if numbers else None
+        return self.sort_key(key) if number is None else _directed(str(number), key)
+
     def _row_count(self, count: tree.Expression, word: str) -> str:
-        text = self.expression(count)
         if isinstance(count, tree.Parameter):
             self.row_counts.add((count.index, word))
-        elif not isinstance(count, tree.Literal):  # the binder looks at those
-            text = _positive(text, 0, "2201W" if word == "LIMIT" else "2201X", word)
-        return text
+        if isinstance(count, (tree.Parameter, tree.Literal)):  # the binder looks at literals
+            return self.expression(count)
+        return self._positive(count, 0, "2201W" if word == "LIMIT" else "2201X", word)
+
+    def _positive(self, number: tree.Expression, least: int, sqlstate: str, what: str) -> str:
+        """Return text of a number that raises where it is less than `least`."""
+        wanted = "negative" if least == 0 else "less than 1"
+        message = f"herdpy:{sqlstate}:{what} must not be {wanted}"
+        return self.applied(
+            (number,),
+            lambda texts: (
+                f"(CASE WHEN {texts[0]} < {least} THEN error('{message}') ELSE {texts[0]} END)"
+            ),
+        )
 
     def _select(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
         parts = (*select.outputs, *keys)
@@ -199,27 +312,40 @@ class _Printer:
             tail = self._prepared_tail(select, keys)
         else:
             tail = self._select_tail(select)
+        self.allows_lists = not windows and not _is_grouped(select)
         outputs = ", ".join(
             f"{self.expression(output.expression)} AS c{number}"
             for number, output in enumerate(select.outputs)
         )
+        self.allows_lists = False
         word = "DISTINCT " if select.is_distinct else ""
         if select.distinct_on:
-            word = f"DISTINCT ON ({', '.join(map(self.expression, select.distinct_on))}) "
+            items = map(self._number_or_text, select.distinct_on)
+            word = f"DISTINCT ON ({', '.join(items)}) "
         return f"SELECT {word}{outputs}{tail}"
 
-    def _select_tail(self, select: tree.Select) -> str:
-        """Return FROM to HAVING."""
+    def _number_or_text(self, key: tree.Expression) -> str:
+        ordinal = tree.output_ordinal(key)
+        return self.group_key(key) if ordinal is None else str(ordinal + 1)
+
+    def _select_tail(self, select: tree.Select, *, has_outputs: bool = True) -> str:
+        """Return FROM to HAVING; without its outputs before it, keys are no numbers of them."""
         parts: list[str] = []
         if select.source is not None:
             parts.append(f"FROM {self.relation(select.source)}")
             self._add_prunes(select.source, conjuncts(select.where))
         if select.where is not None:
-            parts.append(f"WHERE {self.expression(select.where)}")
+            with self._outside(allows_lists=True):
+                parts.append(f"WHERE {self.condition(select.where)}")
         if select.group_by:
-            parts.append(f"GROUP BY {', '.join(map(self.group_key, select.group_by))}")
+            with self._outside(group_keys=frozenset()):
+                printed = self._number_or_text if has_outputs else self.group_key
+                keys = select.group_by
+                if not has_outputs:
+                    keys = tree.resolved(keys, select.outputs)
+                parts.append(f"GROUP BY {', '.join(map(printed, keys))}")
         if select.having is not None:
-            parts.append(f"HAVING {self.expression(select.having)}")
+            parts.append(f"HAVING {self.condition(select.having)}")
         return "".join(f" {part}" for part in parts)
 
     def _prepared_tail(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
@@ -228,21 +354,20 @@ class _Printer:
         DuckDB takes an expression that may raise for volatile, and refuses it there. What the outer
         query uses of the tables is replaced by columns of the inner one from here on.
         """
-        tail = self._select_tail(select)
+        tail = self._select_tail(select, has_outputs=False)
+        group_by = tree.resolved(select.group_by, select.outputs)
         used = [*(output.expression for output in select.outputs), *keys, *select.distinct_on]
-        is_grouped = bool(select.group_by) or any(
-            isinstance(part, tree.Aggregate) for part in tree.walk(tuple(used), is_deep=False)
-        )
+        is_grouped = _is_grouped(select, keys)
         atoms: dict[tree.Expression, None] = {}
         for part in tree.walk(tuple(used)):
             if isinstance(part, tree.Window):
                 atoms.update(dict.fromkeys(_window_keys(part)))
             elif isinstance(part, tree.ColumnRef):
                 if part.relation in _relations(select.source) and (
-                    not is_grouped or part in select.group_by
+                    not is_grouped or part in group_by
                 ):
                     atoms[part] = None
-            elif is_grouped and (isinstance(part, tree.Aggregate) or part in select.group_by):
+            elif is_grouped and (isinstance(part, tree.Aggregate) or part in group_by):
                 atoms[part] = None
         self.inner_count += 1
         alias = f"i{self.inner_count}"
@@ -271,8 +396,7 @@ class _Printer:
 
     def relation(self, relation: tree.Relation) -> str:
         if isinstance(relation, tree.TableRef):
-            if relation not in self.refs:
-                self.refs.append(relation)
+            self.refs[relation.id] = relation
             return _mark(relation)
         if isinstance(relation, tree.CteRef):
             return f"w{relation.cte} AS r{relation.id}"
@@ -282,7 +406,7 @@ class _Printer:
             left, right = self.relation(relation.left), self.relation(relation.right)
             if relation.condition is None:
                 return f"{left} CROSS JOIN {right}"
-            condition = self.expression(relation.condition)
+            condition = self.condition(relation.condition)
             return f"({left} {relation.kind.value} JOIN {right} ON {condition})"
         raise InvariantViolation(f"printer: got a relation {relation!r}")
 
@@ -303,9 +427,91 @@ class _Printer:
     # --- expressions ---
 
     def expression(self, expression: tree.Expression) -> str:
+        # DuckDB reads the body of a lambda twice for each lambda around it.
+        self.budget.spend(1 << self.depth)
         if self.replaced and expression in self.replaced:
             return self.replaced[expression]
+        if self.hoisted is not None and (
+            isinstance(expression, _HOISTED) or (self.group_keys and expression in self.group_keys)
+        ):
+            return self._hoist(self.hoisted, expression)
         return _PRINTERS[type(expression)](self, expression)
+
+    def lazily(self, expression: tree.Expression) -> str:
+        """Print what may turn out not to be needed."""
+        kept, self.is_lazy = self.is_lazy, True
+        text = self.expression(expression)
+        self.is_lazy = kept
+        return text
+
+    def _hoist(self, hoisted: dict[str, str], expression: tree.Expression) -> str:
+        """Print it as a field of the outermost lambda's struct; return the field."""
+        if isinstance(expression, tree.ScalarSubquery) and self.is_lazy:
+            return self._deferred(expression)
+        with self._outside():
+            text = self._printed(expression)
+        return self._field(hoisted, text)
+
+    def _printed(self, expression: tree.Expression) -> str:
+        return _PRINTERS[type(expression)](self, expression)
+
+    def _field(self, hoisted: dict[str, str], text: str) -> str:
+        return f"v1.{hoisted.setdefault(text, f'h{len(hoisted)}')}"
+
+    # --- values that are computed once ---
+
+    def _lambda(self, values: Sequence[tuple[str, str]], body: Callable[[str], str]) -> str:
+        """Return text of a body that sees values, (field, text), by the name that it is given."""
+        kept, is_outermost = self.hoisted, self.hoisted is None
+        hoisted: dict[str, str] = {} if self.hoisted is None else self.hoisted
+        self.hoisted, self.depth = hoisted, self.depth + 1
+        name = f"v{self.depth}"
+        text = body(name)
+        self.hoisted, self.depth = kept, self.depth - 1
+        fields = [f"{field} := {value}" for field, value in values]
+        if is_outermost:
+            fields += (f"{field} := {value}" for value, field in hoisted.items())
+        value = f"struct_pack({', '.join(fields)})" if fields else "0"
+        return f"list_transform([{value}], lambda {name}: {text})[1]"
+
+    def let(self, node: tree.Let) -> str:
+        values = [(f"a{index}", self.expression(value)) for index, value in node.bindings]
+
+        def body(name: str) -> str:
+            kept = self.variables
+            self.variables = {**kept, **{i: f"{name}.a{i}" for i, _ in node.bindings}}
+            text = self.expression(node.body)
+            self.variables = kept
+            return text
+
+        return self._lambda(values, body)
+
+    def variable(self, node: tree.Variable) -> str:
+        return self.variables[node.index]
+
+    def applied(
+        self,
+        arguments: Sequence[tree.Expression],
+        make: Callable[[Sequence[str]], str],
+        printed: Callable[[tree.Expression], str] | None = None,
+    ) -> str:
+        """Return make(texts of the arguments); what it needs several times is computed once."""
+        printed = printed or self.expression
+        texts = [printed(argument) for argument in arguments]
+        marks = [f"\0{place}\0" for place in range(len(texts))]
+        text = make(marks)
+        named = [
+            place
+            for place, argument in enumerate(arguments)
+            if not isinstance(argument, tree.Atom) and needs_names(text, marks[place])
+        ]
+        if not named:
+            return make(texts)
+
+        def body(name: str) -> str:
+            return make([f"{name}.a{i}" if i in named else texts[i] for i in range(len(texts))])
+
+        return self._lambda([(f"a{place}", texts[place]) for place in named], body)
 
     def operand(self, expression: tree.Expression) -> str:
         """Print an operand of a test so that DuckDB computes it.
@@ -330,12 +536,7 @@ class _Printer:
         return f"r{ref.relation}.c{ref.ordinal}"
 
     def cast(self, cast: tree.Cast) -> str:
-        operand = self.expression(cast.operand)
-        is_interval = Kind.INTERVAL in (cast.type.kind, cast.operand.type.kind)
-        if _is_volatile(cast.operand) or (is_interval and not _is_leaf(cast.operand)):
-            variable = self._variable(cast.operand, operand)
-            return _with_drawn(self._cast(cast, variable), [(variable, operand)])
-        return self._cast(cast, operand)
+        return self.applied((cast.operand,), lambda texts: self._cast(cast, texts[0]))
 
     def _cast(self, cast: tree.Cast, operand: str) -> str:
         target = cast.type
@@ -356,32 +557,64 @@ class _Printer:
 
     def call(self, call: tree.Call) -> str:
         name = call.function
-        printed = self.operand if name in _TESTS else self.expression
-        arguments = [printed(argument) for argument in call.arguments]
         if name in ("and", "or"):
-            return f"({f' {name.upper()} '.join(arguments)})"
-        if name in _ONCE or (name in _VARIADIC and name != "coalesce"):
-            return self._call(call, arguments)
-        # The macros of intervals have their arguments many times over.
-        is_interval = any(part.type.kind is Kind.INTERVAL for part in (call, *call.arguments))
-        is_interval = is_interval and name not in _TESTS and name != "coalesce"
-        drawn: list[tuple[str, str]] = []
-        for place, argument in enumerate(call.arguments):
-            if _is_volatile(argument) or (is_interval and not _is_leaf(argument)):
-                drawn.append((self._variable(argument, arguments[place]), arguments[place]))
-                arguments[place] = drawn[-1][0]
-        return _with_drawn(self._call(call, arguments), drawn)
+            return self._connected(call.function, call.arguments)
+        if name == "coalesce":
+            return self._coalesce(call)
+        printed = self.operand if name in _TESTS else self.expression
+        return self.applied(call.arguments, lambda texts: self._call(call, texts), printed)
 
-    def _variable(self, argument: tree.Expression, text: str) -> str:
-        """Return the name for a value: the same for the same text, as GROUP BY compares texts."""
-        name = None if _is_volatile(argument) else self.variables.get(text)
-        if name is None:
-            self.variable_count += 1
-            name = self.variables[text] = f"v{self.variable_count}"
-        return name
+    def condition(self, expression: tree.Expression) -> str:
+        """Print what rows are filtered by: there DuckDB stops at the first part that decides."""
+        if not isinstance(expression, tree.Call) or expression.function not in ("and", "or"):
+            return self.expression(expression)
+        first, *rest = expression.arguments
+        texts = [self.condition(first)]
+        kept, self.is_lazy = self.is_lazy, True
+        texts += map(self.condition, rest)
+        self.is_lazy = kept
+        return f"({f' {expression.function.upper()} '.join(texts)})"
 
-    def _call(self, call: tree.Call, arguments: list[str]) -> str:
-        name = call.function
+    def _connected(self, name: str, parts: tuple[tree.Expression, ...]) -> str:
+        """Print AND or OR as a value: DuckDB computes all parts, so some stand behind a CASE."""
+        late = [place for place in range(1, len(parts)) if _is_late(parts[place], len(parts))]
+        if not late or len(late) > _LATE_PARTS_MAX:
+            texts = (self.expression(parts[0]), *map(self.lazily, parts[1:]))
+            return f"({f' {name.upper()} '.join(texts)})"
+        head, tail = parts[: late[0]], parts[late[0] :]
+        word, decided = name.upper(), "NOT {0}" if name == "and" else "{0}"
+        first = self.expression(head[0]) if len(head) == 1 else self._connected(name, head)
+
+        def body(found: str) -> str:
+            kept, self.is_lazy = self.is_lazy, True
+            rest = self.expression(tail[0]) if len(tail) == 1 else self._connected(name, tail)
+            self.is_lazy = kept
+            result = "FALSE" if name == "and" else "TRUE"
+            return (
+                f"CASE WHEN {decided.format(found)} THEN {result} ELSE ({found} {word} {rest}) END"
+            )
+
+        if all(map(_is_cheap, head)):
+            return body(first)
+        return self._lambda([("a0", first)], lambda name: body(f"{name}.a0"))
+
+    def _coalesce(self, call: tree.Call) -> str:
+        first, *rest = call.arguments
+        if all(isinstance(part, tree.Atom) for part in rest):
+            return f"coalesce({', '.join(map(self.expression, call.arguments))})"
+        # DuckDB may compute common parts of a COALESCE's arguments before it needs them, but not
+        # in the body of a lambda.
+        is_atom = isinstance(first, tree.Atom)
+        values = [] if is_atom else [("a0", self.expression(first))]
+
+        def body(name: str) -> str:
+            texts = (self.expression(first) if is_atom else f"{name}.a0", *map(self.lazily, rest))
+            return f"coalesce({', '.join(texts)})"
+
+        return self._lambda(values, body)
+
+    def _call(self, call: tree.Call, texts: Sequence[str]) -> str:
+        name, arguments = call.function, list(texts)
         if name == "/" and call.type.kind is Kind.DECIMAL:
             left, right = (argument.type for argument in call.arguments)
             return _quotient(arguments[0], left, arguments[1], right, call.type)
@@ -393,10 +626,6 @@ class _Printer:
             return f"({arguments[0]} % {divisor})"
         if name in _INFIX:
             return f"({arguments[0]} {name} {arguments[1]})"
-        if name == "coalesce" and not all(map(_is_leaf, call.arguments)):
-            # DuckDB may compute common parts of a COALESCE's arguments before it needs them.
-            tests = (f"WHEN {text} IS NOT NULL THEN {text}" for text in arguments[:-1])
-            return f"CASE {' '.join(tests)} ELSE {arguments[-1]} END"
         if name in ("greatest", "least") and call.type.kind is Kind.INTERVAL:
             # DuckDB's own compare the parts one by one.
             return f"list_{'max' if name == 'greatest' else 'min'}([{', '.join(arguments)}])"
@@ -425,20 +654,63 @@ class _Printer:
         return f"CAST({text} AS {type_text(call.type)})" if call.type.kind is Kind.DECIMAL else text
 
     def case(self, case: tree.Case) -> str:
-        branches = " ".join(
-            f"WHEN {self.expression(condition)} THEN {self.expression(result)}"
-            for condition, result in case.branches
-        )
+        branches: list[str] = []
+        kept = self.is_lazy
+        for condition, result in case.branches:
+            test = self.condition(condition)
+            self.is_lazy = True  # the first condition alone is always needed
+            branches.append(f"WHEN {test} THEN {self.expression(result)}")
         otherwise = f" ELSE {self.expression(case.otherwise)}" if case.otherwise else ""
-        return f"CASE {branches}{otherwise} END"
+        self.is_lazy = kept
+        return f"CASE {' '.join(branches)}{otherwise} END"
 
     def in_list(self, node: tree.InList) -> str:
-        items = ", ".join(map(self.operand, node.items))
         word = "NOT IN" if node.is_negated else "IN"
+        if len(node.items) > vector_list_items_max and self.hoisted is None and self.allows_lists:
+            items = self._list(node.items)
+            if items is not None:
+                return f"({self.operand(node.operand)} {word} {items})"
+        items = ", ".join(map(self.operand, node.items))
         return f"({self.operand(node.operand)} {word} ({items}))"
 
+    def _list(self, items: tuple[tree.Expression, ...]) -> str | None:
+        """Return a query of constants that are one parameter; None where others are among them."""
+        if not all(
+            isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
+            for item in items
+        ):
+            return None
+        kinds = {item.type.kind: item.type for item in items}
+        kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
+        name = f"l{len(self.lists)}"
+        self.lists.append(DuckList(name, items, kind))
+        return f"(SELECT unnest(CAST(${name} AS {type_text(kind)}[])))"
+
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
-        return f"({self.query(node.query)})"
+        return self._deferred(node) if self.is_lazy else f"({self.query(node.query)})"
+
+    def _deferred(self, node: tree.ScalarSubquery) -> str:
+        """Print a subquery whose errors are raised where its value is used, if it is."""
+        # A parameter holds no interval.
+        if node.type.kind is not Kind.INTERVAL and _stands_alone(node.query):
+            number = len(self.deferred)
+            self.deferred.append(Deferred(number, _print(node.query, self.budget), node.type))
+            value = f"CAST($q{number} AS {type_text(node.type)})"
+            return f"(CASE WHEN $e{number} IS NULL THEN {value} ELSE error($e{number}) END)"
+        if _is_one_row(node.query):
+            return self._outer(f"({self.query(node.query)})")
+        names = ", ".join(f"c{number}" for number in range(len(node.query.columns)))
+        text = (
+            f"(SELECT struct_pack(n := count(*), v := first(c0)) FROM ({self.query(node.query)})"  # noqa: S608 - printed by us
+            f" AS s({names}))"
+        )
+        if self.hoisted is not None:
+            return f"h_one_row({self._outer(text)})"
+        return self._lambda([("a0", text)], lambda name: f"h_one_row({name}.a0)")
+
+    def _outer(self, text: str) -> str:
+        """Return text that was printed outside of all lambdas as it is called here."""
+        return text if self.hoisted is None else self._field(self.hoisted, text)
 
     def exists(self, node: tree.Exists) -> str:
         return f"EXISTS ({self.query(node.query)})"
@@ -475,9 +747,12 @@ class _Printer:
         tail = f"{self._filter(node.filter)} OVER ({' '.join(parts)})"
         if node.function in _AGGREGATES:
             return self._aggregate(node.function, node.arguments, node.type, "", "", tail)
-        texts = [self.expression(argument) for argument in node.arguments]
+        first, rest = node.arguments[:1], node.arguments[1:]
+        texts = [self.expression(argument) for argument in first]
         if node.function == "nth_value":
-            texts[1] = _positive(texts[1], 1, "22016", "argument of nth_value")
+            texts.append(self._positive(rest[0], 1, "22016", "argument of nth_value"))
+        else:
+            texts += map(self.expression, rest)
         return f"{node.function}({', '.join(texts)}){tail}"
 
     def _filter(self, condition: tree.Expression | None) -> str:
@@ -496,6 +771,8 @@ class _Printer:
         if function == "avg" and result.kind is Kind.DECIMAL:
             found = arguments[0].type
             scale = found.scale or 0
+            # Both texts are there twice.
+            self.budget.spend((len(texts[0]) + len(tail)) // _NODE_CHARACTERS)
             total = f"sum({word}{texts[0]}){tail}"
             total = f"CAST({total} AS {f'DECIMAL(38,{scale})' if scale else 'HUGEINT'})"
             count = f"count({word}{texts[0]}){tail}"
@@ -505,6 +782,8 @@ class _Printer:
             factor = 10 ** ((result.scale or 0) - scale)
             return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
         if result.kind is Kind.INTERVAL and function in ("sum", "avg"):
+            copies = 7  # of both texts
+            self.budget.spend(copies * (len(texts[0]) + len(tail)) // _NODE_CHARACTERS)
             return _interval_total(function, texts[0], word, tail)
         if function == "string_agg":  # NULL between the texts is nothing
             texts[1] = f"coalesce({texts[1]}, '')"
@@ -600,26 +879,53 @@ def _relations(relation: tree.Relation | None) -> set[int]:
     return {relation.id}
 
 
-def _is_leaf(expression: tree.Expression) -> bool:
-    return isinstance(expression, (tree.ColumnRef, tree.Literal, tree.Parameter))
+def _is_grouped(select: tree.Select, keys: tuple[tree.SortKey, ...] = ()) -> bool:
+    used = (tuple(output.expression for output in select.outputs), keys, select.distinct_on)
+    return bool(select.group_by) or any(
+        isinstance(part, tree.Aggregate) for part in tree.walk(used, is_deep=False)
+    )
 
 
-def _positive(text: str, least: int, sqlstate: str, what: str) -> str:
-    """Return text that raises where the number is less than `least`."""
-    message = f"herdpy:{sqlstate}:{what} must not be {'negative' if least == 0 else 'less than 1'}"
-    return f"(CASE WHEN {text} < {least} THEN error('{message}') ELSE {text} END)"
+def _is_late(part: tree.Expression, count: int) -> bool:
+    """Tell whether a later part of AND or OR holds what must not be computed too early."""
+    if isinstance(part, tree.Let) and count == 2:
+        return True
+    return any(isinstance(node, tree.ScalarSubquery) for node in tree.walk(part, is_deep=False))
 
 
-def _is_volatile(expression: tree.Expression) -> bool:
-    parts = tree.walk(expression, is_deep=False)
-    return any(isinstance(part, tree.Call) and part.function == "random" for part in parts)
+def _is_cheap(part: tree.Expression) -> bool:
+    """Tell whether it is made of comparisons of columns, constants and variables only."""
+    if isinstance(part, tree.Call) and part.function in ("and", "or"):
+        return all(map(_is_cheap, part.arguments))
+    if not isinstance(part, tree.Call) or part.function not in COMPARISONS:
+        return False
+    return all(isinstance(item, tree.Atom) for item in part.arguments)
 
 
-def _with_drawn(text: str, drawn: list[tuple[str, str]]) -> str:
-    """Return text with its variables bound: what draws random() is computed once for each row."""
-    for variable, value in reversed(drawn):
-        text = f"list_transform([{value}], lambda {variable}: {text})[1]"
-    return text
+def _stands_alone(query: tree.Query) -> bool:
+    """Tell whether a query names no column and no WITH item of the queries around it."""
+    own, named = set[int](), set[int]()
+    own_ctes, named_ctes = set[int](), set[int]()
+    for part in tree.nodes(query):
+        if isinstance(part, (tree.TableRef, tree.Derived, tree.CteRef)):
+            own.add(part.id)
+        if isinstance(part, tree.CteRef):
+            named_ctes.add(part.cte)
+        elif isinstance(part, tree.Cte):
+            own_ctes.add(part.id)
+        elif isinstance(part, tree.ColumnRef):
+            named.add(part.relation)
+    return named <= own | {tree.OUTPUT} and named_ctes <= own_ctes
+
+
+def _is_one_row(query: tree.Query) -> bool:
+    """Tell whether a query can only yield one row, or none."""
+    body, limit = query.body, query.limit
+    if isinstance(limit, tree.Literal) and isinstance(limit.value, int) and limit.value <= 1:
+        return True
+    if isinstance(body, tree.Select):
+        return body.source is None or (not body.group_by and _is_grouped(body))
+    return False
 
 
 def _is_computed(expression: tree.Expression) -> bool:
@@ -706,6 +1012,8 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.Literal: _Printer.literal,
     tree.Parameter: _Printer.parameter,
     tree.ColumnRef: _Printer.column,
+    tree.Variable: _Printer.variable,
+    tree.Let: _Printer.let,
     tree.Cast: _Printer.cast,
     tree.Call: _Printer.call,
     tree.Case: _Printer.case,
@@ -717,6 +1025,12 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.InQuery: _Printer.in_query,
     tree.Quantified: _Printer.quantified,
 }
+
+
+_HOISTED = (
+    tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified,
+)  # fmt: skip
+"""What DuckDB does not compute, or not rightly, in the body of a lambda."""
 
 
 def literal_text(literal: tree.Literal) -> str:

@@ -1,4 +1,4 @@
-"""How deep and how long a statement is, before anything expensive reads it.
+"""How deep, long and big a statement is, before anything expensive reads it.
 
 One pass over the text, a twentieth of the parser's time: what would be too deep for it (54001) is
 not tokenized first, which takes seconds for a million parentheses. It knows strings, comments,
@@ -7,24 +7,29 @@ better. Without state.
 """
 
 import re
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 from herdpy.errors import OperationalError
 from herdpy.limits import (
+    interrupt_nodes,
     statement_chain_max,
     statement_conditions_max,
     statement_depth_max,
+    statement_nodes_max,
 )
 
 _SHORT_CHARACTERS: Final = 2_000
 """Texts up to here are tokenized in some milliseconds, whatever they hold."""
 
 _PIECES = re.compile(
-    r"""[eE]'[^'\\]*(?:\\.[^'\\]*)*'|'[^']*'|"[^"]*"|--[^\n]*|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"""
+    r"""[eE]'[^'\\]*(?:\\.[^'\\]*)*'|'[^']*'|"[^"]*"|--[^\n]*|(?P<dollar>\$\w*\$)"""
     r"""|(?P<comment>/\*)|(?P<word>\w+)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)"""
     r"""|(?P<operator>::|[|<>=!&]{1,3}|[-+*/%^#~@])|(?P<unended>['"])""",
     re.DOTALL,
 )
+_DOLLAR_MARKS = re.compile(r"\$(?=(\w*)\$)")
 _COMMENT_MARKS = re.compile(r"/\*|\*/")
 _OPERATOR, _CONDITION, _QUERY = range(3)
 _MAXIMA = (
@@ -48,14 +53,65 @@ _BEGINNINGS = frozenset(
 _WORD_CHARACTERS_MAX = max(map(len, _COUNTED))
 
 
-def check_extent(text: str) -> None:
+class Budget:
+    """Counts the nodes of one statement in one pass, and asks every so often for a cancel.
+
+    spend() raises 54001 above `maximum`, and what check_interrupt raises. One thread.
+    """
+
+    __slots__ = ("_check_interrupt", "_maximum", "_next", "count")
+
+    def __init__(
+        self, check_interrupt: Callable[[], object], maximum: int = statement_nodes_max
+    ) -> None:
+        self.count = 0
+        self._check_interrupt = check_interrupt
+        self._maximum = maximum
+        self._next = 0
+
+    def spend(self, count: int = 1) -> None:
+        self.count += count
+        if self.count < self._next:
+            return
+        self._check_interrupt()
+        if self.count > self._maximum:
+            raise OperationalError(
+                f"statement is too big: more than {self._maximum:,} expressions",
+                sqlstate="54001",
+                hint="Run it in parts, or put rows into a table and join it.",
+            )
+        self._next = min(self.count + interrupt_nodes, self._maximum + 1)
+
+
+class DollarStrings:
+    """Where the $tag$ … $tag$ strings of one text end, found in one pass over its $ signs."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, list[int]] | None = None
+
+    def end(self, start: int, opening: str) -> int | None:
+        """Return where the string that begins with `opening` at start ends; None: it does not."""
+        if self._places is None:
+            self._places = {}
+            for mark in _DOLLAR_MARKS.finditer(self._text):
+                self._places.setdefault(f"${mark[1]}$", []).append(mark.start())
+        places = self._places.get(opening, [])
+        index = bisect_left(places, start + len(opening))
+        return places[index] + len(opening) if index < len(places) else None
+
+
+def check_extent(text: str, check_interrupt: Callable[[], object] = lambda: None) -> None:
     """Raise OperationalError 54001 for a text whose statement is too deep or too long a chain."""
     if len(text) <= _SHORT_CHARACTERS:
         return
     counts = [0, 0, 0]
     outer: list[list[int]] = []  # those of the levels around
+    dollars = DollarStrings(text)
+    budget = Budget(check_interrupt, len(text))
     position = 0
     while (piece := _PIECES.search(text, position)) is not None:
+        budget.spend()
         position = piece.end()
         kind = piece.lastgroup
         counted = _OPERATOR if kind == "operator" else None
@@ -79,7 +135,10 @@ def check_extent(text: str) -> None:
             if outer:
                 counts = outer.pop()
         elif kind == "comment":
-            position = _end_of_comment(text, position)
+            position = end_of_comment(text, position) or len(text)
+        elif kind == "dollar":
+            # Without an end only the $ is read, as the next one may begin a string that has one.
+            position = dollars.end(piece.start(), piece[0]) or piece.start() + 1
         elif kind == "unended":
             return
 
@@ -114,13 +173,13 @@ def _too_long(maximum: int, what: str, start: int) -> OperationalError:
     )
 
 
-def _end_of_comment(text: str, position: int) -> int:
-    """Return where a comment ends, in which others may lie; the end of the text if it has none."""
+def end_of_comment(text: str, position: int) -> int | None:
+    """Return where a comment ends, in which others may lie; None if it has no end."""
     depth = 1
     while depth:
         mark = _COMMENT_MARKS.search(text, position)
         if mark is None:
-            return len(text)
+            return None
         depth += 1 if mark[0] == "/*" else -1
         position = mark.end()
     return position

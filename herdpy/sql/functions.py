@@ -8,6 +8,7 @@ every number, "timestamp" also DATE, "interval" INTERVAL. The first overload tha
 Every function is NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -725,6 +726,13 @@ MACROS: tuple[tuple[str, str], ...] = (
         " error('herdpy:22008:date/time field value out of range: \"' || x || '\"')"
         " ELSE h_zoned(x) - to_microseconds(h_zone_of(x)) END)",
     ),
+    # the value of a scalar subquery, of which s has the number of rows and the first value
+    (
+        "h_one_row(s)",
+        "CASE WHEN s.n > 1 THEN"
+        f" {_error('21000', 'more than one row returned by a subquery used as an expression')}"
+        " ELSE s.v END",
+    ),
     # exact quotients: n and d are HUGEINT, the result is n * m / d, half away from zero
     ("h_unscaled(x)", "CAST(replace(CAST(x AS VARCHAR), '.', '') AS HUGEINT)"),
     (
@@ -762,4 +770,25 @@ MACROS: tuple[tuple[str, str], ...] = (
         " ELSE h_steps3(n, nullif(d, 0), m, k, l) END",
     ),
 )
-"""(name and parameters, body) of DuckDB's macros, in the order of their making."""
+"""(name and parameters, body) of DuckDB's macros, in the order of their making.
+
+DuckDB puts the text of an argument wherever its parameter stands: see needs_names().
+"""
+
+_MACRO_CALL = re.compile(r"\bh_\w+")
+
+
+def _uses_once(head: str, body: str) -> bool:
+    """Tell whether a macro's text has each parameter once at the most, and no other macro."""
+    _, _, parameters = head.rstrip(")").partition("(")
+    names = [name.strip() for name in parameters.split(",")]
+    counts = [len(re.findall(rf"\b{name}\b", body)) for name in names if name]
+    return max(counts, default=0) <= 1 and not _MACRO_CALL.search(body)
+
+
+_PLAIN_MACROS = frozenset(head.partition("(")[0] for head, body in MACROS if _uses_once(head, body))
+
+
+def needs_names(text: str, argument: str) -> bool:
+    """Tell whether DuckDB would read the argument several times, its macros put into the text."""
+    return text.count(argument) > 1 or not _PLAIN_MACROS.issuperset(_MACRO_CALL.findall(text))

@@ -111,6 +111,9 @@ class _Reader:
         self.kinds: list[str] = []
         self.words: list[str] = []
         self.places: list[int] = []  # the token of each piece
+        # Where the relation that begins at a piece ends, or stops being one (with a False): there
+        # are two readings of what follows "((", and each meets the same relations further in.
+        self._relations: dict[int, tuple[int, bool]] = {}
         for place, token in enumerate(scanned.tokens):
             text, kind = token.text, token.token_type
             if kind is TokenType.IDENTIFIER:
@@ -515,6 +518,19 @@ class _Reader:
             self.names()
 
     def _relation(self) -> None:
+        begin = self.index
+        if begin not in self._relations:
+            try:
+                self._read_relation()
+            except _UnexpectedError:
+                self._relations[begin] = (self.index, False)
+            else:
+                self._relations[begin] = (self.index, True)
+        self.index, is_right = self._relations[begin]
+        if not is_right:
+            raise _UnexpectedError
+
+    def _read_relation(self) -> None:
         begin = self.index
         if self.accept("("):
             try:

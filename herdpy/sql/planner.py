@@ -53,8 +53,11 @@ def plan_statement(statement: tree.Statement) -> Plan:
 
 def is_row_expression(expression: tree.Expression | None) -> bool:
     """Tell whether the row path computes it with exactly the vector path's meaning."""
-    if isinstance(expression, (tree.ColumnRef, tree.Literal, tree.Parameter)):
+    if isinstance(expression, tree.Atom):
         return expression.type.kind is not Kind.INTERVAL
+    if isinstance(expression, tree.Let):
+        values = (value for _, value in expression.bindings)
+        return all(is_row_expression(part) for part in (*values, expression.body))
     if isinstance(expression, tree.InList):
         parts = (expression.operand, *expression.items)
         return all(is_row_expression(part) for part in parts) and _are_comparable(parts)

@@ -5,7 +5,7 @@ what one SELECT, UPDATE or DELETE can name. Errors about names carry the positio
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -15,6 +15,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_wide, too_wide
+from herdpy.sql.extent import Budget
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.parse import called_name, fold_name, placeholder_index, require_only, start_of
 from herdpy.sql.plan import NOW, Slot
@@ -25,8 +26,13 @@ class StatementContext:
     """One statement being bound; one thread."""
 
     def __init__(
-        self, scanned: Scanned, catalog: Catalog, types: Mapping[int | str, SqlType]
+        self,
+        scanned: Scanned,
+        catalog: Catalog,
+        types: Mapping[int | str, SqlType],
+        check_interrupt: Callable[[], object] = lambda: None,
     ) -> None:
+        self.budget = Budget(check_interrupt)
         self.scanned = scanned
         self.catalog = catalog
         self._types = types

@@ -42,6 +42,8 @@ _BINARY = {
 }  # fmt: skip
 _SHOWN = {"round_to": "round", "trunc_to": "trunc"}  # rounding to digits, inside
 _ESCAPE = r"'\'"  # what LIKE has unless it says otherwise
+_REPEATED_CHARACTERS = 60
+"""An operand up to here is shown wherever it stands, though it is computed once."""
 _WORDS = {
     "like": "LIKE", "ilike": "ILIKE", "distinct": "IS DISTINCT FROM",
     "date_plus": "+", "date_minus": "-", "date_diff": "-", "timestamp_plus": "+",
@@ -136,6 +138,7 @@ class ExpressionPrinter:
         """Name relations by id, and parameters by slot; without aliases columns stand alone."""
         self._aliases = aliases
         self._parameters = parameters
+        self._variables: dict[int, tuple[str, int]] = {}
         self.subqueries: list[tree.Query] = []
 
     def text(self, expression: tree.Expression) -> str:
@@ -184,6 +187,21 @@ class ExpressionPrinter:
         alias = self._aliases.get(node.relation)
         name = name_text(node.name)
         return (name if alias is None else f"{name_text(alias)}.{name}"), _ATOM
+
+    def variable(self, node: tree.Variable) -> tuple[str, int]:
+        return self._variables[node.index]
+
+    def let(self, node: tree.Let) -> tuple[str, int]:
+        """Return the body with its values put in; long ones, which SQL cannot name, before it."""
+        named: list[str] = []
+        for index, value in node.bindings:
+            found = self._print(value)
+            if len(found[0]) > _REPEATED_CHARACTERS:
+                named.append(f"v{index} = {found[0]}")
+                found = f"v{index}", _ATOM
+            self._variables[index] = found
+        body, level = self._print(node.body)
+        return (f"(LET {', '.join(named)} IN {body})", _ATOM) if named else (body, level)
 
     def call(self, node: tree.Call) -> tuple[str, int]:
         name, arguments = node.function, node.arguments
@@ -286,6 +304,8 @@ _PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[
     tree.Parameter: ExpressionPrinter.parameter,
     tree.ColumnRef: ExpressionPrinter.column,
     tree.Call: ExpressionPrinter.call,
+    tree.Variable: ExpressionPrinter.variable,
+    tree.Let: ExpressionPrinter.let,
     tree.Cast: ExpressionPrinter.cast,
     tree.Case: ExpressionPrinter.case,
     tree.InList: ExpressionPrinter.in_list,

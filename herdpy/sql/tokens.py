@@ -6,7 +6,7 @@ text. Positions of tokens, and so of all errors, stay those of the user's text.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +21,13 @@ from herdpy.limits import (
     statement_depth_max,
     statement_tokens_max,
 )
-from herdpy.sql.extent import check_extent, too_deep_at
+from herdpy.sql.extent import (
+    Budget,
+    DollarStrings,
+    check_extent,
+    end_of_comment,
+    too_deep_at,
+)
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
@@ -109,10 +115,11 @@ def postgres() -> Dialect:
     return Dialect.get_or_raise("postgres")
 
 
-def scan(text: str) -> Scanned:
+def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Scanned:
     """Return the tokens of the one statement in text.
 
     42601 for none, several, or mixed kinds of placeholder; 54001 for too long or too deep.
+    check_interrupt is called between the passes and every some thousand tokens.
     """
     if len(text) > statement_bytes_max or len(text.encode(errors="replace")) > statement_bytes_max:
         raise OperationalError(
@@ -120,7 +127,7 @@ def scan(text: str) -> Scanned:
             sqlstate="54001",
             hint="Pass values as parameters, many rows by executemany().",
         )
-    check_extent(text)
+    check_extent(text, check_interrupt)
     try:
         tokens = _tokenize(text)
     except TokenError as error:
@@ -133,29 +140,35 @@ def scan(text: str) -> Scanned:
         tokens.pop()
     if not tokens:
         raise ProgrammingError("the statement is empty", sqlstate="42601")
-    _check_limits(tokens)
+    _check_limits(tokens, Budget(check_interrupt))
+    check_interrupt()
     tokens = _with_plain_strings(text, tokens)
     return _replace_placeholders(text, _group_typed_literals(tokens))
 
 
-_LEXEMES = re.compile(
-    r"""--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'"""
-    r"""|"(?:[^"]|"")*"|(\$\w*\$).*?\1|[^'"/$-]+?(?=[eE]?['"]|[/$-]|\Z)|.""",
-    re.DOTALL,
-)
+_OPENINGS = re.compile(r"""--[^\n]*|(?P<comment>/\*)|(?P<escaped>(?<!\w)[eE]')|['"]|\$\w*\$""")
+_ESCAPED_REST = re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL)
 
 
 def _unended(text: str) -> int:
-    """Return where the quote or comment begins that has no end."""
-    return next(
-        (
-            match.start()
-            for match in _LEXEMES.finditer(text)
-            if match[0] in ("'", '"')
-            or (text.startswith(("/*", "$$"), match.start()) and len(match[0]) == 1)
-        ),
-        0,
-    )
+    """Return where the quote or comment begins that has no end; reads every character once."""
+    dollars, position = DollarStrings(text), 0
+    while (opening := _OPENINGS.search(text, position)) is not None:
+        start, position, mark = opening.start(), opening.end(), opening[0]
+        end: int | None = position
+        if opening.lastgroup == "comment":
+            end = end_of_comment(text, position)
+        elif opening.lastgroup == "escaped":
+            found = _ESCAPED_REST.match(text, position)
+            end = found.end() if found else None
+        elif mark in ("'", '"'):  # a quote that is doubled begins another string
+            end = text.find(mark, position) + 1 or None
+        elif mark.startswith("$"):
+            end = start + 1 if mark[1:-1].isdigit() else dollars.end(start, mark)
+        if end is None:
+            return start
+        position = end
+    return 0
 
 
 def _tokenize(text: str) -> list[Token]:
@@ -174,7 +187,7 @@ def _tokenize(text: str) -> list[Token]:
         text = " " * (word.end + 1) + text[word.end + 1 :]
 
 
-def _check_limits(tokens: list[Token]) -> None:
+def _check_limits(tokens: list[Token], budget: Budget) -> None:
     if len(tokens) > statement_tokens_max:
         raise OperationalError(
             f"statement has {len(tokens)} tokens, at most {statement_tokens_max} are allowed",
@@ -183,6 +196,7 @@ def _check_limits(tokens: list[Token]) -> None:
     depth = prefixes = 0
     is_comma = False
     for token in tokens:
+        budget.spend()
         kind = token.token_type
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if kind in _OPENING:

@@ -5,12 +5,15 @@ nodes. Names of functions and operators are canonical and lower case (functions.
 "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "and", "or", "not", "neg", "is_null",
 "like", "ilike", "distinct" (IS DISTINCT FROM), and those of functions.py. "and" and "or" take two
 or more arguments, the others as SQL says; integers of both kinds compare without a Cast. IN lists
-keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE.
+keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE. No operand stands in
+the tree twice, but for columns, constants, parameters and variables: what a rule needs several
+times is bound by a Let, so that a tree is never larger than its text allows.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, SqlType
@@ -72,6 +75,26 @@ class Case(Expression):
 
     branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Expression):
+    """The value that a Let around this has bound to the index."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Expression):
+    """`body`, where a Variable stands for a value that is computed once, before the body.
+
+    `bindings` are (index, value): values see no variable of this Let, and no column of another
+    query does. Indexes are above those of every Let inside (let_index), so equal texts make equal
+    trees. What a branch of the body needs is computed in that branch only.
+    """
+
+    bindings: tuple[tuple[int, Expression], ...]
+    body: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +280,10 @@ class Query:
     """A body with its WITH, ORDER BY, LIMIT and OFFSET.
 
     `columns` are the result's (name, type). Sort keys over a Select are bound in that Select's
-    scope (they may name columns it does not output); over a SetOperation or Values they are
-    ColumnRefs with relation OUTPUT. limit and offset are BIGINT expressions without columns.
+    scope (they may name columns it does not output), but for those that are computed outputs of
+    it, which like all keys over a SetOperation or Values are ColumnRefs with relation OUTPUT; so
+    are items of DISTINCT ON and GROUP BY: resolved() has what they stand for. limit and offset are
+    BIGINT expressions without columns.
     """
 
     body: Select | SetOperation | Values
@@ -271,6 +296,23 @@ class Query:
 
 OUTPUT = -1
 """Relation id of a ColumnRef that names an output column of the query itself."""
+
+
+def output_ordinal(expression: Expression) -> int | None:
+    """Return which output of its query a key is, None for one of its own."""
+    if isinstance(expression, ColumnRef) and expression.relation == OUTPUT:
+        return expression.ordinal
+    return None
+
+
+def resolved(keys: Sequence[Expression], outputs: Sequence[Output]) -> tuple[Expression, ...]:
+    """Return keys with the expressions of the outputs that they name."""
+    ordinals = map(output_ordinal, keys)
+    return tuple(
+        key if ordinal is None else outputs[ordinal].expression
+        for key, ordinal in zip(keys, ordinals, strict=True)
+    )
+
 
 # --- statements ----------------------------------------------------------------------------------
 
@@ -496,26 +538,61 @@ Statement = (
 
 # --- walking -------------------------------------------------------------------------------------
 
+Atom = Literal | Parameter | ColumnRef | Variable
+"""What costs nothing to be computed again, and may stand in a tree several times."""
+
 
 def walk(
     node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
 ) -> Iterator[Expression]:
-    """Yield the expressions in a node, those of subqueries when is_deep.
+    """Yield the expressions in a node, each object once, those of subqueries when is_deep.
 
     With `stops` not into them nor into aggregates.
     """
-    if isinstance(node, Query) and not is_deep:
-        return
-    if isinstance(node, tuple):
-        for item in node:  # pyright: ignore[reportUnknownVariableType]
-            yield from walk(item, stops, is_deep=is_deep)
-        return
-    if isinstance(node, Expression):
+    for part in nodes(node, stops, is_deep=is_deep):
+        if isinstance(part, Expression):
+            yield part
+
+
+def nodes(
+    node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
+) -> Iterator[object]:
+    """Yield all dataclasses in a node, each object once; otherwise as walk()."""
+    seen: set[int] = set()
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += node[::-1]  # pyright: ignore[reportUnknownArgumentType]
+            continue
+        names = _field_names(type(node))
+        if not names or id(node) in seen or (isinstance(node, Query) and not is_deep):
+            continue
+        seen.add(id(node))
         yield node
         if stops is not None and (isinstance(node, Aggregate) or node in stops):
-            return
-    if is_dataclass(node) and not isinstance(node, TableRef | SqlType):
-        for item in fields(node):
-            value = getattr(node, item.name)
-            if isinstance(value, tuple) or is_dataclass(value):
-                yield from walk(value, stops, is_deep=is_deep)
+            continue
+        pending += [getattr(node, name) for name in names]
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the fields of a node, the last first; none for what is no node of the tree."""
+    if not is_dataclass(kind) or kind in (SqlType, Table, Column):
+        return ()
+    return tuple(item.name for item in reversed(fields(kind)))
+
+
+def let_index(parts: Sequence[Expression]) -> int:
+    """Return the first index for the variables of a Let over these parts."""
+    highest = 0
+    pending: list[object] = list(parts)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):
+            pending += node  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(node, Let):  # its own are above all of those inside
+            highest = max(highest, *(index for index, _ in node.bindings))
+        elif not isinstance(node, Query):
+            pending += [getattr(node, name) for name in _field_names(type(node))]
+    return highest + 1

@@ -59,8 +59,12 @@ class Writer:
             return f"({left} {pick(['=', '<>', '<', '<=', '>', '>='])} {right})"
         if draw < 0.75:
             return f"({left} {pick(['', 'NOT '])}IN ({right}, {self.operand(column)}))"
-        if draw < 0.9:
-            return f"({left} BETWEEN {right} AND {self.operand(column)})"
+        if draw < 0.85:
+            word = pick(["", "SYMMETRIC "])
+            return f"({left} BETWEEN {word}{right} AND {self.operand(column)})"
+        if draw < 0.92:
+            pair = f"{self.operand(column)}) {pick(['<', '>=', '='])} ({right}"
+            return f"(({left}, {pair}, {self.operand(column)}))"
         return f"({left} IS {pick(['', 'NOT '])}NULL)"
 
 

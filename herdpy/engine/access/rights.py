@@ -4,8 +4,7 @@ A session without a user is the program's own: it may do everything. System tabl
 rights may be read by every user, those of what others do by superusers.
 """
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, get_args
 
 from herdpy.engine.state.error_messages import dropped_error
@@ -24,8 +23,8 @@ from herdpy.model.access import (
     right_names,
 )
 from herdpy.model.schema import Table
-from herdpy.model.types import SqlType
 from herdpy.sql import tree
+from herdpy.sql.extent import Budget
 
 if TYPE_CHECKING:
     from herdpy.engine.state.locks import Resource
@@ -51,8 +50,13 @@ Needs = tuple[tuple[Table | None, int], ...]
 """(table, rights) pairs; without a table rights on the tablespace."""
 
 
-def needs_of(statement: tree.Statement) -> Needs:
-    """Return the rights that a statement takes; none for a kind that checks its own."""
+def needs_of(
+    statement: tree.Statement, check_interrupt: Callable[[], object] = lambda: None
+) -> Needs:
+    """Return the rights that a statement takes; none for a kind that checks its own.
+
+    check_interrupt is called every some thousand nodes of the statement.
+    """
     found: dict[int, tuple[Table, int]] = {}
 
     def add(table: Table, rights: int) -> None:
@@ -76,7 +80,7 @@ def needs_of(statement: tree.Statement) -> Needs:
             if _reads_columns(parts, statement.target.id):
                 add(statement.target.table, SELECT)
         case tree.Explain():
-            return needs_of(statement.statement)
+            return needs_of(statement.statement, check_interrupt)
         case tree.CreateTable():
             return ((None, CREATE),)
         case tree.TruncateTables():
@@ -85,7 +89,9 @@ def needs_of(statement: tree.Statement) -> Needs:
             return ()
         case _:  # a new kind is refused until it is said here what it takes
             raise InternalError(f"no rights are known for {type(statement).__name__}")
-    for node in nodes(parts):
+    budget = Budget(check_interrupt)
+    for node in tree.nodes(parts):
+        budget.spend()
         if isinstance(node, tree.TableRef):
             add(node.table, SELECT)
     return tuple(found.values())
@@ -93,20 +99,8 @@ def needs_of(statement: tree.Statement) -> Needs:
 
 def _reads_columns(parts: tuple[object, ...], relation: int) -> bool:
     return any(
-        isinstance(node, tree.ColumnRef) and node.relation == relation for node in nodes(parts)
+        isinstance(node, tree.ColumnRef) and node.relation == relation for node in tree.nodes(parts)
     )
-
-
-def nodes(node: object) -> Iterator[object]:
-    """Yield the nodes of a bound tree, those of subqueries too."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple):
-            pending += node  # pyright: ignore[reportUnknownArgumentType]
-        elif is_dataclass(node) and not isinstance(node, Table | SqlType):
-            yield node
-            pending += [getattr(node, item.name) for item in fields(node)]
 
 
 def check_needs(rights: Rights, needs: Needs) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
-from herdpy.engine.access.rights import check_needs, denied, nodes
+from herdpy.engine.access.rights import check_needs, denied
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import SnapshotGoneError
@@ -29,7 +29,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key
 from herdpy.sql.plan import Parameters, RowSelect, VectorSelect
 from herdpy.sql.text import name_text
-from herdpy.sql.tree import Query, Select, TableRef
+from herdpy.sql.tree import Query, Select, TableRef, nodes
 
 if TYPE_CHECKING:
     from herdpy.engine.statements.interfaces import DatabaseServices

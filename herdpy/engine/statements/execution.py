@@ -187,7 +187,7 @@ class Execution:
     ) -> "VectorResult":
         self._database.watch(self._interrupt)
         return self._database.vector.query(
-            prepared.vector_text(query),
+            prepared.vector_text(query, self._interrupt.check),
             snapshot,
             values,
             [slot.type for slot in prepared.slots],

@@ -31,7 +31,6 @@ from herdpy.sql.plan import (
     RowSelect,
     Slot,
     UpdatePlan,
-    VectorFind,
     VectorSelect,
 )
 from herdpy.sql.text import ExpressionPrinter, name_text
@@ -318,7 +317,7 @@ class _PlanPrinter:
     # --- vector path ---
 
     def _vector(self, depth: int, query: tree.Query) -> None:
-        self._duck_tables.update({table.ref.id: table for table in print_query(query).tables})
+        self._duck_tables.update({table.ref.id: table for table in print_query(query).all_tables})
         self._add(depth, _VECTOR_PATH)
         self._query(depth + 1, query)
 
@@ -343,7 +342,8 @@ class _PlanPrinter:
 
     def _select_body(self, depth: int, select: tree.Select) -> None:
         if select.distinct_on:
-            self._add(depth, f"Distinct on {self._printer.list_text(select.distinct_on)}")
+            shown = tree.resolved(select.distinct_on, select.outputs)
+            self._add(depth, f"Distinct on {self._printer.list_text(shown)}")
             depth += 1
         elif select.is_distinct:
             self._add(depth, "Distinct")
@@ -357,7 +357,7 @@ class _PlanPrinter:
             names = self._named(select)
             keys = (
                 name_text(names[key]) if key in names else self._printer.text(key)
-                for key in select.group_by
+                for key in tree.resolved(select.group_by, select.outputs)
             )
             self._add(depth, f"Group by {', '.join(keys)}")
             depth += 1
@@ -425,39 +425,16 @@ def _table_text(ref: tree.TableRef) -> str:
 
 
 def _has_aggregate(expression: tree.Expression) -> bool:
-    own = _nodes(expression, is_deep=False)
+    own = tree.nodes(expression, is_deep=False)
     return any(isinstance(node, tree.Aggregate) for node in own)
-
-
-def _nodes(item: Any, *, is_deep: bool = True) -> Iterator[Any]:
-    """Yield every node of a tree; is_deep includes those of subqueries."""
-    stack = [item]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tree.Query) and not is_deep:
-            continue
-        if isinstance(node, tuple):
-            stack += node  # pyright: ignore[reportUnknownArgumentType]
-        elif (fields := getattr(type(node), "__dataclass_fields__", None)) and isinstance(
-            node, _TREES
-        ):
-            yield node
-            stack += [getattr(node, name) for name in fields]
-
-
-_TREES = (
-    tree.Expression, tree.Query, tree.Select, tree.Values, tree.SetOperation, tree.Cte, tree.Output,
-    tree.SortKey, tree.Join, tree.Derived, tree.CteRef, tree.TableRef, RowSelect, VectorSelect,
-    InsertPlan, UpdatePlan, DeletePlan, RowFind, VectorFind,
-)  # fmt: skip
 
 
 def _aliases(plan: Plan) -> Iterator[tuple[int, str]]:
     """Yield (id, alias) of every relation of the plan."""
-    for node in _nodes(plan):
+    for node in tree.nodes(plan):
         if isinstance(node, tree.TableRef | tree.Derived | tree.CteRef):
             yield node.id, node.alias
 
 
 def _ctes(plan: Plan) -> Iterator[tree.Cte]:
-    return (node for node in _nodes(plan) if isinstance(node, tree.Cte))
+    return (node for node in tree.nodes(plan) if isinstance(node, tree.Cte))

@@ -164,7 +164,11 @@ class Prepared:
     @property
     def needs(self) -> Needs:
         """The rights that the statement takes."""
-        return self._once("needs", lambda: needs_of(self.compiled.statement))
+        return self.find_needs(lambda: None)
+
+    def find_needs(self, check_interrupt: Callable[[], object]) -> Needs:
+        """Return the rights that the statement takes; a cancel ends the looking for them."""
+        return self._once("needs", lambda: needs_of(self.compiled.statement, check_interrupt))
 
     @property
     def is_short(self) -> bool:
@@ -199,8 +203,8 @@ class Prepared:
         statement = plan.statement
         return self._once("fill", lambda: compile_row_filler(statement.table, statement.ordinals))
 
-    def vector_text(self, query: Query) -> DuckText:
-        return self._once("vector", lambda: print_query(query))
+    def vector_text(self, query: Query, check_interrupt: Callable[[], object]) -> DuckText:
+        return self._once("vector", lambda: print_query(query, check_interrupt))
 
     def inner_plan(self) -> "Prepared":
         """Return the Prepared of EXPLAIN's statement."""
@@ -259,5 +263,8 @@ def prepare(
 ) -> Prepared:
     compiled = compile_sql(text, catalog, parameters, check_interrupt)
     if catalog.version < 0 or isinstance(parameters, Mapping):
-        return Prepared(compiled)
-    return Prepared(compiled, catalog.version, parameter_types(parameters))
+        prepared = Prepared(compiled)
+    else:
+        prepared = Prepared(compiled, catalog.version, parameter_types(parameters))
+    prepared.find_needs(check_interrupt)
+    return prepared

@@ -8,7 +8,7 @@ is the greatest, -0.0 equals 0.0; their arithmetic overflows to infinity as Duck
 is not a row-path expression (sql/planner.py decides) is an InvariantViolation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -17,7 +17,19 @@ from herdpy.exec.coerce import INTEGER_BOUNDS, cast_physical
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import BOOLEAN, Kind, SqlType
-from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, InList, Literal, Parameter
+from herdpy.sql.tree import (
+    Atom,
+    Call,
+    Cast,
+    ColumnRef,
+    Expression,
+    InList,
+    Let,
+    Literal,
+    Parameter,
+    Variable,
+    let_index,
+)
 
 _COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -51,6 +63,7 @@ class Writer:
         self.prelude: list[str] = []
         self._table = table  # the relation every ColumnRef refers to
         self._temporary_count = 0
+        self._variables: dict[int, str] = {}  # the temporaries of those that are bound
 
     def name(self, value: object) -> str:
         """Put a constant into space and return its name."""
@@ -68,10 +81,14 @@ class Writer:
                 return f"p[{index}]"
             case ColumnRef(ordinal=ordinal):
                 return f"r[{ordinal}]"
+            case Variable(index=index):
+                return self._variables[index]
             case Cast(operand=operand):
                 return self._cast(operand, node.type)
             case InList():
                 return self._in_list(node)
+            case Let():
+                return self._let(node, self.value)
             case Call():
                 return self._call(node)
             case _:
@@ -100,6 +117,8 @@ class Writer:
                 return self._compare(function, left, right)
             case Call(function="is_null", arguments=(operand,)):
                 return f"({self.value(operand)} is None)"
+            case Let():
+                return self._let(node, self.truth)
             case _:
                 return f"({self.value(node)} is True)"
 
@@ -116,8 +135,19 @@ class Writer:
                 return self._compare(_OPPOSITES[function], left, right)
             case Call(function="is_null", arguments=(operand,)):
                 return f"({self.value(operand)} is not None)"
+            case Let():
+                return self._let(node, self.falsity)
             case _:
                 return f"({self.value(node)} is False)"
+
+    def _let(self, node: Let, context: Callable[[Expression], str]) -> str:
+        """Return source that computes the values first, and then the body in a context."""
+        sources = [f"({self.value(value)})" for _, value in node.bindings]
+        names = [self.temporary() for _ in sources]
+        for (index, _), name in zip(node.bindings, names, strict=True):
+            self._variables[index] = name
+        values = (f"{name} := {source}, " for name, source in zip(names, sources, strict=True))
+        return f"({''.join(values)}{context(node.body)})[-1]"
 
     def _call(self, node: Call) -> str:
         function, parts = node.function, node.arguments
@@ -198,8 +228,11 @@ class Writer:
 
     def _in_list(self, node: InList) -> str:
         if not all(isinstance(item, (Literal, Parameter)) for item in node.items):
-            tests = tuple(Call(BOOLEAN, "=", (node.operand, item)) for item in node.items)
-            return self.value(_negated_if(node.is_negated, Call(BOOLEAN, "or", tests)))
+            index = let_index((node.operand, *node.items))
+            operand = Variable(node.operand.type, index)
+            tests = tuple(Call(BOOLEAN, "=", (operand, item)) for item in node.items)
+            found = Let(BOOLEAN, ((index, node.operand),), Call(BOOLEAN, "or", tests))
+            return self.value(_negated_if(node.is_negated, found))
         for item in node.items:
             _require_alike(node.operand.type, item.type)
         # No source per item: compiling it takes seconds for lists of many thousands.
@@ -257,7 +290,7 @@ def _require_alike(left: SqlType, right: SqlType) -> None:
 
 
 def _is_simple(node: Expression) -> bool:
-    return isinstance(node, (Literal, Parameter, ColumnRef))
+    return isinstance(node, Atom)
 
 
 def _negated_if(is_negated: bool, node: Expression) -> Expression:

@@ -28,13 +28,14 @@ from herdpy.errors import (
 from herdpy.exec.coerce import check_row_count, output_converter
 from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
-from herdpy.sql.duckdb_text import DuckTable, DuckText
+from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
 from herdpy.sql.functions import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -99,9 +100,16 @@ class VectorEngine:
             (table.name, snapshot.source(table.ref.table).arrow(table.ordinals, prune))
             for table, prune in ((table, column_ranges(table, values)) for table in text.tables)
         ]
-        parameters = {
+        parameters: dict[str, Any] = {
             f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
         }
+        for constants in text.lists:
+            parameters[constants.name] = [
+                _logical(_constant(item, values), constants.type) for item in constants.items
+            ]
+        for item in text.deferred:
+            run = self._run_first(item, snapshot, values, parameter_types, interrupt)
+            parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
         result = VectorResult(text.sql, interrupt, self._results.pop, columns)
         with self._mutex:
             if self._is_closed:
@@ -124,6 +132,30 @@ class VectorEngine:
             self._results[result.id] = result
         result.start(tables, parameters)
         return result
+
+    def _run_first(
+        self,
+        item: Deferred,
+        snapshot: Snapshot,
+        values: Sequence[Physical],
+        parameter_types: Sequence[SqlType],
+        interrupt: Interrupt,
+    ) -> tuple[Any, str | None]:
+        """Return the value of a scalar subquery, or the text that raises the error it has."""
+        try:
+            columns = (("c0", item.type),)
+            found = self.query(
+                item.text, snapshot, values, parameter_types, interrupt, columns=columns
+            )
+            try:
+                rows = list(itertools.islice(found.physical_rows(), 2))
+            finally:
+                found.close()
+        except (DataError, ProgrammingError) as error:
+            return None, f"herdpy:{error.sqlstate}:{error.message}"
+        if len(rows) > 1:
+            return None, f"herdpy:21000:{_SEVERAL_ROWS}"
+        return _logical(rows[0][0] if rows else None, item.type), None
 
     def _connect(self) -> Any:
         import duckdb
@@ -337,7 +369,8 @@ def translate_error(text: str, sql: str) -> Error:
         )
     if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py
         _, sqlstate, message = rest.split(":", 2)
-        return DataError(message, sqlstate=sqlstate)
+        class_ = ProgrammingError if sqlstate == "21000" else DataError
+        return class_(message, sqlstate=sqlstate)
     if kind == "Not implemented Error":
         return NotSupportedError(message)
     if "Max expression depth limit" in rest:
@@ -367,7 +400,7 @@ def _in_our_words(message: str) -> str:
     if "ivision by zero" in message:
         return "division by zero"
     if message.startswith("More than one row returned by a subquery"):
-        return "more than one row returned by a subquery used as an expression"
+        return _SEVERAL_ROWS
     found = _OVERFLOW.match(message)
     if found:
         return f"{_TYPE_NAMES.get(found[1], 'numeric')} out of range"
