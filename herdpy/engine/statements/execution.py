@@ -128,6 +128,7 @@ class Execution:
             _closing(rows, snapshot),
             close=snapshot.close,
             make_reader=make_reader,
+            check=_check_of(snapshot),
         )
 
     def _is_arrow(self, source: TableSnapshot, part: Part | None) -> bool:
@@ -179,6 +180,7 @@ class Execution:
             found.rows(),
             close=close,
             make_reader=found.reader,
+            check=_check_of(snapshot),
         )
 
     def _vector(
@@ -546,6 +548,14 @@ def _insert_changes(
     key_of = source.table.key_of
     newest = {key_of(row): row for row in rows}  # the last row of a key wins
     return [(source.get(key), row) for key, row in newest.items()], len(rows)
+
+
+def _check_of(snapshot: Snapshot) -> Callable[[], object] | None:
+    """Return what says that a result may not be shown any more; None: it always may.
+
+    What a COMMIT has made of its transaction is as it was; so may a result be read behind it.
+    """
+    return snapshot.check_not_undone if snapshot.shows_own_writes else None
 
 
 def _takes_all(plan: RowSelect) -> bool:
