@@ -1,5 +1,6 @@
 """Findings about transactions: what a result shows after ROLLBACK, and writes that meet others."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,3 +123,106 @@ def test_a_result_without_own_writes_goes_on_behind_a_rollback(conn: herdpy.Conn
     cursor = conn.execute("SELECT id, v, pad FROM t")
     conn.rollback()
     assert len(cursor.fetchall()) == COUNT
+
+
+class Waiting:
+    """A statement in a thread of its own, which is seen to have run for a while: it waits."""
+
+    def __init__(self, target: str, watch: herdpy.Connection, statement: str) -> None:
+        self.found = ""
+        self._conn = herdpy.connect(target, autocommit=True)
+        self._thread = threading.Thread(target=self._run, args=(statement,))
+        self._thread.start()
+        query = "SELECT 1 FROM sysstatements WHERE text = ? AND running_s > 0.3"
+        while self._thread.is_alive() and not watch.execute(query, (statement,)).fetchall():
+            pass
+
+    def _run(self, statement: str) -> None:
+        self.found = state_of(lambda: self._conn.execute(statement).rowcount)
+
+    def end(self) -> str:
+        """Return what came of it: its row count, or its SQLSTATE."""
+        self._thread.join()
+        self._conn.close()
+        return self.found
+
+
+@pytest.fixture
+def watch(target: str) -> Iterator[herdpy.Connection]:
+    with herdpy.connect(target, autocommit=True) as conn:
+        conn.execute("CREATE TABLE e (id BIGINT PRIMARY KEY, x DOUBLE, n BIGINT)")
+        conn.execute("INSERT INTO e VALUES (1, 0.0, 0), (2, 0.0, 0)")
+        yield conn
+
+
+NOTHING = [
+    "INSERT INTO e VALUES (1, 5.0, 5) ON CONFLICT DO NOTHING",
+    "INSERT INTO e VALUES (1, 5.0, 5), (2, 5.0, 5) ON CONFLICT DO NOTHING",
+    "INSERT INTO e SELECT id, 5.0, 5 FROM e WHERE id = 2 UNION ALL SELECT 1, 5.0, 5"
+    " ON CONFLICT DO NOTHING",
+]
+
+
+@pytest.mark.finding("E9")
+@pytest.mark.parametrize("statement", NOTHING, ids=["one", "several", "select"])
+def test_on_conflict_waits_for_an_uncommitted_delete(
+    target: str, watch: herdpy.Connection, statement: str
+) -> None:
+    watch.execute("BEGIN")
+    watch.execute("DELETE FROM e WHERE id = 1")
+    with herdpy.connect(target, autocommit=True, lock_timeout_s=0.01) as other:
+        assert state_of(lambda: other.execute(statement).rowcount) == "55P03"
+        many = statement.replace("1, 5.0, 5", "?, 5.0, 5", 1)
+        assert state_of(lambda: other.executemany(many, [(1,), (2,)]).rowcount) == "55P03"
+    watch.rollback()
+
+
+@pytest.mark.finding("E9")
+@pytest.mark.parametrize("statement", NOTHING, ids=["one", "several", "select"])
+@pytest.mark.parametrize(("end", "count"), [("COMMIT", "1"), ("ROLLBACK", "0")])
+def test_on_conflict_does_what_the_end_of_the_delete_says(
+    target: str, watch: herdpy.Connection, statement: str, end: str, count: str
+) -> None:
+    with herdpy.connect(target, autocommit=True) as deleting:
+        deleting.execute("BEGIN")
+        deleting.execute("DELETE FROM e WHERE id = 1")
+        waiting = Waiting(target, watch, statement)
+        deleting.execute(end)
+        assert waiting.end() == count
+    row = (1, 5.0, 5) if end == "COMMIT" else (1, 0.0, 0)
+    assert watch.execute("SELECT * FROM e ORDER BY id").fetchall() == [row, (2, 0.0, 0)]
+
+
+@pytest.mark.parametrize(("end", "count"), [("COMMIT", "0"), ("ROLLBACK", "1")])
+def test_on_conflict_does_what_the_end_of_an_insert_says(
+    target: str, watch: herdpy.Connection, end: str, count: str
+) -> None:
+    with herdpy.connect(target, autocommit=True) as inserting:
+        inserting.execute("BEGIN")
+        inserting.execute("INSERT INTO e VALUES (3, 1.0, 1)")
+        waiting = Waiting(target, watch, "INSERT INTO e VALUES (3, 5.0, 5) ON CONFLICT DO NOTHING")
+        inserting.execute(end)
+        assert waiting.end() == count
+
+
+def test_on_conflict_waits_for_no_row_that_is_not_written(
+    target: str, watch: herdpy.Connection
+) -> None:
+    watch.execute("BEGIN")
+    watch.execute(NOTHING[0])
+    with herdpy.connect(target, autocommit=True, lock_timeout_s=0.01) as other:
+        assert other.execute("UPDATE e SET n = 1 WHERE id = 1").rowcount == 1
+        assert other.execute(NOTHING[1]).rowcount == 0
+    watch.rollback()
+
+
+@pytest.mark.finding("E10")
+def test_a_change_of_sign_of_zero_is_a_change(target: str, watch: herdpy.Connection) -> None:
+    with herdpy.connect(target, autocommit=True) as first:
+        first.execute("BEGIN")
+        first.execute("UPDATE e SET x = ? WHERE id = 1", (-0.0,))
+        waiting = Waiting(target, watch, "UPDATE e SET n = n + 1 WHERE id = 1")
+        first.execute("COMMIT")
+        assert waiting.end() == "1"
+    ((found, count),) = watch.execute("SELECT x, n FROM e WHERE id = 1").fetchall()
+    assert (math.copysign(1.0, found), count) == (-1.0, 1)
