@@ -1,9 +1,11 @@
 """Findings about transactions: what a result shows after ROLLBACK, and writes that meet others."""
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -226,3 +228,80 @@ def test_a_change_of_sign_of_zero_is_a_change(target: str, watch: herdpy.Connect
         assert waiting.end() == "1"
     ((found, count),) = watch.execute("SELECT x, n FROM e WHERE id = 1").fetchall()
     assert (math.copysign(1.0, found), count) == (-1.0, 1)
+
+
+class SqlFrames:
+    """Counts the functions of herdpy.sql that the thread enters in the block."""
+
+    def __enter__(self) -> "SqlFrames":
+        self.names: list[str] = []
+        folder = str(Path(herdpy.__file__).parent / "sql")
+
+        def note(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code.co_filename.startswith(folder):
+                self.names.append(frame.f_code.co_name)
+
+        sys.setprofile(note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+OTHER_DEFINITIONS = {
+    "create": ["CREATE TABLE other (id BIGINT PRIMARY KEY)"],
+    "drop": ["DROP TABLE there"],
+    "truncate": ["TRUNCATE there"],
+    "grant": ["CREATE ROLE reader", "GRANT SELECT ON p TO reader"],
+}
+WARM = {
+    "insert": "INSERT INTO p VALUES (?, 0)",
+    "update": "UPDATE p SET v = v + 1 WHERE id = ?",
+    "read": "SELECT v FROM p WHERE id = ?",
+    "general": "SELECT count(*) FROM p WHERE v > ?",
+}
+
+
+@pytest.mark.finding("E11")
+@pytest.mark.parametrize("warm", WARM.values(), ids=WARM.keys())
+@pytest.mark.parametrize("others", OTHER_DEFINITIONS.values(), ids=OTHER_DEFINITIONS.keys())
+def test_a_plan_stays_when_other_tables_change(
+    tmp_path: Path, warm: str, others: list[str]
+) -> None:
+    path = str(tmp_path / "db")
+    with (
+        herdpy.connect(path, autocommit=True, durability="none") as conn,
+        herdpy.connect(path, autocommit=True, durability="none") as other,
+    ):
+        conn.execute("CREATE TABLE there (id BIGINT PRIMARY KEY)")
+        conn.execute("CREATE TABLE p (id BIGINT PRIMARY KEY, v BIGINT)")
+        for number in range(5):
+            conn.execute(warm, (number,)).close()
+        with SqlFrames() as before:
+            conn.execute(warm, (5,)).close()
+        for definition in others:
+            other.execute(definition)
+        with SqlFrames() as frames:
+            conn.execute(warm, (6,)).close()
+        assert len(frames.names) == len(before.names), f"planned again by {frames.names[:5]}"
+
+
+def test_a_plan_goes_with_its_table(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    with (
+        herdpy.connect(path, autocommit=True) as conn,
+        herdpy.connect(path, autocommit=True) as other,
+    ):
+        conn.execute("CREATE TABLE p (id BIGINT PRIMARY KEY, v BIGINT)")
+        read, write = "SELECT * FROM p WHERE id = ?", "INSERT INTO p VALUES (?, ?)"
+        for number in range(3):
+            conn.execute(write, (number, 10))
+            assert conn.execute(read, (number,)).fetchall() == [(number, 10)]
+        other.execute("DROP TABLE p")
+        assert state_of(lambda: conn.execute(write, (7, 10))) == "42P01"
+        other.execute("CREATE TABLE q (id BIGINT PRIMARY KEY)")
+        assert state_of(lambda: conn.execute(read, (7,))) == "42P01"
+        other.execute("CREATE TABLE p (id BIGINT PRIMARY KEY, w TEXT, v TEXT DEFAULT 'd')")
+        conn.execute("INSERT INTO p (id, w) VALUES (1, 'w')")
+        assert conn.execute(read, (1,)).fetchall() == [(1, "w", "d")]
+        assert state_of(lambda: conn.execute(write, (2, "x")).rowcount) == "1"
