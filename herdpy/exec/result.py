@@ -1,8 +1,8 @@
 """Result: what a statement gives back; rows stream, and the snapshot lives as long as they do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.errors import ProgrammingError
 from herdpy.model.types import SqlType
@@ -12,12 +12,21 @@ if TYPE_CHECKING:
 
 Columns = tuple[tuple[str, SqlType], ...]
 LogicalRow = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class Result:
     """Columns and rows of a query, or the count of a write. One thread at a time."""
 
-    __slots__ = ("_close", "_iterator", "_make_reader", "columns", "last_row_id", "row_count")
+    __slots__ = (
+        "_check",
+        "_close",
+        "_iterator",
+        "_make_reader",
+        "columns",
+        "last_row_id",
+        "row_count",
+    )
 
     def __init__(
         self,
@@ -27,12 +36,18 @@ class Result:
         row_count: int = -1,
         close: Callable[[], object] | None = None,
         make_reader: "Callable[[int], pa.RecordBatchReader] | None" = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
-        """make_reader(rows per batch) gives Arrow directly; it is used before the first row."""
+        """make_reader(rows per batch) gives Arrow directly; it is used before the first row.
+
+        check() raises when the rows that are left may not be shown any more; it is asked before
+        each row, or batch, is given.
+        """
         self.columns = columns
         self.row_count = row_count
         self.last_row_id: int | None = None
-        self._iterator = rows
+        self._iterator = rows if rows is None or check is None else _checked(rows, check)
+        self._check = check
         self._close = close
         self._make_reader = make_reader
 
@@ -52,6 +67,11 @@ class Result:
         if rows is not None:
             self._iterator = rows
 
+    def check(self) -> None:
+        """Raise when the rows that are left may not be shown any more."""
+        if self._check is not None:
+            self._check()
+
     def fetch_many(self, count: int) -> list[LogicalRow]:
         return list(islice(self.rows(), count))
 
@@ -61,7 +81,12 @@ class Result:
 
         if self._make_reader is not None:
             make_reader, self._make_reader = self._make_reader, None
-            return make_reader(rows_per_batch)
+            reader = make_reader(rows_per_batch)
+            if self._check is None:
+                return reader
+            from herdpy.exec.vector.arrow_stream import reader_of
+
+            return reader_of(reader.schema, _checked(reader, self._check))
         return rows_reader(self.columns or (), self.rows(), rows_per_batch)
 
     def close(self) -> None:
@@ -70,3 +95,9 @@ class Result:
         close, self._close = self._close, None
         if close is not None:
             close()
+
+
+def _checked(items: Iterable[T], check: Callable[[], object]) -> Iterator[T]:
+    for item in items:
+        check()
+        yield item

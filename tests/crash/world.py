@@ -102,7 +102,8 @@ _plans: dict[Any, Prepared] = {}
 class SharedPlans:
     """A plan cache for all worlds of this process, as parsing would take most of their time.
 
-    Plans name tables by id, so the key is the text with the whole catalog instead of its version.
+    Plans name tables by id, so the key is the text with the whole catalog: looking for another
+    world's plan of other tables would have each world make it anew.
     """
 
     def __init__(self, catalog: Callable[[], Any]) -> None:
@@ -116,7 +117,7 @@ class SharedPlans:
         if self._known[0] is not catalog:
             plain = repr([table_to_plain(table) for table in catalog.tables()])
             self._known = (catalog, plain)
-        return (key[0], key[2], self._known[1])
+        return (*key, self._known[1])
 
     def get(self, key: PlanKey) -> Prepared | None:
         return self._plans.get(self._key(key))

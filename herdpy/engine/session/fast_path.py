@@ -101,11 +101,10 @@ class SessionShort(SessionPlans):
             applier = self._tablespace.applier
             for _ in range(_POINT_ATTEMPTS_MAX):
                 state = applier.state
-                if prepared.version != state.catalog.version:
+                catalog = state.catalog
+                if prepared.version != catalog.version and not prepared.is_current(catalog):
                     return None
-                if self.user is not None and not self._gate.is_authorized(
-                    prepared, state.catalog.access
-                ):
+                if self.user is not None and not self._gate.is_authorized(prepared, catalog.access):
                     return None
                 rows = read(parameters, state, own, statement)
                 # A commit after the next one may drop what this position sees from the middle of
@@ -150,7 +149,9 @@ class SessionShort(SessionPlans):
                     ):
                         return None
                     catalog = tablespace.applier.state.catalog
-                    if prepared.version != catalog.version or tablespace.failure is not None:
+                    if tablespace.failure is not None or (
+                        prepared.version != catalog.version and not prepared.is_current(catalog)
+                    ):
                         return None
                     if self.user is not None and not self._gate.is_authorized(
                         prepared, catalog.access
@@ -254,7 +255,7 @@ class SessionShort(SessionPlans):
             transaction.catalog_changes or transaction.access_changes or transaction.lease
         ):
             raise WouldWaitError
-        if prepared.version != self._tablespace.applier.state.catalog.version:
+        if not prepared.is_current(self._tablespace.applier.state.catalog):
             raise WouldWaitError
         values = prepared.bind(parameters) if prepared.bind is not None else None
         if values is None:

@@ -79,9 +79,11 @@ class SessionPlans(SessionGuard):
         if catalog.version < 0:
             return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
         cache = self._database.plans
-        key = plan_key(text, catalog, parameters)
+        key = plan_key(text, parameters)
         prepared = cache.get(key)
-        if prepared is None:
+        if prepared is None or not (
+            prepared.version == catalog.version or prepared.is_current(catalog)
+        ):
             prepared = prepare(text, catalog, parameters, self._check_interrupt)
             if not prepared.is_secret:
                 cache.put(key, prepared)
@@ -95,7 +97,9 @@ class SessionPlans(SessionGuard):
             is_changed = transaction is not None and (
                 transaction.catalog_changes or transaction.lease
             )
-            if latest.version == self._tablespace.applier.state.catalog.version and not is_changed:
+            catalog = self._tablespace.applier.state.catalog
+            is_current = latest.version == catalog.version or latest.is_current(catalog)
+            if is_current and not is_changed:
                 values = latest.bind(parameters)
                 if values is not None:
                     return self._authorize(latest), values

@@ -86,6 +86,13 @@ class LockTable:
         self._settle(resource)
         return None if waiter.ticket.is_done else waiter.ticket
 
+    def is_taken(self, owner: Owner, resource: Resource) -> bool:
+        """Return whether another owner has the resource EXCLUSIVE, or waits for it."""
+        holder = self._exclusive.get(resource)
+        if holder is not None:
+            return holder is not owner
+        return resource in self._queues
+
     def acquire_if_free(self, owner: Owner, resource: Resource, mode: Mode) -> bool:
         """Acquire what can be had at once; False: nothing happened, nothing is waited for."""
         is_held = owner.waits_for is not None or resource in self._queues

@@ -127,7 +127,9 @@ class Snapshot:
         "_registry",
         "_system",
         "_token",
+        "_transaction",
         "_writes",
+        "shows_own_writes",
         "state",
         "statement",
     )
@@ -159,6 +161,9 @@ class Snapshot:
                 self.close()
                 raise gone_error(leased[1].id)
         registry.narrow(self._token, self.state.position)
+        self._transaction = transaction
+        self.shows_own_writes = False
+        """A source that it gave has what the transaction wrote, or defined, itself."""
         self._writes = transaction.writes if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self._access_changes: Changes = transaction.access_changes if transaction else {}
@@ -177,6 +182,8 @@ class Snapshot:
                 hint="Run the statement again.",
             )
         own = self._writes.get(table.id) if self._writes is not None else None
+        if own is not None:
+            self.shows_own_writes = True
         position, part = self.state.position, self._ranges.get(table.id)
         if part is None:
             return TableSnapshot(table, table_state, position, own, self.statement, self)
@@ -191,6 +198,8 @@ class Snapshot:
     def _system_source(self, table: Table) -> "TableSnapshot":
         """Return the rows of a system table as if the statement itself had written them before."""
         made = self._system = self._system or {}
+        if self._catalog_changes or self._access_changes:
+            self.shows_own_writes = True
         if table.id not in made:
             rows = self._registry.system[table.id](self._catalog())
             made[table.id] = {table.key_of(row): OwnVersion(-1, row, _NO_LSN, None) for row in rows}
@@ -225,6 +234,17 @@ class Snapshot:
         """Raise 72000 when the snapshot was evicted."""
         if not self._registry.is_registered(self._token):
             raise snapshot_too_old()
+
+    def check_not_undone(self) -> None:
+        """Raise 24000 when the transaction, whose own writes this shows, was rolled back."""
+        transaction = self._transaction
+        if transaction is not None and transaction.is_undone:
+            raise ProgrammingError(
+                "the result shows rows that its transaction wrote, and that was rolled back "
+                "before they were fetched",
+                sqlstate="24000",
+                hint="Run the query again, or fetch all rows before ROLLBACK.",
+            )
 
     def close(self) -> None:
         """Let go of the versions; repeatable."""

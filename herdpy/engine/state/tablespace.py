@@ -402,6 +402,7 @@ class Tablespace:
             self.failure = error
         while self._queue:
             entry = self._queue[0]
+            entry.transaction.is_undone = True
             self.end(entry.transaction)
             if entry.ticket is not None:
                 entry.ticket.fail(error)
@@ -484,6 +485,7 @@ class Tablespace:
                 self.locks.release_all(transaction)  # an interrupt may have come before it
             if transaction.state is not TransactionState.ACTIVE:
                 return
+            transaction.is_undone = True
             if reason is not None:
                 transaction.abort_error = reason
             if transaction.id is not None and transaction.id in self.applier.transactions:

@@ -57,6 +57,7 @@ class Transaction:
         "durability",
         "id",
         "is_autocommit",
+        "is_undone",
         "lease",
         "locks",
         "outcome",
@@ -79,6 +80,8 @@ class Transaction:
         # Monitor of the tablespace.
         self.id: TransactionId | None = None
         self.state = TransactionState.ACTIVE
+        self.is_undone = False
+        """Rolled back, or stopped with its tablespace: what shows its writes shows them no more."""
         self.statement = 1
         self.writes: dict[int, dict[Key, OwnVersion]] = {}
         self.catalog_changes: dict[str, Table | None] = {}

@@ -18,7 +18,7 @@ from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.batch import BatchLayers
-from herdpy.engine.writes.inserts import FreshInsert, InsertOfAbsent, absent_rows
+from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
 from herdpy.errors import InternalError, SerializationError
 from herdpy.exec.result import Result
@@ -129,6 +129,7 @@ class Execution:
             _closing(rows, snapshot),
             close=snapshot.close,
             make_reader=make_reader,
+            check=_check_of(snapshot),
         )
 
     def _is_arrow(self, source: TableSnapshot, part: Part | None) -> bool:
@@ -180,6 +181,7 @@ class Execution:
             found.rows(),
             close=close,
             make_reader=found.reader,
+            check=_check_of(snapshot),
         )
 
     def _vector(
@@ -282,6 +284,7 @@ class Execution:
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
     ) -> Write:
         plan = prepared.plan
+        skips_conflicts = False
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
@@ -291,6 +294,7 @@ class Execution:
                 return self._compute_insert(prepared, plan, values[0], source)
 
             is_insert = not plan.statement.is_upsert
+            skips_conflicts = plan.statement.skips_conflicts and not table.is_heap
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
 
@@ -310,10 +314,18 @@ class Execution:
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
-        return self._write_of(transaction, table, compute, is_insert=is_insert)
+        return self._write_of(
+            transaction, table, compute, is_insert=is_insert, skips_conflicts=skips_conflicts
+        )
 
     def _write_of(
-        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
+        self,
+        transaction: Transaction,
+        table: Table,
+        compute: Compute,
+        *,
+        is_insert: bool,
+        skips_conflicts: bool = False,
     ) -> Write:
         return Write(
             self._tablespace,
@@ -322,23 +334,29 @@ class Execution:
             compute,
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            skips_conflicts=skips_conflicts,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
         """Return a write whose later steps see what the earlier ones do, of one net effect."""
-        table = steps[0].table
 
         def compute(source: TableSnapshot) -> tuple[list[Change], int]:
             layers = BatchLayers(source)
             count = 0
+            kept: set[Key] = set()
             for step in steps:
                 self._interrupt.check()
-                changes, affected = step.compute(layers.source)
+                changes, affected = step.find(layers.source)
                 layers.add(changes, is_insert=step.is_insert)
+                kept.update(step.kept)
                 count += affected
-            return layers.net_changes(), count
+            net = layers.net_changes()
+            # What an earlier item has inserted is a change, and is locked as one.
+            write.kept = [key for key in kept if not layers.has_changed(key)]
+            return net, count
 
-        return self._write_of(transaction, table, compute, is_insert=False)
+        write = self._write_of(transaction, steps[0].table, compute, is_insert=False)
+        return write
 
     def _compute_insert(
         self,
@@ -416,10 +434,6 @@ class Execution:
         self._interrupt.check()
         table, is_upsert = plan.statement.table, plan.statement.is_upsert
         memory_bytes_max = self._database.config.transaction_bytes_max
-        if plan.statement.skips_conflicts and not table.is_heap:
-            return InsertOfAbsent(
-                self._tablespace, transaction, table, rows, memory_bytes_max=memory_bytes_max
-            )
         if is_upsert or table.is_heap:
 
             def compute(source: TableSnapshot) -> tuple[list[Change], int]:
@@ -432,6 +446,7 @@ class Execution:
             table,
             rows,
             memory_bytes_max=memory_bytes_max,
+            skips_conflicts=plan.statement.skips_conflicts,
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:
@@ -533,13 +548,19 @@ class Execution:
 def _insert_changes(
     plan: InsertPlan, rows: list[Row], source: TableSnapshot
 ) -> tuple[list[Change], int]:
-    if plan.statement.skips_conflicts:
-        rows = absent_rows(rows, source)
     if not plan.statement.is_upsert:
         return [(None, row) for row in rows], len(rows)
     key_of = source.table.key_of
     newest = {key_of(row): row for row in rows}  # the last row of a key wins
     return [(source.get(key), row) for key, row in newest.items()], len(rows)
+
+
+def _check_of(snapshot: Snapshot) -> Callable[[], object] | None:
+    """Return what says that a result may not be shown any more; None: it always may.
+
+    What a COMMIT has made of its transaction is as it was; so may a result be read behind it.
+    """
+    return snapshot.check_not_undone if snapshot.shows_own_writes else None
 
 
 def _takes_all(plan: RowSelect) -> bool:

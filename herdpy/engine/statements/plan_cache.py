@@ -1,7 +1,8 @@
 """Prepared: a statement compiled, planned and turned into functions; and the cache of them.
 
-Key = (text, catalog version, kinds of the parameters). A Prepared is immutable and shared by all
-sessions; a transaction with uncommitted DDL uses none of them.
+Key = (text, kinds of the parameters). A plan holds for every catalog that has the tables it was
+bound to under their names; so DDL on other tables, and GRANT, leave it as it is. A Prepared is
+shared by all sessions; a transaction with uncommitted DDL uses none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from herdpy.exec.row.select import (
     compile_row_filler,
     compile_row_select,
 )
+from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
 from herdpy.sql.compile import compile_sql, parameter_kinds, parameter_types
 from herdpy.sql.duckdb_text import DuckText, print_query
@@ -54,7 +56,9 @@ from herdpy.sql.planner import plan_statement
 from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
 
 RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
-PlanKey = tuple[str, int, Any]
+PlanKey = tuple[str, Any]
+BoundTables = tuple[tuple[str, Table | None], ...]
+"""What the catalog had under each name that the statement asked for."""
 WriteRow = Callable[[Tablespace, Transaction, Any, int], bool]
 """(tablespace, transaction, parameters, memory_bytes_max) → logged; see writes/keyed.py."""
 
@@ -62,12 +66,14 @@ WriteRow = Callable[[Tablespace, Transaction, Any, int], bool]
 class Prepared:
     """One plan and its functions, each made on first use.
 
-    `version` is the catalog's it was made for; `bind`, `read_row` and `write_row` are fast paths
-    for parameters of exactly the natural types `types`, None where there are none.
+    `version` is that of the last catalog it was found to hold for: who has one of another version
+    asks is_current(). `bind`, `read_row` and `write_row` are fast paths for parameters of exactly
+    the natural types `types`, None where there are none.
     """
 
     __slots__ = (
         "_cache",
+        "_tables",
         "_types",
         "bind",
         "columns",
@@ -82,10 +88,15 @@ class Prepared:
     )
 
     def __init__(
-        self, compiled: Compiled, version: int = -1, types: NaturalTypes | None = None
+        self,
+        compiled: Compiled,
+        version: int = -1,
+        types: NaturalTypes | None = None,
+        tables: BoundTables = (),
     ) -> None:
         self.compiled = compiled
         self.version = version
+        self._tables = tables
         self.slots = compiled.slots
         try:
             self.plan: Plan = plan_statement(compiled.statement)
@@ -106,6 +117,17 @@ class Prepared:
             self.bind = compile_bind(types, self.slots)
             if isinstance(self.plan, RowSelect):
                 self.read_row = compile_point_read(self.plan, types, self.slots)
+
+    def is_current(self, catalog: Catalog) -> bool:
+        """Return whether the plan holds for a catalog: it has the very tables it was bound to.
+
+        Any thread: what another one notes of its own catalog meanwhile is as true.
+        """
+        for name, table in self._tables:
+            if catalog.table(name) != table:
+                return False
+        self.version = catalog.version
+        return True
 
     def values(self, parameters: Parameters, now_us: Callable[[], int]) -> list[Physical]:
         """Return the slots' values; now_us gives the transaction's time where a slot holds it."""
@@ -219,8 +241,8 @@ class Prepared:
 class PlanCache:
     """Prepared statements by key, bounded by count and by bytes of text; the oldest go first.
 
-    `latest` has the one prepared last for each text; who takes it compares its version and lets
-    its `bind` judge the parameters.
+    `latest` has the one prepared last for each text; who takes it asks whether it is current and
+    lets its `bind` judge the parameters.
     """
 
     __slots__ = ("_byte_count", "_bytes_max", "_entries", "_entries_max", "_mutex", "latest")
@@ -253,18 +275,37 @@ class PlanCache:
         return len(self._entries)
 
 
-def plan_key(text: str, catalog: Catalog, parameters: Parameters) -> PlanKey:
+def plan_key(text: str, parameters: Parameters) -> PlanKey:
     """Return the cache key; what decides the types of the parameters is part of it."""
-    return (text, catalog.version, parameter_kinds(parameters) if parameters else None)
+    return (text, parameter_kinds(parameters) if parameters else None)
+
+
+class _AskedCatalog:
+    """A catalog that notes what it was asked for; implements sql.interfaces.Catalog."""
+
+    __slots__ = ("_catalog", "found", "version")
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.version = catalog.version
+        self.found: dict[str, Table | None] = {}
+
+    def table(self, name: str) -> Table | None:
+        table = self.found[name] = self._catalog.table(name)
+        return table
+
+    def table_names(self) -> Sequence[str]:
+        return self._catalog.table_names()  # for a hint of an error, which is not kept
 
 
 def prepare(
     text: str, catalog: Catalog, parameters: Parameters, check_interrupt: Callable[[], object]
 ) -> Prepared:
-    compiled = compile_sql(text, catalog, parameters, check_interrupt)
-    if catalog.version < 0 or isinstance(parameters, Mapping):
-        prepared = Prepared(compiled)
-    else:
-        prepared = Prepared(compiled, catalog.version, parameter_types(parameters))
+    asked = _AskedCatalog(catalog)
+    compiled = compile_sql(text, asked, parameters, check_interrupt)
+    types = None
+    if catalog.version >= 0 and not isinstance(parameters, Mapping):
+        types = parameter_types(parameters)
+    prepared = Prepared(compiled, catalog.version, types, tuple(asked.found.items()))
     prepared.find_needs(check_interrupt)
     return prepared

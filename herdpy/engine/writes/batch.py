@@ -48,6 +48,10 @@ class BatchLayers:
             self._before.setdefault(key, old)
             self._own[key] = OwnVersion(statement, new, START_LSN, None)
 
+    def has_changed(self, key: Key) -> bool:
+        """Return whether an item has written the row of a key."""
+        return key in self._before
+
     def net_changes(self) -> list[Change]:
         """Return one change per key whose row is not what it was, and the new rows of a heap."""
         changes: list[Change] = [(None, row) for row in self._new_heap_rows]

@@ -34,6 +34,7 @@ class FreshInsert(Write):
         rows: Sequence[Row],
         *,
         memory_bytes_max: int,
+        skips_conflicts: bool = False,
     ) -> None:
         super().__init__(
             tablespace,
@@ -42,6 +43,7 @@ class FreshInsert(Write):
             self._changes,
             is_insert=True,
             memory_bytes_max=memory_bytes_max,
+            skips_conflicts=skips_conflicts,
         )
         self._rows = rows
         self._keys: list[Key] = [table.key_of(row) for row in rows]
@@ -85,33 +87,6 @@ class FreshInsert(Write):
             return seen is now
         # What was committed since stands in a memtable, unless a checkpoint moved it on.
         return now.pages is seen.pages and are_fresh(self._keys, now, None, None)
-
-
-class InsertOfAbsent(FreshInsert):
-    """INSERT … ON CONFLICT DO NOTHING: rows whose keys are there already are not written."""
-
-    __slots__ = ()
-
-    def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
-        rows = absent_rows(self._rows, source)
-        return [(None, row) for row in rows], len(rows)
-
-
-def absent_rows(rows: Sequence[Row], source: TableSnapshot) -> list[Row]:
-    """Return the rows whose keys are not there, of several with one key the first; all of a heap.
-
-    A key that another transaction is just writing is not there: the write waits for its lock, and
-    starts again when it came.
-    """
-    if source.table.is_heap:
-        return list(rows)
-    key_of = source.table.key_of
-    found: dict[Key, Row] = {}
-    for row in rows:
-        key = key_of(row)
-        if key not in found and source.get(key) is None:
-            found[key] = row
-    return list(found.values())
 
 
 def are_fresh(

@@ -55,6 +55,8 @@ class Write:
         "_transaction",
         "compute",
         "is_insert",
+        "kept",
+        "skips_conflicts",
         "table",
     )
 
@@ -67,18 +69,31 @@ class Write:
         *,
         is_insert: bool,
         memory_bytes_max: int,
+        skips_conflicts: bool = False,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
-        With is_insert, a row that is there already is a duplicate (23505), not a change.
+        With is_insert, a row that is there already is a duplicate (23505), not a change; with
+        skips_conflicts, too, it stays (ON CONFLICT DO NOTHING; the table has a key).
         """
         self._tablespace = tablespace
         self._transaction = transaction
         self.table = table
         self.compute = compute
         self.is_insert = is_insert
+        self.skips_conflicts = skips_conflicts
+        self.kept: Collection[Key] = ()
+        """The keys whose rows the last find() has seen, and leaves as they are."""
         self._memory_bytes_max = memory_bytes_max
+
+    def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
+        """Return the changes on one snapshot and the number of rows to report; sets `kept`."""
+        changes, count = self.compute(source)
+        if not self.skips_conflicts:
+            return changes, count
+        changes, self.kept = _without_conflicts(changes, source)
+        return changes, len(changes)
 
     def attempt(self) -> "int | Ticket[None] | object":
         """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
@@ -94,8 +109,8 @@ class Write:
         snapshot = tablespace.snapshot(transaction)
         try:
             source = snapshot.source(table)
-            changes, count = self.compute(source)
-            if not changes:
+            changes, count = self.find(source)
+            if not changes and not self.kept:
                 return count
             expected = effects_of(table, changes)
             if self.is_insert:
@@ -106,7 +121,7 @@ class Write:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                wait = self._lock(expected)
+                wait = self._lock(expected) or self._lock_kept()
                 if wait is not None:
                     return wait
                 if tablespace.state.position != snapshot.state.position:
@@ -117,7 +132,8 @@ class Write:
                     finally:
                         latest.close()
                 self._check_duplicates(expected, found)
-                self._log(changes)
+                if changes:
+                    self._log(changes)
                 return count
         finally:
             snapshot.close()
@@ -136,11 +152,34 @@ class Write:
             return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
         return locks.acquire_rows(transaction, table_id, keys)
 
-    @staticmethod
-    def _is_unchanged(latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
+    def _lock_kept(self) -> Ticket[None] | None:
+        """Wait for the other transactions that are just writing a row that is to stay.
+
+        Whether it stays is known when they have ended. Only then is it locked, because one of
+        several that wait may insert it; a row that no transaction writes costs no lock.
+        """
+        locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
+        for key in self.kept:
+            if locks.is_taken(transaction, (table_id, key)):
+                wait = locks.acquire(transaction, (table_id, key), Mode.EXCLUSIVE)
+                if wait is not None:
+                    return wait
+        return None
+
+    def _is_unchanged(self, latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
+        """Return whether every row is as it was found, to the sign of a zero.
+
+        Of rows that stay it counts that they are there.
+        """
+        if any(latest.get(key) is None for key in self.kept):
+            return False
+        has_doubles = any(column.type.kind is Kind.DOUBLE for column in self.table.columns)
         for key, row in found.items():
             now = latest.get(key)
-            if now is not row and now != row and repr(now) != repr(row):  # repr: NaN is not NaN
+            if now is row:
+                continue
+            # By `==`, -0.0 is 0.0, but NaN is not NaN; by their texts neither is so.
+            if repr(now) != repr(row) if has_doubles else now != row:
                 return False
         return True
 
@@ -214,6 +253,31 @@ class Write:
             else:
                 numbered.append((old, new))
         return numbered, records
+
+
+def _without_conflicts(
+    changes: Sequence[Change], source: TableSnapshot
+) -> tuple[list[Change], set[Key]]:
+    """Return the inserts whose keys are not there, of several with one key the first; the others.
+
+    A key that another transaction is just writing counts as the snapshot has it: the write waits
+    for the row's lock, and is computed again when it came.
+    """
+    key_of = source.table.key_of
+    found: dict[Key, Change] = {}
+    kept: set[Key] = set()
+    for change in changes:
+        _, new = change
+        if new is None:
+            raise InvariantViolation("ON CONFLICT: expected inserts, found a delete")
+        key = key_of(new)
+        if key in found or key in kept:
+            continue
+        if source.get(key) is None:
+            found[key] = change
+        else:
+            kept.add(key)
+    return list(found.values()), kept
 
 
 def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":

@@ -50,6 +50,7 @@ class OpenResult:
             raise ProgrammingError("rows of a result that is being read as Arrow", sqlstate="24000")
         if self._rows is None:
             self._rows = self._result.rows()
+        self._result.check()  # of rows that inline() has taken already, too
         encoder = RowsEncoder(PIECE_BYTES, rows_max)
         is_last = encoder.take(self._rows)
         return encoder.finish(), is_last
@@ -58,6 +59,7 @@ class OpenResult:
         """Return the next of the rows left, as next_stream() does."""
         from herdpy.exec.vector.arrow_stream import cut, next_stream
 
+        self._result.check()
         if self._arrow is None:
             self._result.put_back(self._rows)
             reader = self._result.arrow_batches(min(rows_max, _ARROW_ROWS))
