@@ -123,7 +123,7 @@ def _effects(
     table: TableState, stages: Sequence[Stage], operation: Operation
 ) -> Iterable[tuple[Key, Row | None]]:
     if operation is Operation.UPDATE:
-        return _updates(table, stages).items()
+        return updated_rows(table, stages).items()
     changes = net_changes(stages, operation)
     if operation in (Operation.APPEND, Operation.UPSERT):
         return changes.items()
@@ -136,7 +136,7 @@ def _effects(
     return [(key, None) for key, _, now in found if now is not None]
 
 
-def _updates(table: TableState, stages: Sequence[Stage]) -> dict[Key, Row]:
+def updated_rows(table: TableState, stages: Sequence[Stage]) -> dict[Key, Row]:
     """Return the rows that change; each stage may give other columns."""
     found: dict[Key, Row] = {}
     for stage in stages:

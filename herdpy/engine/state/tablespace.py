@@ -29,7 +29,7 @@ from herdpy.engine.state.snapshots import Snapshot, SnapshotRegistry
 from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
-from herdpy.limits import row_bytes_max
+from herdpy.limits import record_bytes_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
 from herdpy.log.record import (
     Begin,
@@ -310,7 +310,7 @@ class Tablespace:
         record = Rows(tx, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
         size = len(data) * 3 + ROW_OVERHEAD_BYTES
-        if len(data) > row_bytes_max or transaction.byte_count + size > memory_bytes_max:
+        if len(data) > record_bytes_max or transaction.byte_count + size > memory_bytes_max:
             return False
         records: tuple[Record, ...] = (record,)
         encoded = (data,)

@@ -19,8 +19,9 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.writes.inserts import FreshInsert
-from herdpy.engine.writes.row_writes import Change, Write, duplicate_key
+from herdpy.engine.writes.row_writes import Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
+from herdpy.exec.row.row_check import rows_by_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -216,7 +217,7 @@ def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest)
     def replace(source: TableSnapshot) -> tuple[list[Change], int]:
         if table.is_heap:
             return [*((old, None) for old in source.rows()), *append(source)[0]], len(rows)
-        new = _by_key(table, rows)
+        new = rows_by_key(table, rows)
         changes: list[Change] = [(old, new.pop(table.key_of(old), None)) for old in source.rows()]
         changes += [(None, row) for row in new.values()]
         return changes, len(rows)
@@ -236,17 +237,6 @@ def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest)
         memory_bytes_max=ingest.memory_bytes_max,
     )
     return write
-
-
-def _by_key(table: Table, rows: list[Row]) -> dict[Key, Row]:
-    found: dict[Key, Row] = {}
-    key_of = table.key_of
-    for row in rows:
-        key = key_of(row)
-        if key in found:
-            raise duplicate_key(table, key)
-        found[key] = row
-    return found
 
 
 class _FreshRows(FreshInsert):

@@ -26,9 +26,9 @@ from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
 from herdpy.exec import coerce
 from herdpy.exec.interfaces import Interrupt, RowSource
+from herdpy.exec.row.row_check import CheckRow, compile_check_row
 from herdpy.exec.row.select import (
     compile_assignments,
-    compile_check_row,
     compile_find,
     compile_insert_rows,
     compile_row_filler,
@@ -214,7 +214,7 @@ class Prepared:
     def assign(self, plan: UpdatePlan) -> Callable[[Row, Sequence[Physical]], Row]:
         return self._once("assign", lambda: compile_assignments(plan.ref.table, plan.assignments))
 
-    def check(self, plan: "InsertPlan | UpdatePlan") -> Callable[[Row], None]:
+    def check(self, plan: "InsertPlan | UpdatePlan") -> CheckRow:
         table = plan.statement.table if isinstance(plan, InsertPlan) else plan.ref.table
         return self._once("check", lambda: compile_check_row(table))
 

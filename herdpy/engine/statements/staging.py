@@ -21,6 +21,7 @@ from herdpy.engine.state.page_adoption import (
     keyed_rows,
     newest_row,
     plan_adoption,
+    updated_rows,
 )
 from herdpy.engine.state.staged import (
     Commit,
@@ -34,7 +35,7 @@ from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Entry
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution
-from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION, duplicate_key
+from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION
 from herdpy.engine.writes.staged_input import row_records, stage_records
 from herdpy.errors import (
     Error,
@@ -44,6 +45,7 @@ from herdpy.errors import (
     ProgrammingError,
     Retry,
 )
+from herdpy.exec.row.row_check import check_absent, compile_check_row
 from herdpy.limits import (
     stages_max,
     stages_of_user_max,
@@ -600,11 +602,11 @@ class Staging:
         if not job.operation.refuses_repeats or table.table.is_heap:
             return
         if planned.repeated is not None:
-            raise duplicate_key(table.table, planned.repeated)
+            check_absent(table.table, planned.repeated, planned)
         if job.operation is Operation.APPEND:
             for key, version in table.memtable.chains.items():
-                if version[1] is not None and planned.staged.get(key) is not None:
-                    raise duplicate_key(table.table, key)
+                if version[1] is not None:
+                    check_absent(table.table, key, planned.staged.get(key))
 
     def _submit(self, entry: Entry, planned: Adoption | None) -> bool:
         """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
@@ -661,16 +663,21 @@ class Staging:
                 f"a transaction may ({limit:,})",
                 hint="commit in several jobs; all operations but update need no memory for rows",
             )
+        table = self._tablespace.state.tables[job.table.id]
+        if job.operation is Operation.UPDATE:
+            check = compile_check_row(job.table)
+            for row in updated_rows(table, stages).values():
+                check(row)
         if not job.operation.refuses_repeats or job.table.is_heap:
             return
-        table = self._tablespace.state.tables[job.table.id]
-        seen: set[Key] = set()
+        seen: dict[Key, Row] = {}
         is_append = job.operation is Operation.APPEND
         for stage in stages:
-            for key, _ in keyed_rows(stage):
-                if key in seen or (is_append and newest_row(table, key) is not None):
-                    raise duplicate_key(job.table, key)
-                seen.add(key)
+            for key, row in keyed_rows(stage):
+                check_absent(job.table, key, seen.get(key))
+                if is_append:
+                    check_absent(job.table, key, newest_row(table, key))
+                seen[key] = row
 
 
 def _has_deleted(table: TableState) -> bool:

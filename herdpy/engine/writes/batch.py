@@ -7,7 +7,8 @@ locked, compared, checked and logged like that of any other statement: all items
 
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import OwnVersion
-from herdpy.engine.writes.row_writes import Change, duplicate_key, effects_of
+from herdpy.engine.writes.row_writes import Change, effects_of
+from herdpy.exec.row.row_check import check_absent, rows_by_key
 from herdpy.model.lsn import START_LSN
 from herdpy.model.types import Key, Row
 
@@ -36,10 +37,10 @@ class BatchLayers:
         source = self.source
         effects = effects_of(table, changes)
         if is_insert and len(effects) < len(changes) and not table.is_heap:
-            raise duplicate_key(table, _repeated_key(source, changes))
+            rows_by_key(table, (new for _, new in changes if new is not None))
         for key, (old, new) in effects.items():
-            if old is None and new is not None and source.get(key) is not None:
-                raise duplicate_key(table, key)
+            if old is None and new is not None:
+                check_absent(table, key, source.get(key))
         if self._snapshot is None:
             self._snapshot, self._own = self._base.snapshot.layered(table)
             self.source = self._snapshot.source(table)
@@ -60,15 +61,3 @@ class BatchLayers:
             if old is not None or new is not None:
                 changes.append((old, new))
         return changes
-
-
-def _repeated_key(source: TableSnapshot, changes: list[Change]) -> Key:
-    key_of = source.table.key_of
-    seen: set[Key] = set()
-    for _, new in changes:
-        if new is not None:
-            key = key_of(new)
-            if key in seen:
-                return key
-            seen.add(key)
-    return ()

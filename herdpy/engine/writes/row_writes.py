@@ -6,22 +6,16 @@ transaction in the meantime (READ COMMITTED: new snapshot, whole statement again
 validated before anything is logged, so a statement happens wholly or not at all.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import (
-    IntegrityError,
-    InvariantViolation,
-    MemoryLimitError,
-    OperationalError,
-)
-from herdpy.exec.coerce import cast_physical
+from herdpy.errors import InvariantViolation, MemoryLimitError
+from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.limits import row_bytes_max, row_locks_max
 from herdpy.log.record import (
     CommitToken,
@@ -33,9 +27,8 @@ from herdpy.log.record import (
     encode_rows,
     many_rows,
 )
-from herdpy.model.keys import float_from_order
 from herdpy.model.schema import Table
-from herdpy.model.types import TEXT, Key, Kind, Row
+from herdpy.model.types import Key, Row
 
 RESTART: Final = object()
 ROW_ID_RESERVATION: Final = 32
@@ -114,7 +107,8 @@ class Write:
                 return count
             expected = effects_of(table, changes)
             if self.is_insert:
-                _check_repeats(table, changes)
+                if not table.is_heap:
+                    rows_by_key(table, (new for _, new in changes if new is not None))
                 found = {key: source.get(key) for key in expected}
             else:
                 found = {key: old or source.get(key) for key, (old, _) in expected.items()}
@@ -187,8 +181,8 @@ class Write:
         self, expected: "dict[Key, Change]", found: dict[Key, Row | None]
     ) -> None:
         for key, (old, new) in expected.items():
-            if new is not None and old is None and found[key] is not None:
-                raise duplicate_key(self.table, key)
+            if new is not None and old is None:
+                check_absent(self.table, key, found[key])
 
     def _log(self, changes: list[Change]) -> None:
         """Encode the changes and submit them with what they need around them."""
@@ -301,8 +295,8 @@ def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
 
 def _move(table: Table, effects: "dict[Key, Change]", key: Key, row: Row) -> None:
     there = effects.get(key)
-    if there is not None and there[1] is not None:
-        raise duplicate_key(table, key)
+    if there is not None:
+        check_absent(table, key, there[1])
     effects[key] = (there[0] if there is not None else None, row)
 
 
@@ -315,70 +309,11 @@ def _encode_rows(
     token: CommitToken | None = None,
     acknowledged: int = 0,
 ) -> tuple[Rows, tuple[bytes, ...]]:
-    """Return the record and its parts; 54000 for a row that is too long."""
+    """Return the record and its parts; 54000 to change a row longer than new ones may be."""
     try:
-        rows, parts = encode_rows(table, tx, statement, inserts, updates, token, acknowledged)
+        return encode_rows(table, tx, statement, inserts, updates, token, acknowledged)
     except InvariantViolation:
-        _check_row_bytes(table, inserts, updates)  # else one of several may be it
+        for old, new in updates:
+            if old is not None and row_bytes(old) > row_bytes_max:
+                raise too_long_change(table, old, new) from None
         raise
-    if sum(map(len, parts)) > row_bytes_max:
-        _check_row_bytes(table, inserts, updates)
-    return rows, parts
-
-
-_CELL_BYTES_MAX = 18  # what a value takes in a record, beside the bytes of a text
-
-
-def _check_row_bytes(table: Table, inserts: Sequence[Row], updates: Sequence[Change]) -> None:
-    rows = (*inserts, *(new for _, new in updates if new is not None))
-    # Cells so short that no row of them is too long need no sum; a character has at most 4 bytes.
-    short = (row_bytes_max // len(table.columns) - _CELL_BYTES_MAX) // 4
-    kinds = [column.type.kind for column in table.columns]
-    ordinals = [ordinal for ordinal, kind in enumerate(kinds) if kind in (Kind.TEXT, Kind.BYTEA)]
-    columns: Any = (filter(None, map(itemgetter(ordinal), rows)) for ordinal in ordinals)
-    if all(max(map(len, column), default=0) <= short for column in columns):
-        return
-    for row in rows:
-        texts = (value for value in row if isinstance(value, str | bytes))
-        byte_count = sum(len(v.encode() if isinstance(v, str) else v) for v in texts)
-        byte_count += _CELL_BYTES_MAX * len(row)
-        if byte_count > row_bytes_max:
-            raise OperationalError(
-                f'a row of table "{table.name}" takes about {byte_count} bytes, expected at most '
-                f"{row_bytes_max}",
-                sqlstate="54000",
-                hint="Split long values over several rows, or keep them in files.",
-            )
-
-
-def _check_repeats(table: Table, changes: Sequence[Change]) -> None:
-    if table.is_heap:
-        return
-    seen: set[Key] = set()
-    key_of = table.key_of
-    for _, new in changes:
-        if new is not None:
-            key = key_of(new)
-            if key in seen:
-                raise duplicate_key(table, key)
-            seen.add(key)
-
-
-def duplicate_key(table: Table, key: Key) -> IntegrityError:
-    names = ", ".join(table.key_names)
-    values = ", ".join(_key_texts(table, key))
-    return IntegrityError(
-        f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
-        sqlstate="23505",
-        hint="INSERT … ON CONFLICT DO NOTHING leaves out rows whose key is there.",
-    )
-
-
-def _key_texts(table: Table, key: Key) -> Iterator[str]:
-    """Yield the values of a key as CAST to TEXT writes them."""
-    for ordinal, value in zip(table.key, key, strict=True):
-        column = table.columns[ordinal]
-        physical: Any = value
-        if column.type.kind is Kind.DOUBLE:
-            physical = float_from_order(physical)
-        yield str(cast_physical(physical, column.type, TEXT, is_assignment=False, what=column.name))

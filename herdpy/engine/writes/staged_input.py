@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from herdpy.engine.state.staged import Operation, Stage
-from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.errors import InvariantViolation, ProgrammingError
 from herdpy.limits import record_bytes_max
 from herdpy.log.record import StageRows
 from herdpy.model.schema import Table
@@ -99,11 +99,9 @@ def _cut(
             records.append(StageRows(number, first_row, count, ordinals, data))
             first_row += count
         elif count == 1:
-            raise OperationalError(
-                f"row {first_row + 1:,} of the data takes about {len(data):,} bytes, expected at "
-                f"most {_DATA_BYTES_MAX:,}",
-                sqlstate="54000",
-                hint="Split long values over several rows, or keep them in files.",
+            raise InvariantViolation(
+                f"staging: row {first_row + 1:,} of the data takes {len(data):,} bytes, expected "
+                f"at most {_DATA_BYTES_MAX:,}; rows are to be checked before they are staged"
             )
         else:
             pending += [part.slice(count // 2), part.slice(0, count // 2)]

@@ -11,19 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from herdpy.errors import IntegrityError, InvariantViolation, OperationalError
-from herdpy.exec.coerce import (
-    INTEGER_BOUNDS,
-    check_decimal,
-    check_integer,
-    check_row_count,
-    check_text,
-    default_sources,
-)
+from herdpy.errors import InvariantViolation
+from herdpy.exec.coerce import check_row_count, default_sources
 from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.expressions import Writer
-from herdpy.limits import key_bytes_max
-from herdpy.model.keys import encode_key, float_order
+from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row
 from herdpy.sql.plan import Access, InsertPlan, PointAccess, RangeAccess, RowFind, RowSelect
@@ -201,63 +193,3 @@ def compile_assignments(
     for ordinal, expression in assignments:
         parts[ordinal] = writer.value(expression)
     return writer.function("r, p", [f"return ({', '.join(parts)},)"])
-
-
-def compile_check_row(table: Table) -> Callable[[Row], None]:
-    """Return the function that raises unless a whole row fits its table.
-
-    NOT NULL (23502), ranges (22003), lengths (22001), key length (54000). It runs last before the
-    row is logged, whichever path computed it. The hidden row id is not looked at.
-    """
-    writer = Writer(None)
-    lines: list[str] = []
-    # A character is at most 4 bytes, a byte of BYTEA at most 2.
-    short = (key_bytes_max // len(table.key) - 17) // 4
-    for ordinal, column in enumerate(table.columns):
-        item, kind = f"r[{ordinal}]", column.type.kind
-        if column.hidden:
-            continue  # the row id is given out when the row is logged
-        if column.not_null or ordinal in table.key:
-            lines.append(f"if {item} is None: {writer.name(_null_error(table, column.name))}()")
-        check: Any = None
-        test = ""
-        if kind in INTEGER_BOUNDS:
-            low, high = INTEGER_BOUNDS[kind]
-            test, check = f"not {low} <= {item} <= {high}", check_integer
-        elif kind is Kind.DECIMAL and column.type.precision is not None:
-            limit = 10**column.type.precision
-            test, check = f"not -{limit} < {item} < {limit}", check_decimal
-        elif kind is Kind.TEXT and column.type.length is not None:
-            test, check = f"len({item}) > {column.type.length}", check_text
-        if check is not None:
-            names = f"{writer.name(column.type)}, {writer.name(f'column {column.name}')}"
-            call = f"{writer.name(check)}({item}, {names})"
-            lines.append(f"if {item} is not None and {test}: {call}")
-        if ordinal in table.key and kind in (Kind.TEXT, Kind.BYTEA):
-            lines.append(f"if len({item}) > {short}: {writer.name(_key_check(table))}(r)")
-    return writer.function("r", [*lines, "return None"])
-
-
-def _null_error(table: Table, name: str) -> Callable[[], None]:
-    def fail() -> None:
-        raise IntegrityError(
-            f'null value in column "{name}" of table "{table.name}" violates NOT NULL',
-            sqlstate="23502",
-        )
-
-    return fail
-
-
-def _key_check(table: Table) -> Callable[[Row], None]:
-    kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
-
-    def check(row: Row) -> None:
-        byte_count = len(encode_key(table.key_of(row), kinds))
-        if byte_count > key_bytes_max:
-            raise OperationalError(
-                f'key of table "{table.name}" ({", ".join(table.key_names)}): expected at most'
-                f" {key_bytes_max} bytes, found {byte_count}",
-                sqlstate="54000",
-            )
-
-    return check

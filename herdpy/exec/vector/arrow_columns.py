@@ -12,9 +12,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
-from herdpy.errors import DataError, Error, ProgrammingError
+from herdpy.errors import DataError, ProgrammingError
 from herdpy.exec.coerce import DAY_US, to_assigned
-from herdpy.exec.row.select import compile_check_row
+from herdpy.exec.row.row_check import compile_check_row, each_row, must_be_set, short_bytes
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Kind, Physical, Row
 from herdpy.sql.conversions import REAL_DIGITS, decimal_of
@@ -26,8 +26,6 @@ _DAYS = (-719_162, 2_932_896)
 """1 January of year 1 and 31 December of year 9999, from 1970."""
 _MICROSECONDS = (_DAYS[0] * DAY_US, (_DAYS[1] + 1) * DAY_US - 1)
 _INT64_DIGITS = 18
-_KEY_TEXT_BYTES = 64
-"""A text or bytes of a key that is surely short enough for every table."""
 
 
 class RowMaker:
@@ -56,9 +54,7 @@ class RowMaker:
             source = self._sources[ordinal]
             if not self._is_given[ordinal]:
                 columns.append(repeat(source, batch.num_rows))
-                is_checked = is_checked and (
-                    column.hidden or source is not None or not self._must_be_set(ordinal)
-                )
+                is_checked = is_checked and not self._needs_check_of_default(ordinal)
                 continue
             array = plain(batch.column(cast("int", source)))
             values = _fast(array, column)
@@ -70,7 +66,7 @@ class RowMaker:
             columns.append(values)
         rows: list[Row] = list(zip(*columns, strict=True))
         if not is_checked:
-            _each(rows, self._check, first_row)
+            each_row(rows, self._check, first_row)
         return rows
 
     def arrays(self, batch: pa.RecordBatch) -> list[Array] | None:
@@ -85,7 +81,7 @@ class RowMaker:
             if column.hidden:
                 columns.append(None)
             elif not self._is_given[ordinal]:
-                if source is not None or self._must_be_set(ordinal):
+                if source is not None or must_be_set(self._table, ordinal):
                     return None
                 columns.append(pa.nulls(batch.num_rows))
             else:
@@ -96,17 +92,25 @@ class RowMaker:
                 columns.append(found)
         return columns
 
-    def _must_be_set(self, ordinal: int) -> bool:
-        return self._table.columns[ordinal].not_null or ordinal in self._table.key
+    def _needs_check_of_default(self, ordinal: int) -> bool:
+        """Tell whether rows may be refused for what stands in a column that is not given."""
+        if self._table.columns[ordinal].hidden:
+            return False
+        value = self._sources[ordinal]
+        if isinstance(value, str | bytes):
+            short = short_bytes(self._table, ordinal)
+            return short is not None and len(value) > short
+        return value is None and must_be_set(self._table, ordinal)
 
     def _needs_check(self, array: Array, ordinal: int) -> bool:
         """Tell whether a row may be refused for what one column has of the right type."""
-        if array.null_count and self._must_be_set(ordinal):
+        if array.null_count and must_be_set(self._table, ordinal):
             return True
-        if ordinal not in self._table.key or not _is_text(array.type):
+        short = short_bytes(self._table, ordinal)
+        if short is None or not _is_text(array.type):  # of NULLs only
             return False
         longest = pc.max(pc.binary_length(array)).as_py()
-        return longest is not None and longest > _KEY_TEXT_BYTES
+        return longest is not None and longest > short
 
 
 def _ordinals(table: Table, names: Sequence[str]) -> dict[int, int]:
@@ -285,12 +289,12 @@ def _slow(array: Array, column: Column, first_row: int) -> list[Physical]:
     try:
         values: list[Any] = array.to_pylist()
     except (ValueError, OverflowError):
-        _each(array, lambda value: _held(value, what), first_row)  # which one?
+        each_row(array, lambda value: _held(value, what), first_row)  # which one?
         raise
     if sql_type.kind is Kind.DECIMAL and array.type in _REALS:  # which Python has no class of
         values = [None if value is None else decimal_of(value, REAL_DIGITS) for value in values]
     converted: list[Physical] = []
-    _each(values, lambda v: converted.append(to_assigned(v, sql_type, what=what)), first_row)
+    each_row(values, lambda v: converted.append(to_assigned(v, sql_type, what=what)), first_row)
     return converted
 
 
@@ -307,13 +311,3 @@ def _held(value: Any, what: str) -> None:
         ) from None
     except (ValueError, OverflowError) as error:
         raise DataError(f"{what}: {error}", sqlstate="22008") from error
-
-
-def _each(items: Iterable[Any], step: Callable[[Any], object], first_row: int) -> None:
-    """Run a step for each; an error says at which row of the data."""
-    for index, item in enumerate(items):
-        try:
-            step(item)
-        except Error as error:
-            error.message = f"row {first_row + index:,} of the data: {error.message}"
-            raise

@@ -8,9 +8,9 @@ import pytest
 
 from herdpy.errors import DataError, Error, IntegrityError, InvariantViolation, QueryCanceledError
 from herdpy.exec.row.expressions import Writer
+from herdpy.exec.row.row_check import compile_check_row
 from herdpy.exec.row.select import (
     compile_assignments,
-    compile_check_row,
     compile_find,
     compile_insert_rows,
     compile_row_filler,
