@@ -29,6 +29,7 @@ from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
     MANIFEST,
+    RESTORE,
     SEGMENTS,
     cannot_open_error,
     check_ours,
@@ -194,14 +195,24 @@ class Database:
         check_ours(disk, self.where)
         self._lock = disk.lock(LOCK, describe_process())
         create_if_new(disk, self.rng)
-        self.manifest = manifest = Manifest.open(disk, MANIFEST)
+        self.manifest = manifest = Manifest.load(disk, MANIFEST)
         if is_empty(manifest.state):
             # Whoever made it may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
+        is_restoring = disk.exists(RESTORE)
         self.tablespace = tablespace = recover_tablespace(
-            DIRECTORY, disk, DIRECTORY, manifest, self.config, self.clock
+            DIRECTORY,
+            disk,
+            DIRECTORY,
+            manifest,
+            self.config,
+            self.clock,
+            is_restoring=is_restoring,
         )
+        if is_restoring:
+            disk.sync_directory(SEGMENTS)  # what it left is surely gone before its mark is
+            disk.unlink(RESTORE)
         tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
         tablespace.registry.system |= {
             SYSCLIENTS.id: lambda _: client_rows(self.sessions()),

@@ -189,6 +189,7 @@ class FileLog:
             start=self._start,
         )
         yield from reader.records()
+        self._files.harden()  # from here on what was read is acted upon
         if reader.unproven:
             self._harden(reader)
         self._files.adopt_leftovers()

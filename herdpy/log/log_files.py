@@ -3,8 +3,9 @@
 A file is named by its number ("00000007.log"), a number is used once. Files are pre-zeroed so that
 a write to the log changes no length and needs no space. Order of effects: content and name durable
 → listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
-the directory that nobody listed are therefore free to reuse. A spare is reused without zeroing:
-every frame carries its file's number, so old ones do not count.
+the directory that the list does not have are therefore free to reuse, once replay has proved the
+list whole (storage's manifest may be damaged: engine/maintenance/leftovers.py). A spare is reused
+without zeroing: every frame carries its file's number, so old ones do not count.
 """
 
 import re
@@ -19,6 +20,17 @@ _BLOCK_BYTES = 4096
 _ZEROS_BYTES = 1024 * 1024
 _SPARES_MAX = 2
 _NAME = re.compile(r"(spare-)?(\d{8,})\.log")
+
+
+def numbered_files(disk: Disk, directory: str) -> list[tuple[int, str]]:
+    """Return (number, path) of every log file and spare in a directory; other entries stay out."""
+    found: list[tuple[int, str]] = []
+    for name in disk.list(directory) if disk.exists(directory) else []:
+        match = _NAME.fullmatch(name)
+        path = f"{directory}/{name}"
+        if match and disk.is_file(path):
+            found.append((int(match[2]), path))
+    return found
 
 
 class LogFileListing(Protocol):
@@ -36,6 +48,10 @@ class LogFileListing(Protocol):
         ...
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None: ...
+
+    def harden(self) -> None:
+        """Make the list durable as it was read: replay has proved it, and now it is acted upon."""
+        ...
 
 
 class LogFile:
@@ -87,15 +103,17 @@ class LogFiles:
         self._spares: list[tuple[str, int]] = []  # path, bytes
         self._made: LogFile | None = None  # begun, but perhaps not listed or not handed out
 
+    def harden(self) -> None:
+        """Make the list durable as it was read; before anything is written or removed."""
+        self._listing.harden()
+
     def adopt_leftovers(self) -> None:
-        """Make spares of what is not listed; after replay, when the list has proved right."""
+        """Make spares of what is not listed; behind harden(), when the list has proved right."""
         self._spares = []
         listed = {file.path for file in self.files}
-        for name in self._disk.list(self._directory):
-            path = f"{self._directory}/{name}"
-            match = _NAME.fullmatch(name)
-            if match and path not in listed:
-                self._retire(path, int(match[2]))
+        for number, path in numbered_files(self._disk, self._directory):
+            if path not in listed:
+                self._retire(path, number)
 
     def begin(self, bytes_min: int, first_sequence: int) -> LogFile:
         """Make, list and return a file of at least bytes_min; OSError: try again later.

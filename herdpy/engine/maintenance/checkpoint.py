@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import PlainTokens
@@ -305,7 +306,7 @@ def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
 def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
     """Unlink segments that the manifest does not list; readers that map them keep them."""
     listed = {segment_name(number) for number in manifest.state.segments}
-    for name in disk.list(directory):
+    for name in segment_files(disk, directory):
         if name not in listed:
             disk.unlink(f"{directory}/{name}")
 
