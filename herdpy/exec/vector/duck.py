@@ -35,6 +35,7 @@ from herdpy.sql.tree import Expression, Literal, Parameter
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SIGNAL_TEXT = "Query interrupted"
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -151,7 +152,16 @@ class VectorEngine:
         """Close all results and DuckDB; idempotent."""
         with self._mutex:
             self._is_closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Close all results and DuckDB; the next query starts it anew.
+
+        For the end of the interpreter: the module reports connections that outlive it.
+        """
+        with self._mutex:
             connection, self._connection = self._connection, None
+            self._has_macros = False
             results = list(self._results.values())
         for result in results:
             result.close()
@@ -277,6 +287,9 @@ class VectorResult:
 
     def _translated(self, error: BaseException) -> BaseException:
         """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
+        if isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT:
+            # While it works DuckDB lets signals' handlers run, and forgets what they raise.
+            return KeyboardInterrupt()
         module = error.__class__.__module__
         if isinstance(error, Error) or not ("duckdb" in module or isinstance(error, OSError)):
             return error
