@@ -17,8 +17,12 @@ from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
+from herdpy.driver.ingest import Progress, ingest
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
-from herdpy.errors import InterfaceError, ProgrammingError
+from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
+from herdpy.driver.pipeline import Pipeline
+from herdpy.driver.staging import Stage, StageToken
+from herdpy.errors import InterfaceError, ProgrammingError, loading
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 
@@ -27,10 +31,6 @@ if TYPE_CHECKING:
 
     from herdpy.driver.box import Box
     from herdpy.driver.exports import Progress as ExportProgress
-    from herdpy.driver.ingest import Progress
-    from herdpy.driver.leases import Partition, SnapshotLease
-    from herdpy.driver.pipeline import Pipeline
-    from herdpy.driver.staging import Stage, StageToken
 
 
 def connect(
@@ -73,7 +73,8 @@ def connect(
     parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
         return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
-    from herdpy.driver import local  # not for a server's: the engine takes its time to load
+    with loading():
+        from herdpy.driver import local  # not for a server's: the engine takes its time to load
 
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
@@ -94,7 +95,8 @@ def _connect_remote(
     *,
     autocommit: bool,
 ) -> "Connection":
-    from herdpy.driver.remote.session import RemoteClaim
+    with loading():
+        from herdpy.driver.remote.session import RemoteClaim
 
     if memory_bytes_max is not None:
         raise ProgrammingError(
@@ -156,7 +158,7 @@ class Connection:
         data: Any,
         *,
         mode: str = "append",
-        progress: "Progress | None" = None,
+        progress: Progress | None = None,
     ) -> int:
         """Write many rows into a table, as one statement: all of them, or none. Return how many.
 
@@ -166,8 +168,6 @@ class Connection:
         (a row replaces the one with its key), "replace" (the table has these rows and no others).
         `progress` is called with the number of rows taken so far.
         """
-        from herdpy.driver.ingest import ingest
-
         checked_text("ingest: table", table)
         checked_text("ingest: mode", mode)
         return ingest(self.live_session(), table, data, mode, progress)
@@ -191,7 +191,8 @@ class Connection:
         primary key. A job that nobody touches for staging_timeout_s is given up.
         """
         if not job:
-            from herdpy.driver.local import rng
+            with loading():
+                from herdpy.driver.local import rng
 
             job = rng().randbytes(16).hex()
         for what, text in (("table", table), ("operation", operation), ("job", job)):
@@ -201,19 +202,17 @@ class Connection:
         self.live_session().staging.begin(table, operation, job, key_columns)
         return job
 
-    def stage(self, job: str, task: int | str, attempt: int | str = 0) -> "Stage":
+    def stage(self, job: str, task: int | str, attempt: int | str = 0) -> Stage:
         """Return what takes the rows of one attempt of a task of a job.
 
         Attempts are apart from each other: only those count that the commit names. The same
         attempt again begins anew.
         """
-        from herdpy.driver.staging import Stage
-
         names = ("job", job), ("task", str(task)), ("attempt", str(attempt))
         checked = [checked_text(f"stage: {what}", text) for what, text in names]
         return Stage(self.live_session(), *checked)
 
-    def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
+    def commit_staging(self, job: str, tokens: Iterable[StageToken]) -> str:
         """Commit a job: the rows of these stages, and no others, as one transaction.
 
         Return the position of the commit, by which a snapshot can be named. A job commits once:
@@ -233,14 +232,12 @@ class Connection:
 
     # Snapshots that are kept, and tables in parts.
 
-    def lease(self, seconds: float = 600) -> "SnapshotLease":
+    def lease(self, seconds: float = 600) -> SnapshotLease:
         """Keep what is committed now, to be read later and by others, as it is now.
 
         It stays over restarts of the server, until release(), or until nobody has used it for
         `seconds`. `SET TRANSACTION SNAPSHOT '<its id>'` reads at it, and so does read_partition().
         """
-        from herdpy.driver.leases import SnapshotLease
-
         seconds = checked_seconds("lease", seconds)
         return SnapshotLease(self, self.live_session().leasing.take(seconds))
 
@@ -254,19 +251,17 @@ class Connection:
 
     def partitions(
         self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
-    ) -> "list[Partition]":
+    ) -> list[Partition]:
         """Cut a table into at most `count` parts with about as many rows, for read_partition().
 
         Every row is in exactly one of them. Partitions are plain values: other processes may read
         them, too, all at one lease or each as the table is then.
         """
-        from herdpy.driver.leases import list_partitions
-
         return list_partitions(self.live_session(), table, count, lease)
 
     def read_partition(
         self,
-        partition: "Partition",
+        partition: Partition,
         *,
         columns: "Sequence[str] | None" = None,
         where: str | None = None,
@@ -279,13 +274,11 @@ class Connection:
         `columns` are names as the catalog has them, `where` is a condition in SQL on the table's
         own columns, `lease` another one than the partition's. Nothing is read ahead.
         """
-        from herdpy.driver.leases import read_partition
-
         return read_partition(
             self.live_session(), partition, columns, where, parameters, lease, rows
         )
 
-    def pipeline(self) -> "Pipeline":
+    def pipeline(self) -> Pipeline:
         """Return a context manager whose statements go to the server together.
 
         Its execute() returns at once a cursor that has its result behind sync(), or the block.
@@ -293,14 +286,13 @@ class Connection:
         commits at the end of the block. Behind one that fails none runs; sync(), or the end of
         the block, raises its error.
         """
-        from herdpy.driver.pipeline import Pipeline
-
         self.live_session()
         return Pipeline(self)
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""
-        from herdpy.driver.box import Box
+        with loading():
+            from herdpy.driver.box import Box
 
         return Box(self.execute(text, parameters))
 
@@ -423,8 +415,9 @@ class Connection:
         overwrite: bool,
         progress: "ExportProgress | None",
     ) -> int:
-        from herdpy.driver.exports import export_to_file
-        from herdpy.driver.local import DatabaseClaim
+        with loading():
+            from herdpy.driver.exports import export_to_file
+            from herdpy.driver.local import DatabaseClaim
 
         session, claim = self.live_session(), self._claim
         outside = claim.target.path if isinstance(claim, DatabaseClaim) else None
@@ -478,8 +471,6 @@ class Connection:
 
 def _stage_of(token: object, job: str) -> int:
     """Return the number of a stage of the job; 22023 for another's, and for what is no token."""
-    from herdpy.driver.staging import StageToken
-
     if not isinstance(token, StageToken) or token.job != job:
         found = f"one of {token.job!r}" if isinstance(token, StageToken) else repr(token)
         raise ProgrammingError(

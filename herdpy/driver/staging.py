@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
+from herdpy.errors import loading
 
 
 class StageToken(NamedTuple):
@@ -39,7 +40,8 @@ class Stage:
         Rows that do not fit their columns are errors here; rows with a key that is there already,
         when the job commits.
         """
-        from herdpy.exec.vector.arrow_input import input_batches
+        with loading():
+            from herdpy.exec.vector.arrow_input import input_batches
 
         staging = self._session.staging
         for batch in input_batches(data, self._table):

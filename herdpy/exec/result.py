@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from herdpy.errors import ProgrammingError
+from herdpy.errors import ProgrammingError, loading
 from herdpy.model.types import SqlType
 
 if TYPE_CHECKING:
@@ -57,12 +57,13 @@ class Result:
 
     def arrow_batches(self, rows_per_batch: int) -> "pa.RecordBatchReader":
         """Return the rows that are left as Arrow batches of at most so many rows."""
-        from herdpy.exec.vector.arrow_rows import rows_reader
+        with loading():
+            from herdpy.exec.vector.arrow_rows import rows_reader
 
-        if self._make_reader is not None:
-            make_reader, self._make_reader = self._make_reader, None
-            return make_reader(rows_per_batch)
-        return rows_reader(self.columns or (), self.rows(), rows_per_batch)
+            if self._make_reader is not None:
+                make_reader, self._make_reader = self._make_reader, None
+                return make_reader(rows_per_batch)
+            return rows_reader(self.columns or (), self.rows(), rows_per_batch)
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.session.activity import Client, killed_error, shown_text
+from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.writes.nonblocking import Begun
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
 from herdpy.model.durability import Durability
@@ -449,6 +450,9 @@ class ServerConnection(asyncio.Protocol):
         self.drain()
 
     def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> bytes:
+        refused = system_error(error)
+        if refused is not None:
+            return requests.failed(message, refused)
         _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
         return requests.failed(message, InternalError(f"the server failed: {error!r}"))
 

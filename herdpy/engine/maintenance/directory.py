@@ -9,8 +9,8 @@ never written to. One process at a time, but for check_ours(): it holds LOCK.
 import errno
 
 from bookie.runtime.interfaces import Disk, Rng
-from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.maintenance.leftovers import segment_files
+from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
 from herdpy.log.log_files import numbered_files
 from herdpy.storage.manifest import Manifest, ManifestState

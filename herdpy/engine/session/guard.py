@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from herdpy.engine.session.activity import Running, killed_error
 from herdpy.engine.session.transaction import SessionTransaction
-from herdpy.engine.state.error_messages import idle_error
+from herdpy.engine.state.error_messages import idle_error, system_error
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import Error, InterfaceError
@@ -145,4 +145,7 @@ class SessionGuard(SessionTransaction):
             except BaseException as error:
                 # Once more, because an interrupt may have hit the first clean-up; repeatable.
                 self._recover(error)
+                refused = system_error(error)
+                if refused is not None:
+                    raise refused from error
                 raise

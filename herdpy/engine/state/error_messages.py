@@ -10,6 +10,7 @@ from herdpy.errors import (
     MemoryLimitError,
     OperationalError,
     Retry,
+    descriptors_error,
 )
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -18,6 +19,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def disk_error(error: OSError) -> Error:
     """Return the error of a statement that the disk refused before anything happened."""
     where = f" ({error.filename})" if error.filename else ""
+    no_descriptors = descriptors_error(error)
+    if no_descriptors is not None:
+        return no_descriptors
     if error.errno in _FULL:
         return DiskFullError(
             f"no space left on the disk{where}; the statement had no effect",
@@ -33,6 +37,16 @@ def disk_error(error: OSError) -> Error:
         f"the disk failed{where}: {error.strerror or error}; the statement had no effect",
         sqlstate="58030",
     )
+
+
+def system_error(error: BaseException) -> Error | None:
+    """Return what a statement says that the system refused something, None for other errors.
+
+    Also modules that are imported on first use need descriptors.
+    """
+    if isinstance(error, OSError):
+        return disk_error(error)
+    return descriptors_error(error) if isinstance(error, ImportError) else None
 
 
 def no_memory_error(cause: Exception) -> Error:
