@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -195,6 +195,7 @@ def open_database(target: Target, config: Config) -> Database:
     """Open a directory, made if missing, or a database in memory; the caller closes it."""
     clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
     if target.path is None:
+        config = replace(config, disk_reserve_bytes=0)
         return Database.open(
             disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
         )

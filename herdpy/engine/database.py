@@ -49,7 +49,8 @@ from herdpy.engine.session.activity import (
 from herdpy.engine.session.commit_outcomes import resolve
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import Outcome, new_session_name, stamp_of
-from herdpy.engine.state.error_messages import disk_error, no_memory_error
+from herdpy.engine.state.disk_reserve import is_disk_full
+from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
@@ -366,8 +367,14 @@ class Database:
                 and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
             )
 
-    def check_memory(self) -> None:
-        """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
+    def check_room(self, *, frees_space: bool = False) -> None:
+        """Raise 53200 when checkpoints fail and what waits for one is twice too much.
+
+        53100 when the disk is full, but for a write that frees space.
+        """
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up and not frees_space:
+            reserve.check_room()
         error = self.checkpoint_error
         if self._is_full and error is not None:
             raise no_memory_error(error)
@@ -410,26 +417,41 @@ class Database:
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
         self.check_usable()
+        reserve = self.tablespace.reserve
         try:
             with self._maintenance:
-                finish_listing(self.tablespace, self.manifest)
-                for planned in crowded_tables(self.tablespace):
-                    self._compaction_debt += run_job(
-                        self.tablespace, self.manifest, self.disk, SEGMENTS, planned
-                    )
-                appended = self.tablespace.log.bytes_appended
-                done = self.checkpoints.measure(
-                    lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
-                )
-                self._checkpoint_bytes = appended
-                self._checkpoint_wait_s = 0.0
-                self.checkpoint_error = None
-                return done
-        except (Error, OSError) as error:
-            self._note_failed_checkpoint(error)
-            if isinstance(error, OSError):
-                raise self.checkpoint_error or error from error
-            raise
+                while True:
+                    try:
+                        done = self._write_checkpoint()
+                        break
+                    except (Error, OSError) as error:
+                        # What is kept for a full disk is kept for this: it lets go of the log.
+                        if reserve is None or not (is_disk_full(error) and reserve.give_up()):
+                            raise
+        except Exception as error:
+            found = self._note_failed_checkpoint(error)
+            if found is error:
+                raise
+            raise found from error
+        if reserve is not None:
+            reserve.hold()
+        return done
+
+    def _write_checkpoint(self) -> bool:
+        """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
+        finish_listing(self.tablespace, self.manifest)
+        for planned in crowded_tables(self.tablespace):
+            self._compaction_debt += run_job(
+                self.tablespace, self.manifest, self.disk, SEGMENTS, planned
+            )
+        appended = self.tablespace.log.bytes_appended
+        done = self.checkpoints.measure(
+            lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
+        )
+        self._checkpoint_bytes = appended
+        self._checkpoint_wait_s = 0.0
+        self.checkpoint_error = None
+        return done
 
     def backup(self) -> Backup:
         """Write a checkpoint and pin it, to be read while others write. Any thread.
@@ -452,11 +474,13 @@ class Database:
         self.check_usable()
         return Dump(self.tablespace.snapshot(None))
 
-    def _note_failed_checkpoint(self, error: Error | OSError) -> None:
+    def _note_failed_checkpoint(self, error: Exception) -> Error:
+        """Put the next one off, and return what is told: nothing of it has happened."""
         wait_s = min(max(_TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
         self._checkpoint_wait_s = wait_s
         self._checkpoint_again_s = self.clock.monotonic() + wait_s
-        self.checkpoint_error = disk_error(error) if isinstance(error, OSError) else error
+        self.checkpoint_error = found = background_error("a checkpoint", error)
+        return found
 
     def run_compaction(self) -> bool:
         """Do the piece of compaction most worth it now; False when none is. Any thread."""
@@ -477,8 +501,11 @@ class Database:
                     self.tablespace, self.manifest, self.disk, SEGMENTS, planned
                 )
                 return True
-        except OSError as error:
-            raise disk_error(error) from error
+        except Exception as error:
+            found = background_error("a compaction", error)
+            if found is error:
+                raise
+            raise found from error
 
     def _is_in_debt(self) -> bool:
         now_s = self.clock.monotonic()

@@ -317,6 +317,10 @@ class FileLog:
             self._room.append(file)  # the moment of effect
             self._bytes_wanted = 0
 
+    def free_spares(self) -> bool:
+        with self._files_lock:
+            return self._files.free_spares()
+
     def write(self) -> None:
         with self._io_lock:
             self._guarded(is_sync=False)

@@ -8,6 +8,7 @@ list whole (storage's manifest may be damaged: engine/maintenance/leftovers.py).
 without zeroing: every frame carries its file's number, so old ones do not count.
 """
 
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from herdpy.model.lsn import Lsn
 _BLOCK_BYTES = 4096
 _ZEROS_BYTES = 1024 * 1024
 _SPARES_MAX = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"(spare-)?(\d{8,})\.log")
 
 
@@ -118,11 +120,12 @@ class LogFiles:
     def begin(self, bytes_min: int, first_sequence: int) -> LogFile:
         """Make, list and return a file of at least bytes_min; OSError: try again later.
 
-        A file that was made but could not be listed is kept for the next try.
+        A file that was made but could not be listed is kept for the next try. When the disk is
+        full the file is as small as it must be; the next ones grow again from there.
         """
         if self._made is None or self._made.byte_count < bytes_min:
             self._made = self._make(bytes_min, first_sequence)
-            self._file_bytes = min(2 * self._file_bytes, self._max_file_bytes)
+            self._file_bytes = min(2 * self._made.byte_count, self._max_file_bytes)
         file = self._made
         if file not in self.files:
             self.files = [*self.files, file]
@@ -131,20 +134,43 @@ class LogFiles:
         return file
 
     def _make(self, bytes_min: int, first_sequence: int) -> LogFile:
-        byte_count = max(self._file_bytes, bytes_min)
-        byte_count += -byte_count % _BLOCK_BYTES
+        """Return a new file of the wanted length; on a full disk a spare or a smaller one."""
+        least = bytes_min + -bytes_min % _BLOCK_BYTES
+        wanted = max(self._file_bytes + -self._file_bytes % _BLOCK_BYTES, least)
+        while True:
+            try:
+                file = self._make_of(wanted, first_sequence)
+                break
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                if any(spare_bytes >= least for _, spare_bytes in self._spares):
+                    return self._make_of(least, first_sequence)
+                if wanted == least:
+                    self._file_bytes = least  # the next try asks for no more at once
+                    raise
+            wanted = max(wanted // 2 & -_BLOCK_BYTES, least)
+        for spare, spare_bytes in list(self._spares):
+            if spare_bytes < file.byte_count:  # the next file is not going to be smaller
+                self._spares.remove((spare, spare_bytes))
+                with suppress(OSError):  # a leftover goes at the next open
+                    self._disk.unlink(spare)
+        return file
+
+    def _make_of(self, byte_count: int, first_sequence: int) -> LogFile:
+        """Make a file out of the largest spare that is long enough, else a new one."""
         file = LogFile(self._directory, self._next_number, first_sequence)
         self._next_number += 1
         try:
-            while self._spares and file.handle is None:
-                spare, spare_bytes = self._spares.pop()
-                if spare_bytes >= byte_count:
-                    self._disk.rename(spare, file.path)
-                    file.handle = self._disk.open(file.path)
-                else:
-                    self._disk.unlink(spare)
-            if file.handle is None:
+            spare, spare_bytes = max(self._spares, key=lambda item: item[1], default=("", 0))
+            if spare and spare_bytes >= byte_count:
+                self._spares.remove((spare, spare_bytes))
+                self._disk.rename(spare, file.path)
+                file.handle = self._disk.open(file.path)
+            else:
                 file.handle = self._disk.open(file.path, create=True, exclusive=True)
+                # First: a full disk says so here, before anything is written.
+                file.handle.allocate(byte_count)
                 for offset in range(0, byte_count, _ZEROS_BYTES):
                     file.handle.write_at(offset, bytes(min(_ZEROS_BYTES, byte_count - offset)))
             file.handle.sync()
@@ -156,6 +182,14 @@ class LogFiles:
                 self._disk.unlink(file.path)
             raise
         return file
+
+    def free_spares(self) -> bool:
+        """Remove the spares; False: there were none."""
+        spares, self._spares = self._spares, []
+        for path, _ in spares:
+            with suppress(OSError):  # a leftover goes at the next open
+                self._disk.unlink(path)
+        return bool(spares)
 
     def drop(self, dropped: Sequence[LogFile]) -> None:
         """Take files off the list, then off the disk."""

@@ -9,6 +9,7 @@ from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.disk_reserve import DiskReserve
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.staged import Staged
@@ -75,7 +76,8 @@ def recover_tablespace(
         max_file_bytes=config.log_file_bytes_max,
         start=listed.log_start,
     )
-    tablespace = Tablespace(name, log, clock, state)
+    reserve = DiskReserve(disk, f"{directory}/reserve", config.disk_reserve_bytes, log)
+    tablespace = Tablespace(name, log, clock, state, reserve)
     applier = tablespace.applier
     applier.next_table_id = listed.next_table_id
     restore_engine(applier, listed.engine, pinned)
@@ -84,6 +86,7 @@ def recover_tablespace(
     applier.next_row_id = dict(applier.reserved)
     applier.epoch += 1
     applier.counter = 0
+    reserve.hold()
     _roll_back_open(tablespace)
     _end_statements(tablespace)
     return tablespace

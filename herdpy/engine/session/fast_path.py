@@ -137,7 +137,7 @@ class SessionShort(SessionPlans):
             return None
         if tablespace.failure is not None:
             return None
-        self._database.check_memory()
+        self._database.check_room()
         transaction = self._own_or_statement()
         row = make_row(parameters, transaction.begun_us)
         try:
@@ -223,7 +223,7 @@ class SessionShort(SessionPlans):
         self._check_not_lost()
         if transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        self._database.check_memory()
+        self._database.check_room(frees_space=prepared.frees_space)
         transaction = self._own_or_statement()
         count = self._execution(transaction).write_at_once(transaction, prepared, values)
         if count is None:

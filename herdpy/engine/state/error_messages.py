@@ -2,18 +2,18 @@
 
 import errno
 
+from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.errors import (
     DiskFullError,
     Error,
     IdleInTransactionError,
+    InternalError,
     LogFailedError,
     MemoryLimitError,
     OperationalError,
     Retry,
     descriptors_error,
 )
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_error(error: OSError) -> Error:
@@ -22,7 +22,7 @@ def disk_error(error: OSError) -> Error:
     no_descriptors = descriptors_error(error)
     if no_descriptors is not None:
         return no_descriptors
-    if error.errno in _FULL:
+    if is_disk_full(error):
         return DiskFullError(
             f"no space left on the disk{where}; the statement had no effect",
             hint="Free some space and run the statement again; the database goes on.",
@@ -47,6 +47,21 @@ def system_error(error: BaseException) -> Error | None:
     if isinstance(error, OSError):
         return disk_error(error)
     return descriptors_error(error) if isinstance(error, ImportError) else None
+
+
+def background_error(what: str, error: Exception) -> Error:
+    """Return what is told of work that only reads what is immutable, and failed: no harm done."""
+    if isinstance(error, Error):
+        return error
+    refused = system_error(error)
+    if refused is not None:
+        return refused
+    if isinstance(error, MemoryError):
+        return MemoryLimitError(
+            f"{what} found no memory; nothing has changed, and it is tried again",
+            hint="Give the process more memory, or set memory_bytes_max lower.",
+        )
+    return InternalError(f"{what} failed: {error!r}; nothing has changed, and it is tried again")
 
 
 def no_memory_error(cause: Exception) -> Error:

@@ -21,6 +21,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
+from herdpy.engine.state.disk_reserve import DiskReserve
 from herdpy.engine.state.error_messages import stopped_error
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
@@ -107,9 +108,17 @@ class Unpublished(NamedTuple):
 class Tablespace:
     """See the module. Methods say whether they expect the monitor held."""
 
-    def __init__(self, name: str, log: CommitLog, clock: Clock, state: State) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: CommitLog,
+        clock: Clock,
+        state: State,
+        reserve: DiskReserve | None = None,
+    ) -> None:
         # Constant after __init__.
         self.name = name
+        self.reserve = reserve
         self.log = log
         self.clock = clock
         self.monitor = new_mutex()

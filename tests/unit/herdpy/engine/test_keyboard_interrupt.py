@@ -212,7 +212,7 @@ def test_statement_of_a_transaction_that_the_log_has_not_taken_is_dropped(
         n += 1
         world = World(monkeypatch, autocommit=False)
         world.connection.execute("UPDATE t SET v = 11 WHERE id = 1")
-        interrupter = LineInterrupter(n, within="/engine/tablespace.py")
+        interrupter = LineInterrupter(n, within="/engine/state/tablespace.py")
         try:
             with interrupter:
                 world.connection.execute("UPDATE t SET v = v + 1 WHERE id = 2")
