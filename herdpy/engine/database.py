@@ -5,6 +5,7 @@ Its files: directory.py.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
 )
 from herdpy.engine.maintenance.dump import Dump
+from herdpy.engine.maintenance.housekeeping import Chore, Retries
 from herdpy.engine.maintenance.recovery import recover_tablespace
 from herdpy.engine.session.activity import (
     Client,
@@ -143,7 +145,8 @@ class Database:
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
-        self.housekeeping_error: Exception | None = None
+        self._retries = Retries()
+        self._wait_s = _TICK_S  # the housekeeper's
         self.checkpoint_error: Error | None = None
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
@@ -515,38 +518,67 @@ class Database:
         return self._compaction_debt > 0
 
     def _keep_house(self) -> None:
-        wait_s = _TICK_S
         while not self._is_closed:
-            self._bell.wait(wait_s)
+            self._bell.wait(self._wait_s)
             if self._is_closed:
                 return
             try:
-                wait_s = self._stop_late_statements()
-                self.keep_house_once()
-                self.housekeeping_error = None
-            except (Error, OSError) as error:
-                # The next tick tries again; statements meet the cause themselves.
-                self.housekeeping_error = error
+                self._retries.run(self._chores(), self.clock.monotonic())
             except BaseException as error:
                 self.tablespace.stop(error)
                 raise
 
+    @property
+    def housekeeping_error(self) -> Exception | None:
+        """What the housekeeper's last failing step met, None when none fails. Tried again later."""
+        return self._retries.newest_error
+
     def keep_house_once(self) -> None:
-        """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
+        """Do what is due, all of it and now; the first error is raised."""
+        for chore in self._chores():
+            chore.run()
+
+    def _chores(self) -> list[Chore]:
+        """Return what the housekeeper looks after: sessions, room, versions, pages, the log.
+
+        An error of one of them leaves the state as it was, or as the next to enter the monitor
+        finishes it: what could not be finished stops the tablespace where it is met.
+        """
         now_s = self.clock.monotonic()
-        for session in list(self._sessions.values()):
-            session.rollback_if_idle(now_s)
-            session.end_if_killed()
-        self.tablespace.retry_rollbacks()
-        self._expire_tokens()
-        self._end_leases()
-        self._end_stagings()
-        self.tablespace.limit_versions(self.config.version_bytes_max)
-        if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
+        tablespace = self.tablespace
+        chores = [Chore("statement time-outs", self._stop_late_statements)]
+        chores += [
+            Chore(f"session {session.id}", partial(session.look_after, now_s), session.fail)
+            for session in list(self._sessions.values())
+        ]
+        chores += [
+            Chore("the disk's reserve", self._hold_reserve),
+            Chore("rollbacks", tablespace.retry_rollbacks),
+            Chore("commit tokens", self._expire_tokens),
+            Chore("snapshot leases", self._end_leases),
+            Chore("stagings", self._end_stagings),
+            Chore(
+                "old versions",
+                partial(tablespace.limit_versions, self.config.version_bytes_max),
+            ),
+            Chore("a checkpoint", self._checkpoint_if_due),
+            Chore("a compaction", self._compact_if_due),
+            Chore("the log's mark", partial(self._mark_if_idle, now_s)),
+        ]
+        return chores
+
+    def _hold_reserve(self) -> None:
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up:
+            reserve.hold()
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due() and self.clock.monotonic() >= self._checkpoint_again_s:
             self.run_checkpoint()
+
+    def _compact_if_due(self) -> None:
         if self._compact(is_within_budget=True):
             self._bell.ring()  # look again at once: there may be more, within the budget
-        self._mark_if_idle(now_s)
 
     def _expire_tokens(self) -> None:
         """Forget the outcomes of sessions that are gone, the oldest first, when they are many."""
@@ -592,11 +624,13 @@ class Database:
         if interrupt.deadline is not None:
             self._bell.ring()
 
-    def _stop_late_statements(self) -> float:
-        """Return the seconds until the next one may be late, at most a tick."""
+    def _stop_late_statements(self) -> None:
+        """Stop those, and come again when the next one may be late, after a tick at most."""
         now_s = self.clock.monotonic()
+        self._wait_s = _TICK_S
         deadlines = [session.stop_if_late(now_s) for session in list(self._sessions.values())]
-        return min((moment - now_s for moment in deadlines if moment is not None), default=_TICK_S)
+        waits = [moment - now_s for moment in deadlines if moment is not None]
+        self._wait_s = min(waits, default=_TICK_S)
 
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.

@@ -12,7 +12,7 @@ from herdpy.engine.session.transaction import SessionTransaction
 from herdpy.engine.state.error_messages import idle_error, system_error
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.errors import Error, InterfaceError
+from herdpy.errors import Error, InterfaceError, InternalError
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -68,6 +68,20 @@ class SessionGuard(SessionTransaction):
             self.client.on_kill()
         self.end_if_killed()
 
+    def look_after(self, now_s: float) -> None:
+        """Do what is due without the session's owner; run by the housekeeper."""
+        self.rollback_if_idle(now_s)
+        self.end_if_killed()
+
+    def fail(self, error: Exception) -> None:
+        """End it after an error of its clean-up that should not be: no other session is touched."""
+        self._failure = InternalError(
+            f"the session was ended, because its clean-up failed: {error!r}",
+            hint="This is a bug in herdpy. Connect again.",
+        )
+        if self.client.on_kill is not None:
+            self.client.on_kill()
+
     def end_if_killed(self) -> None:
         """Roll back what a killed session has left, unless a statement of it still runs."""
         if self._is_killed and self.in_transaction and self._mutex.acquire(False):
@@ -103,6 +117,8 @@ class SessionGuard(SessionTransaction):
             raise InterfaceError("the session is closed")
         if self._is_killed:
             raise killed_error()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
 
     def _check_interrupt(self) -> None:
         interrupt = self._interrupt

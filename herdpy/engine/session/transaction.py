@@ -73,6 +73,7 @@ class SessionTransaction:
         # Written under the mutex, read without it.
         self.running: Running | None = None
         self._is_killed = False  # set without it
+        self._failure: InternalError | None = None  # likewise
         self._gate = Gate(user)
         self._used_s = self._clock.monotonic()
 

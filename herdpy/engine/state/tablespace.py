@@ -176,6 +176,8 @@ class Tablespace:
         token = self.registry.new_token()
         self._retired = [item for item in self._retired if item[0]() is not None]
         self._retired += [(weakref.ref(memtable), token) for memtable in memtables]
+        for memtable in memtables:
+            memtable.overlay = None  # which has it, too
 
     def version_bytes(self) -> int:
         """Return about how much memory goes to versions that no new snapshot needs; any thread."""
