@@ -62,6 +62,9 @@ class Retries:
         if is_bug:
             _log.error("housekeeping: %s failed: %r", chore.name, error, exc_info=error)
             if chore.on_bug is not None:
-                chore.on_bug(error)
+                try:
+                    chore.on_bug(error)
+                except Exception:  # noqa: BLE001 - this is its end, too
+                    _log.exception("housekeeping: %s: what follows a failure failed", chore.name)
         elif before is None:  # statements meet the cause themselves, and say it each time
             _log.warning("housekeeping: %s failed, and is tried again: %s", chore.name, error)

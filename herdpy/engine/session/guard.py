@@ -79,6 +79,11 @@ class SessionGuard(SessionTransaction):
             f"the session was ended, because its clean-up failed: {error!r}",
             hint="This is a bug in herdpy. Connect again.",
         )
+        if self._mutex.acquire(False):
+            try:
+                self._end_transaction()
+            finally:
+                self._mutex.release()
         if self.client.on_kill is not None:
             self.client.on_kill()
 
