@@ -6,6 +6,7 @@ A step that has failed is tried again after a pause that doubles, up to a bound.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from herdpy.errors import Error, InternalError
@@ -48,7 +49,8 @@ class Retries:
             try:
                 chore.run()
             except Exception as error:  # noqa: BLE001 - of any kind: this is their end
-                self._note(chore, error, before, now_s)
+                with suppress(MemoryError):  # there may be none even for words
+                    self._note(chore, error, before, now_s)
             else:
                 self._failed.pop(chore.name, None)
         newest = [failed.error for failed in self._failed.values()]
