@@ -66,6 +66,13 @@ class Config:
     log_file_bytes_max: int = _setting(
         64 * MIB, 4096, 2**30, "bytes", "log files stop doubling here"
     )
+    disk_reserve_bytes: int = _setting(
+        2 * MIB,
+        0,
+        2**40,
+        "bytes",
+        "kept free on the disk: when it is full, DELETE, DROP and checkpoints still work; 0: none",
+    )
     transaction_memory_bytes: int = _setting(
         256 * MIB,
         1024,

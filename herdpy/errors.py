@@ -6,6 +6,9 @@ again), NEVER (the same words fail again), UNKNOWN (it may have happened: ask be
 Every error is picklable. docs/reference/errors.md lists the SQLSTATEs and is checked by a test.
 """
 
+import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from bookie.errors import Retry as Retry
@@ -160,14 +163,14 @@ class DeadlockError(OperationalError):
 
 
 class LockTimeoutError(OperationalError):
-    """A lock was not granted in lock_timeout_s; the statement had no effect."""
+    """A lock was not granted in lock_timeout; the statement had no effect."""
 
     default_sqlstate = "55P03"
     default_retry = Retry.SAFE
 
 
 class QueryCanceledError(OperationalError):
-    """Cancelled by conn.cancel() or statement_timeout_s; the statement had no effect."""
+    """Cancelled by conn.cancel() or statement_timeout; the statement had no effect."""
 
     default_sqlstate = "57014"
     default_retry = Retry.SAFE
@@ -178,3 +181,37 @@ class IdleInTransactionError(OperationalError):
 
     default_sqlstate = "25P03"
     default_retry = Retry.SAFE
+
+
+_NO_DESCRIPTORS_TEXT = "Too many open files"  # the system's words; ENFILE's go on behind them
+
+
+def descriptors_error(error: BaseException) -> OperationalError | None:
+    """Return what a call says that found no file descriptor left, None for other errors.
+
+    The loader of extension modules says it in the text of an ImportError, DuckDB in one of its own.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        is_meant = error.errno in (errno.EMFILE, errno.ENFILE)
+    else:
+        is_meant = _NO_DESCRIPTORS_TEXT in str(error)
+    if not is_meant:
+        return None
+    return OperationalError(
+        "the process has no file descriptor left; the statement had no effect",
+        sqlstate="53000",
+        retry=Retry.SAFE,
+        hint="Raise its limit of open files (ulimit -n), or close what it has open.",
+    )
+
+
+@contextmanager
+def loading() -> Generator[None]:
+    """Guard imports that wait for their first use: without descriptors they are 53000."""
+    try:
+        yield
+    except (OSError, ImportError) as error:
+        found = descriptors_error(error)
+        if found is None:
+            raise
+        raise found from error

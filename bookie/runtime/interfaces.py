@@ -140,6 +140,10 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file has this name: no directory, no link, not nothing."""
+        ...
+
     def size(self, path: str) -> int: ...
 
     def list(self, path: str) -> list[str]:

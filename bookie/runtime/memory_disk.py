@@ -164,6 +164,9 @@ class MemoryDisk:
     def exists(self, path: str) -> bool:
         return check_path(path) in self._files or path in self._directories
 
+    def is_file(self, path: str) -> bool:
+        return check_path(path) in self._files
+
     def size(self, path: str) -> int:
         with self._mutex:
             return len(self._node(path).content)

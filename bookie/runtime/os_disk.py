@@ -211,6 +211,12 @@ class OsDisk:
             return False
         return True
 
+    def is_file(self, path: str) -> bool:
+        try:
+            return stat.S_ISREG(self._at(path).lstat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def size(self, path: str) -> int:
         return self._at(path).stat().st_size
 

@@ -17,8 +17,12 @@ from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
+from herdpy.driver.ingest import Progress, ingest
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
-from herdpy.errors import InterfaceError, ProgrammingError
+from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
+from herdpy.driver.pipeline import Pipeline
+from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of
+from herdpy.errors import InterfaceError, ProgrammingError, loading
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 
@@ -28,10 +32,6 @@ if TYPE_CHECKING:
     from herdpy.driver.box import Box
     from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
-    from herdpy.driver.ingest import Progress
-    from herdpy.driver.leases import Partition, SnapshotLease
-    from herdpy.driver.pipeline import Pipeline
-    from herdpy.driver.staging import Stage, StageToken, StagingJob
 
 
 def connect(
@@ -74,7 +74,8 @@ def connect(
     parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
         return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
-    from herdpy.driver import local  # not for a server's: the engine takes its time to load
+    with loading():
+        from herdpy.driver import local  # not for a server's: the engine takes its time to load
 
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
@@ -95,7 +96,8 @@ def _connect_remote(
     *,
     autocommit: bool,
 ) -> "Connection":
-    from herdpy.driver.remote.session import RemoteClaim
+    with loading():
+        from herdpy.driver.remote.session import RemoteClaim
 
     if memory_bytes_max is not None:
         raise ProgrammingError(
@@ -157,7 +159,7 @@ class Connection:
         data: Any,
         *,
         mode: str = "append",
-        progress: "Progress | None" = None,
+        progress: Progress | None = None,
     ) -> int:
         """Write many rows into a table, as one statement: all of them, or none. Return how many.
 
@@ -167,8 +169,6 @@ class Connection:
         (a row replaces the one with its key), "replace" (the table has these rows and no others).
         `progress` is called with the number of rows taken so far.
         """
-        from herdpy.driver.ingest import ingest
-
         checked_text("ingest: table", table)
         checked_text("ingest: mode", mode)
         return ingest(self.live_session(), table, data, mode, progress)
@@ -192,8 +192,8 @@ class Connection:
         knows its run and the table's columns (`.description`). `key_columns`, if given, must be the
         primary key. A job that no call uses for staging_timeout_s is given up.
         """
-        from herdpy.driver.local import rng
-        from herdpy.driver.staging import begin_job
+        with loading():
+            from herdpy.driver.local import rng
 
         run = rng().randbytes(16).hex()
         job = job or rng().randbytes(16).hex()
@@ -203,20 +203,18 @@ class Connection:
             key_columns = checked_texts("begin_staging: key_columns", key_columns)
         return begin_job(self.live_session(), table, operation, (str(job), run), key_columns)
 
-    def stage(self, job: str, task: int | str, attempt: int | str = 0) -> "Stage":
+    def stage(self, job: str, task: int | str, attempt: int | str = 0) -> Stage:
         """Return what takes the rows of one attempt of a task of a job.
 
         Attempts are apart from each other: only those count that the commit names. The same
         attempt again begins anew. It belongs to the run that begin_staging() returned as `job`;
         by a plain name, to the job.
         """
-        from herdpy.driver.staging import Stage, run_of
-
         names = ("job", job), ("task", str(task)), ("attempt", str(attempt))
         checked = [checked_text(f"stage: {what}", text) for what, text in names]
         return Stage(self.live_session(), str(checked[0]), checked[1], checked[2], run_of(job))
 
-    def commit_staging(self, job: str, tokens: "Iterable[StageToken]") -> str:
+    def commit_staging(self, job: str, tokens: Iterable[StageToken]) -> str:
         """Commit a job: the rows of these stages, and no others, as one transaction.
 
         Return the position of the commit, by which a snapshot can be named. A job commits once:
@@ -256,7 +254,7 @@ class Connection:
 
     # Snapshots that are kept, and tables in parts.
 
-    def lease(self, seconds: float = 600, *, reuse: str | None = None) -> "SnapshotLease":
+    def lease(self, seconds: float = 600, *, reuse: str | None = None) -> SnapshotLease:
         """Keep what is committed now, to be read later and by others, as it is now.
 
         It stays over restarts of the server, until release(), or until it was not used for
@@ -264,8 +262,6 @@ class Connection:
         `reuse` is the id of a lease of the same user, which this returns, renewed, if it has as
         many seconds and nothing was committed since: one counts, and release() ends it for all.
         """
-        from herdpy.driver.leases import SnapshotLease
-
         seconds = checked_seconds("lease", seconds)
         if reuse is not None:
             checked_text("lease: reuse", reuse)
@@ -281,19 +277,17 @@ class Connection:
 
     def partitions(
         self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
-    ) -> "list[Partition]":
+    ) -> list[Partition]:
         """Cut a table into at most `count` parts with about as many rows, for read_partition().
 
         Every row is in exactly one of them. Partitions are plain values: other processes may read
         them, too, all at one lease or each as the table is then.
         """
-        from herdpy.driver.leases import list_partitions
-
         return list_partitions(self.live_session(), table, count, lease)
 
     def read_partition(
         self,
-        partition: "Partition",
+        partition: Partition,
         *,
         columns: "Sequence[str] | None" = None,
         where: str | None = None,
@@ -306,13 +300,11 @@ class Connection:
         `columns` are names as the catalog has them, `where` is a condition in SQL on the table's
         own columns, `lease` another one than the partition's. Nothing is read ahead.
         """
-        from herdpy.driver.leases import read_partition
-
         return read_partition(
             self.live_session(), partition, columns, where, parameters, lease, rows
         )
 
-    def pipeline(self) -> "Pipeline":
+    def pipeline(self) -> Pipeline:
         """Return a context manager whose statements go to the server together.
 
         Its execute() returns at once a cursor that has its result behind sync(), or the block.
@@ -320,14 +312,13 @@ class Connection:
         commits at the end of the block. Behind one that fails none runs; sync(), or the end of
         the block, raises its error.
         """
-        from herdpy.driver.pipeline import Pipeline
-
         self.live_session()
         return Pipeline(self)
 
     def sql(self, text: str, parameters: Parameters | None = None) -> "Box":
         """Run one statement and return what prints as a table; it can be iterated, too."""
-        from herdpy.driver.box import Box
+        with loading():
+            from herdpy.driver.box import Box
 
         return Box(self.execute(text, parameters))
 
@@ -450,8 +441,9 @@ class Connection:
         overwrite: bool,
         progress: "ExportProgress | None",
     ) -> int:
-        from herdpy.driver.exports import export_to_file
-        from herdpy.driver.local import DatabaseClaim
+        with loading():
+            from herdpy.driver.exports import export_to_file
+            from herdpy.driver.local import DatabaseClaim
 
         session, claim = self.live_session(), self._claim
         outside = claim.target.path if isinstance(claim, DatabaseClaim) else None
@@ -505,8 +497,6 @@ class Connection:
 
 def _stage_of(token: object, job: str) -> int:
     """Return the number of a stage of the job; 22023 for another's, and for what is no token."""
-    from herdpy.driver.staging import StageToken
-
     if not isinstance(token, StageToken) or token.job != job:
         found = f"one of {token.job!r}" if isinstance(token, StageToken) else repr(token)
         raise ProgrammingError(

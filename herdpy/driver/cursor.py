@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.arguments import checked_text
 from herdpy.driver.types import Description, describe
-from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, loading
 from herdpy.exec.result import Result
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ class Cursor:
 
     def to_polars(self) -> "pl.DataFrame":
         """Return the whole result as a polars.DataFrame; ImportError without polars."""
-        import polars as pl
+        with loading():
+            import polars as pl
 
         # from_arrow() gives a DataFrame for a table, a Series for an array.
         return pl.DataFrame(pl.from_arrow(self.fetch_arrow_table()))

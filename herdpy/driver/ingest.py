@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from herdpy.driver.interfaces import DriverSession
+from herdpy.errors import loading
 
 Progress = Callable[[int], object]
 """Gets the number of rows taken so far, after each batch."""
@@ -13,7 +14,8 @@ def ingest(
     session: DriverSession, table: str, data: Any, mode: str, progress: Progress | None
 ) -> int:
     """Write the data as one statement; return the number of rows."""
-    from herdpy.exec.vector.arrow_input import check_input, input_batches
+    with loading():
+        from herdpy.exec.vector.arrow_input import check_input, input_batches
 
     check_input(data)
     target = session.begin_ingest(table, mode)

@@ -4,13 +4,14 @@ The only place in herdpy where the real world is made. Connections to one real p
 engine, which the last of them closes. Any thread may call.
 """
 
+import atexit
 import logging
 import sys
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,7 @@ from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.dsn import MEMORY, Target
 from herdpy.engine.database import Database
+from herdpy.engine.maintenance.directory import FORMAT
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.settings import Settings
@@ -65,6 +67,25 @@ class _Shared:
         self.database: Database | None = None
         self.options: Options | None = None
         self.claims: set[DatabaseClaim] = set()
+        _all_shared.add(self)
+
+
+_all_shared: weakref.WeakSet[_Shared] = weakref.WeakSet()
+
+
+def _release_at_exit() -> None:
+    """Close DuckDB of databases that the program leaves open: its module reports what outlives it.
+
+    Only that: a handler that the program registered earlier runs later, and may still use them.
+    """
+    for shared in list(_all_shared):
+        database = shared.database
+        if database is not None:
+            with suppress(Exception):  # there is no caller left to tell
+                database.release_vector()
+
+
+atexit.register(_release_at_exit)
 
 
 class _Registry:
@@ -174,12 +195,14 @@ def open_database(target: Target, config: Config) -> Database:
     """Open a directory, made if missing, or a database in memory; the caller closes it."""
     clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
     if target.path is None:
+        config = replace(config, disk_reserve_bytes=0)
         return Database.open(
             disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
         )
     disk = _make_directory(target.path)
-    for warning in exposed(disk, target.path, count_max=1):
-        _log.warning(warning)
+    if disk.exists(FORMAT):  # of a directory that is none of ours nothing is said
+        for warning in exposed(disk, target.path, count_max=1):
+            _log.warning(warning)
     return Database.open(
         disk=disk,
         clock=clock,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
 from herdpy.driver.types import Description, describe
+from herdpy.errors import loading
 from herdpy.model.schema import Table
 
 
@@ -87,7 +88,8 @@ class Stage:
         Rows that do not fit their columns are errors here; rows with a key that is there already,
         when the job commits.
         """
-        from herdpy.exec.vector.arrow_input import input_batches
+        with loading():
+            from herdpy.exec.vector.arrow_input import input_batches
 
         staging = self._session.staging
         for batch in input_batches(data, self._table):

@@ -5,6 +5,7 @@ Its files: directory.py.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
     MANIFEST,
+    RESTORE,
     SEGMENTS,
     cannot_open_error,
     check_ours,
@@ -37,6 +39,7 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
 )
 from herdpy.engine.maintenance.dump import Dump
+from herdpy.engine.maintenance.housekeeping import MaintenanceTask, Retries
 from herdpy.engine.maintenance.recovery import recover_tablespace
 from herdpy.engine.session.activity import (
     Client,
@@ -48,7 +51,8 @@ from herdpy.engine.session.activity import (
 from herdpy.engine.session.commit_outcomes import resolve
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import Outcome, new_session_name, stamp_of
-from herdpy.engine.state.error_messages import disk_error, no_memory_error
+from herdpy.engine.state.disk_reserve import is_disk_full
+from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
@@ -144,7 +148,8 @@ class Database:
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
-        self.housekeeping_error: Exception | None = None
+        self._retries = Retries()
+        self._wait_s = _TICK_S  # the housekeeper's
         self.checkpoint_error: Error | None = None
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
@@ -197,14 +202,24 @@ class Database:
         check_ours(disk, self.where)
         self._lock = disk.lock(LOCK, describe_process())
         create_if_new(disk, self.rng)
-        self.manifest = manifest = Manifest.open(disk, MANIFEST)
+        self.manifest = manifest = Manifest.load(disk, MANIFEST)
         if is_empty(manifest.state):
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
+        is_restoring = disk.exists(RESTORE)
         self.tablespace = tablespace = recover_tablespace(
-            DIRECTORY, disk, DIRECTORY, manifest, self.config, self.clock
+            DIRECTORY,
+            disk,
+            DIRECTORY,
+            manifest,
+            self.config,
+            self.clock,
+            is_restoring=is_restoring,
         )
+        if is_restoring:
+            disk.sync_directory(SEGMENTS)  # what it left is surely gone before its mark is
+            disk.unlink(RESTORE)
         tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
         tablespace.registry.system |= {
             SYSCLIENTS.id: lambda _: client_rows(self.sessions()),
@@ -358,6 +373,11 @@ class Database:
                 vector = self._vector
         return vector
 
+    def release_vector(self) -> None:
+        """Close what the vector path has started; it starts anew. Nothing in a forked child."""
+        if self._vector is not None and process_generation() == self._generation:
+            self._vector.release()
+
     # --- housekeeping ----------------------------------------------------------------------------
 
     def after_write(self) -> None:
@@ -373,8 +393,14 @@ class Database:
                 and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
             )
 
-    def check_memory(self) -> None:
-        """Raise 53200 when checkpoints fail and what waits for one is twice too much."""
+    def check_room(self, *, frees_space: bool = False) -> None:
+        """Raise 53200 when checkpoints fail and what waits for one is twice too much.
+
+        53100 when the disk is full, but for a write that frees space.
+        """
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up and not frees_space:
+            reserve.check_room()
         error = self.checkpoint_error
         if self.is_full and error is not None:
             raise no_memory_error(error)
@@ -417,26 +443,41 @@ class Database:
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
         self.check_usable()
+        reserve = self.tablespace.reserve
         try:
             with self._maintenance:
-                finish_listing(self.tablespace, self.manifest)
-                for planned in crowded_tables(self.tablespace):
-                    self._compaction_debt += run_job(
-                        self.tablespace, self.manifest, self.disk, SEGMENTS, planned
-                    )
-                appended = self.tablespace.log.bytes_appended
-                done = self.checkpoints.measure(
-                    lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
-                )
-                self._checkpoint_bytes = appended
-                self._checkpoint_wait_s = 0.0
-                self.checkpoint_error = None
-                return done
-        except (Error, OSError) as error:
-            self._note_failed_checkpoint(error)
-            if isinstance(error, OSError):
-                raise self.checkpoint_error or error from error
-            raise
+                while True:
+                    try:
+                        done = self._write_checkpoint()
+                        break
+                    except (Error, OSError) as error:
+                        # What is kept for a full disk is kept for this: it lets go of the log.
+                        if reserve is None or not (is_disk_full(error) and reserve.give_up()):
+                            raise
+        except Exception as error:
+            found = self._note_failed_checkpoint(error)
+            if found is error:
+                raise
+            raise found from error
+        if reserve is not None:
+            reserve.hold()
+        return done
+
+    def _write_checkpoint(self) -> bool:
+        """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
+        finish_listing(self.tablespace, self.manifest)
+        for planned in crowded_tables(self.tablespace):
+            self._compaction_debt += run_job(
+                self.tablespace, self.manifest, self.disk, SEGMENTS, planned
+            )
+        appended = self.tablespace.log.bytes_appended
+        done = self.checkpoints.measure(
+            lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
+        )
+        self._checkpoint_bytes = appended
+        self._checkpoint_wait_s = 0.0
+        self.checkpoint_error = None
+        return done
 
     def backup(self) -> Backup:
         """Write a checkpoint and pin it, to be read while others write. Any thread.
@@ -459,11 +500,13 @@ class Database:
         self.check_usable()
         return Dump(self.tablespace.snapshot(None))
 
-    def _note_failed_checkpoint(self, error: Error | OSError) -> None:
+    def _note_failed_checkpoint(self, error: Exception) -> Error:
+        """Put the next one off, and return what is told: nothing of it has happened."""
         wait_s = min(max(_TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
         self._checkpoint_wait_s = wait_s
         self._checkpoint_again_s = self.clock.monotonic() + wait_s
-        self.checkpoint_error = disk_error(error) if isinstance(error, OSError) else error
+        self.checkpoint_error = found = background_error("a checkpoint", error)
+        return found
 
     def run_compaction(self) -> bool:
         """Do the piece of compaction most worth it now; False when none is. Any thread."""
@@ -484,8 +527,11 @@ class Database:
                     self.tablespace, self.manifest, self.disk, SEGMENTS, planned
                 )
                 return True
-        except OSError as error:
-            raise disk_error(error) from error
+        except Exception as error:
+            found = background_error("a compaction", error)
+            if found is error:
+                raise
+            raise found from error
 
     def _is_in_debt(self) -> bool:
         now_s = self.clock.monotonic()
@@ -495,39 +541,70 @@ class Database:
         return self._compaction_debt > 0
 
     def _run_maintenance(self) -> None:
-        wait_s = _TICK_S
         while not self._is_closed:
-            self._bell.wait(wait_s)
+            self._bell.wait(self._wait_s)
             if self._is_closed:
                 return
             try:
-                wait_s = self._stop_late_statements()
-                self.run_maintenance_once()
-                self.housekeeping_error = None
-            except (Error, OSError) as error:
-                # The next tick tries again; statements meet the cause themselves.
-                self.housekeeping_error = error
+                self._retries.run(self._tasks(), self.clock.monotonic())
             except BaseException as error:
                 self.tablespace.stop(error)
                 raise
 
+    @property
+    def housekeeping_error(self) -> Exception | None:
+        """What the housekeeper's last failing step met, None when none fails. Tried again later."""
+        return self._retries.newest_error
+
     def run_maintenance_once(self) -> None:
-        """Do what is due: idle transactions, version budget, checkpoint, compaction, a mark."""
+        """Do what is due, all of it and now; the first error is raised."""
+        for task in self._tasks():
+            task.run()
+
+    def _tasks(self) -> list[MaintenanceTask]:
+        """Return what the housekeeper looks after: sessions, room, versions, pages, the log.
+
+        An error of one of them leaves the state as it was, or as the next to enter the monitor
+        finishes it: what could not be finished stops the tablespace where it is met.
+        """
         now_s = self.clock.monotonic()
-        for session in list(self._sessions.values()):
-            session.rollback_if_idle(now_s)
-            session.end_if_killed()
-        self.end_dropped_users()
-        self.tablespace.retry_rollbacks()
-        self._expire_tokens()
-        self._end_leases()
-        self._end_stagings()
-        self.tablespace.limit_versions(self.config.version_bytes_max)
-        if self._is_checkpoint_due() and now_s >= self._checkpoint_again_s:
+        tablespace = self.tablespace
+        tasks = [MaintenanceTask("statement time-outs", self._stop_late_statements)]
+        tasks += [
+            MaintenanceTask(
+                f"session {session.id}", partial(session.look_after, now_s), session.fail
+            )
+            for session in list(self._sessions.values())
+        ]
+        tasks += [
+            MaintenanceTask("dropped users", self.end_dropped_users),
+            MaintenanceTask("the disk's reserve", self._hold_reserve),
+            MaintenanceTask("rollbacks", tablespace.retry_rollbacks),
+            MaintenanceTask("commit tokens", self._expire_tokens),
+            MaintenanceTask("snapshot leases", self._end_leases),
+            MaintenanceTask("stagings", self._end_stagings),
+            MaintenanceTask(
+                "old versions",
+                partial(tablespace.limit_versions, self.config.version_bytes_max),
+            ),
+            MaintenanceTask("a checkpoint", self._checkpoint_if_due),
+            MaintenanceTask("a compaction", self._compact_if_due),
+            MaintenanceTask("the log's mark", partial(self._mark_if_idle, now_s)),
+        ]
+        return tasks
+
+    def _hold_reserve(self) -> None:
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up:
+            reserve.hold()
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due() and self.clock.monotonic() >= self._checkpoint_again_s:
             self.run_checkpoint()
+
+    def _compact_if_due(self) -> None:
         if self._compact(is_within_budget=True):
             self._bell.ring()  # look again at once: there may be more, within the budget
-        self._mark_if_idle(now_s)
 
     def _expire_tokens(self) -> None:
         """Forget the outcomes of sessions that are gone, the oldest first, when they are many."""
@@ -573,11 +650,13 @@ class Database:
         if interrupt.deadline is not None:
             self._bell.ring()
 
-    def _stop_late_statements(self) -> float:
-        """Return the seconds until the next one may be late, at most a tick."""
+    def _stop_late_statements(self) -> None:
+        """Stop those, and come again when the next one may be late, after a tick at most."""
         now_s = self.clock.monotonic()
+        self._wait_s = _TICK_S
         deadlines = [session.stop_if_late(now_s) for session in list(self._sessions.values())]
-        return min((moment - now_s for moment in deadlines if moment is not None), default=_TICK_S)
+        waits = [moment - now_s for moment in deadlines if moment is not None]
+        self._wait_s = min(waits, default=_TICK_S)
 
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herdpy.errors import ProgrammingError
+from herdpy.errors import ProgrammingError, loading
 from herdpy.model.types import SqlType
 
 if TYPE_CHECKING:
@@ -77,17 +77,18 @@ class Result:
 
     def arrow_batches(self, rows_per_batch: int) -> "pa.RecordBatchReader":
         """Return the rows that are left as Arrow batches of at most so many rows."""
-        from herdpy.exec.vector.arrow_rows import rows_reader
+        with loading():
+            from herdpy.exec.vector.arrow_rows import rows_reader
 
-        if self._make_reader is not None:
-            make_reader, self._make_reader = self._make_reader, None
-            reader = make_reader(rows_per_batch)
-            if self._check is None:
-                return reader
-            from herdpy.exec.vector.arrow_stream import reader_of
+            if self._make_reader is not None:
+                make_reader, self._make_reader = self._make_reader, None
+                reader = make_reader(rows_per_batch)
+                if self._check is None:
+                    return reader
+                from herdpy.exec.vector.arrow_stream import reader_of
 
-            return reader_of(reader.schema, _checked(reader, self._check))
-        return rows_reader(self.columns or (), self.rows(), rows_per_batch)
+                return reader_of(reader.schema, _checked(reader, self._check))
+            return rows_reader(self.columns or (), self.rows(), rows_per_batch)
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""

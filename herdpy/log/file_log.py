@@ -181,6 +181,7 @@ class FileLog:
             start=self._start,
         )
         yield from reader.records()
+        self._files.harden()  # from here on what was read is acted upon
         if reader.unproven:
             self._harden(reader)
         self._files.adopt_leftovers()
@@ -308,6 +309,10 @@ class FileLog:
             file = self._files.begin(wanted, self.durable_lsn.entry_id + 1)
             self._room.append(file)  # the moment of effect
             self._bytes_wanted = 0
+
+    def free_spares(self) -> bool:
+        with self._files_lock:
+            return self._files.free_spares()
 
     def write(self) -> None:
         self.sync(is_write_only=True)

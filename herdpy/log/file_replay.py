@@ -18,7 +18,7 @@ from bookie.runtime.interfaces import Disk, File
 from herdpy.errors import CorruptionError
 from herdpy.limits import frame_bytes_max
 from herdpy.log.frame import ALIGNMENT, HEADER_BYTES, MAGIC, Frame, Invalid, decode_frame
-from herdpy.log.log_files import LogFile
+from herdpy.log.log_files import LogFile, numbered_files
 from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
 
 _WINDOW_BYTES = 1024 * 1024
@@ -80,6 +80,31 @@ class _FrameReader:
                 limit = position + frame_bytes_max
             else:
                 position = (candidate + ALIGNMENT) & -ALIGNMENT
+
+
+def find_unlisted_frame(
+    disk: Disk, directory: str, newest_listed: int, log_id: bytes
+) -> tuple[str, int, int] | None:
+    """Return (path, offset, sequence) of a frame in a file numbered above the newest listed one.
+
+    A file is listed, durably, before its first frame, and numbers are used once: so such a frame
+    proves that the list is not the one that the log was written under. Spares count as what they
+    were. None: there is no such frame.
+    """
+    for number, path in numbered_files(disk, directory):
+        if number <= newest_listed:
+            continue
+        handle = disk.open(path)
+        try:
+            reader = _FrameReader(handle, log_id, number)
+            first = reader.frame(0)
+            if isinstance(first, Frame):
+                return path, 0, first.sequence
+            for offset, frame in reader.later_frames(0):
+                return path, offset, frame.sequence
+        finally:
+            handle.close()
+    return None
 
 
 class LogReader:

@@ -93,6 +93,10 @@ class CommitLog(Protocol):
         """Make room for byte_count bytes of records; does I/O. OSError: nothing changed."""
         ...
 
+    def free_spares(self) -> bool:
+        """Remove the files that are kept for later use; False: there were none."""
+        ...
+
     def write(self) -> None:
         """Hand what is appended to the operating system; written_lsn moves."""
         ...

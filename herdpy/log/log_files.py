@@ -3,10 +3,12 @@
 A file is named by its number ("00000007.log"), a number is used once. Files are pre-zeroed so that
 a write to the log changes no length and needs no space. Order of effects: content and name durable
 → listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
-the directory that are not listed are therefore free to reuse. A spare is reused without zeroing:
-every frame carries its file's number, so old ones do not count.
+the directory that the list does not have are therefore free to reuse, once replay has proved the
+list whole (storage's manifest may be damaged: engine/maintenance/leftovers.py). A spare is reused
+without zeroing: every frame carries its file's number, so old ones do not count.
 """
 
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -18,7 +20,19 @@ from herdpy.model.lsn import Lsn
 _BLOCK_BYTES = 4096
 _ZEROS_BYTES = 1024 * 1024
 _SPARES_MAX = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"(spare-)?(\d{8,})\.log")
+
+
+def numbered_files(disk: Disk, directory: str) -> list[tuple[int, str]]:
+    """Return (number, path) of every log file and spare in a directory; other entries stay out."""
+    found: list[tuple[int, str]] = []
+    for name in disk.list(directory) if disk.exists(directory) else []:
+        match = _NAME.fullmatch(name)
+        path = f"{directory}/{name}"
+        if match and disk.is_file(path):
+            found.append((int(match[2]), path))
+    return found
 
 
 class LogFileListing(Protocol):
@@ -36,6 +50,10 @@ class LogFileListing(Protocol):
         ...
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None: ...
+
+    def harden(self) -> None:
+        """Make the list durable as it was read: replay has proved it, and now it is acted upon."""
+        ...
 
 
 class LogFile:
@@ -85,24 +103,27 @@ class LogFiles:
         self._spares: list[tuple[str, int]] = []  # path, bytes
         self._made: LogFile | None = None  # begun, but perhaps not listed or not handed out
 
+    def harden(self) -> None:
+        """Make the list durable as it was read; before anything is written or removed."""
+        self._listing.harden()
+
     def adopt_leftovers(self) -> None:
-        """Make spares of what is not listed; after replay, when the list has proved right."""
+        """Make spares of what is not listed; behind harden(), when the list has proved right."""
         self._spares = []
         listed = {file.path for file in self.files}
-        for name in self._disk.list(self._directory):
-            path = f"{self._directory}/{name}"
-            match = _NAME.fullmatch(name)
-            if match and path not in listed:
-                self._retire(path, int(match[2]))
+        for number, path in numbered_files(self._disk, self._directory):
+            if path not in listed:
+                self._retire(path, number)
 
     def begin(self, bytes_min: int, first_sequence: int) -> LogFile:
         """Make, list and return a file of at least bytes_min; OSError: try again later.
 
-        A file that was made but could not be listed is kept for the next try.
+        A file that was made but could not be listed is kept for the next try. When the disk is
+        full the file is as small as it must be; the next ones grow again from there.
         """
         if self._made is None or self._made.byte_count < bytes_min:
             self._made = self._make(bytes_min, first_sequence)
-            self._file_bytes = min(2 * self._file_bytes, self._max_file_bytes)
+            self._file_bytes = min(2 * self._made.byte_count, self._max_file_bytes)
         file = self._made
         if file not in self.files:
             self.files = [*self.files, file]
@@ -111,20 +132,43 @@ class LogFiles:
         return file
 
     def _make(self, bytes_min: int, first_sequence: int) -> LogFile:
-        byte_count = max(self._file_bytes, bytes_min)
-        byte_count += -byte_count % _BLOCK_BYTES
+        """Return a new file of the wanted length; on a full disk a spare or a smaller one."""
+        least = bytes_min + -bytes_min % _BLOCK_BYTES
+        wanted = max(self._file_bytes + -self._file_bytes % _BLOCK_BYTES, least)
+        while True:
+            try:
+                file = self._make_of(wanted, first_sequence)
+                break
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                if any(spare_bytes >= least for _, spare_bytes in self._spares):
+                    return self._make_of(least, first_sequence)
+                if wanted == least:
+                    self._file_bytes = least  # the next try asks for no more at once
+                    raise
+            wanted = max(wanted // 2 & -_BLOCK_BYTES, least)
+        for spare, spare_bytes in list(self._spares):
+            if spare_bytes < file.byte_count:  # the next file is not going to be smaller
+                self._spares.remove((spare, spare_bytes))
+                with suppress(OSError):  # a leftover goes at the next open
+                    self._disk.unlink(spare)
+        return file
+
+    def _make_of(self, byte_count: int, first_sequence: int) -> LogFile:
+        """Make a file out of the largest spare that is long enough, else a new one."""
         file = LogFile(self._directory, self._next_number, first_sequence)
         self._next_number += 1
         try:
-            while self._spares and file.handle is None:
-                spare, spare_bytes = self._spares.pop()
-                if spare_bytes >= byte_count:
-                    self._disk.rename(spare, file.path)
-                    file.handle = self._disk.open(file.path)
-                else:
-                    self._disk.unlink(spare)
-            if file.handle is None:
+            spare, spare_bytes = max(self._spares, key=lambda item: item[1], default=("", 0))
+            if spare and spare_bytes >= byte_count:
+                self._spares.remove((spare, spare_bytes))
+                self._disk.rename(spare, file.path)
+                file.handle = self._disk.open(file.path)
+            else:
                 file.handle = self._disk.open(file.path, create=True, exclusive=True)
+                # First: a full disk says so here, before anything is written.
+                file.handle.allocate(byte_count)
                 for offset in range(0, byte_count, _ZEROS_BYTES):
                     file.handle.write_at(offset, bytes(min(_ZEROS_BYTES, byte_count - offset)))
             file.handle.sync()
@@ -136,6 +180,14 @@ class LogFiles:
                 self._disk.unlink(file.path)
             raise
         return file
+
+    def free_spares(self) -> bool:
+        """Remove the spares; False: there were none."""
+        spares, self._spares = self._spares, []
+        for path, _ in spares:
+            with suppress(OSError):  # a leftover goes at the next open
+                self._disk.unlink(path)
+        return bool(spares)
 
     def drop(self, dropped: Sequence[LogFile]) -> None:
         """Take files off the list, then off the disk."""

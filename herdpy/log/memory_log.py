@@ -70,6 +70,9 @@ class MemoryLog:
     def prepare(self, byte_count: int) -> None:
         """Do nothing: memory needs no room made."""
 
+    def free_spares(self) -> bool:
+        return False
+
     def write(self) -> None:
         """Do nothing: what is appended is written."""
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.engine.session.activity import Client, shown_text
+from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
@@ -537,6 +538,9 @@ class ServerConnection(asyncio.Protocol):
             self.drain()
 
     def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> bytes:
+        refused = system_error(error)
+        if refused is not None:
+            return requests.failed(message, refused)
         _log.error("connection %d: a bug: %r", self.number, error, exc_info=error)
         return requests.failed(message, InternalError(f"the server failed: {error!r}"))
 

@@ -45,6 +45,8 @@ def _comparable(array: Array, table: Table, ordinal: int) -> Array:
 
 def sorted_order(keys: Sequence[Array]) -> Array | None:
     """Return the indices that sort keys, equal ones in their order; None: they ascend strictly."""
+    if len(keys[0]) < 2:
+        return None
     if (
         len(keys) == 1
         and pc.all(pc.less(keys[0].slice(0, len(keys[0]) - 1), keys[0].slice(1))).as_py()

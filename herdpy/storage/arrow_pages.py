@@ -36,6 +36,8 @@ _PLAIN: dict[Layout, pa.DataType] = {
     Layout.FLOAT64: pa.float64(),
 }
 _HEADER_BYTES_MAX = 64 * 1024
+_ROWS_BYTES = 1024 * 1024
+"""Of columns that become Python rows at a time."""
 
 
 def build_pages(table: Table, columns: Sequence[Array]) -> Iterator[BuiltPage]:
@@ -44,12 +46,20 @@ def build_pages(table: Table, columns: Sequence[Array]) -> Iterator[BuiltPage]:
     count = len(whole[0]) if whole else 0
     for start in range(0, count, page_rows_max):
         part = [array.slice(start, page_rows_max) for array in whole]
-        if sum(array.nbytes for array in part) < page_bytes_max // 2:
+        byte_count = sum(array.nbytes for array in part)
+        if byte_count < page_bytes_max // 2:
             yield _page(table, part)
         else:
-            rows = column_rows(table, part)
-            for piece in split_rows(table, rows):
+            for piece in split_rows(table, _wide_rows(table, part, byte_count)):
                 yield build_page(table, piece)
+
+
+def _wide_rows(table: Table, columns: Sequence[Array], byte_count: int) -> Iterator[Row]:
+    """Yield the rows of columns of byte_count bytes, not many bytes of them made at a time."""
+    count = len(columns[0])
+    step = max(1, count * _ROWS_BYTES // byte_count)
+    for start in range(0, count, step):
+        yield from column_rows(table, [array.slice(start, step) for array in columns])
 
 
 def column_rows(table: Table, columns: Sequence[Array]) -> list[Row]:

@@ -1,6 +1,7 @@
 """Levels of pages that overlap: which rows hide others, and all of them as one level.
 
-The key space is cut where pages begin, so that a few hundred thousand rows are looked at at a time.
+The key space is cut where pages begin, so that a few hundred thousand rows are looked at at a time,
+or, of long ones, so many that their pages have some ten megabytes.
 Any thread.
 """
 
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from herdpy.limits import page_rows_max
+from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key
 from herdpy.storage.arrow import bits_array, column_array
@@ -22,6 +23,7 @@ from herdpy.storage.table_pages import PageEntry
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
 _PART_PAGES = 64
+_PART_BYTES = 16 * 1024 * 1024
 
 Shadows = dict[PageEntry, int]
 """Bits of rows, the lowest first."""
@@ -55,17 +57,19 @@ def _parts(levels: Sequence[Sequence[PageEntry]]) -> Iterator[_Part]:
     entries = sorted(order, key=lambda entry: entry.low)
     open_now: list[PageEntry] = []
     low: Key = ()
-    begun = 0
+    begun = begun_bytes = 0
     for place, entry in enumerate(entries):
         is_gap = all(each.high < entry.low for each in open_now)
-        if open_now and (is_gap or begun >= _PART_PAGES) and entry.low > low:
+        is_much = begun >= _PART_PAGES or begun_bytes >= _PART_BYTES
+        if open_now and (is_gap or is_much) and entry.low > low:
             yield low, entry.low, sorted(open_now, key=order.__getitem__)
             open_now = [each for each in open_now if each.high >= entry.low]
-            low, begun = entry.low, 0
+            low, begun, begun_bytes = entry.low, 0, 0
         elif not open_now:
             low = entry.low
         open_now.append(entry)
         begun += 1
+        begun_bytes += entry.ref.length
         if place + 1 == len(entries):
             yield low, (), sorted(open_now, key=order.__getitem__)
 
@@ -145,6 +149,8 @@ def merged_pages(
             columns = [pa.concat_arrays(list(pair)) for pair in zip(rest, columns, strict=True)]
         count = len(columns[0])
         whole = count - count % page_rows_max
+        if sum(array.slice(whole).nbytes for array in columns) >= page_bytes_max // 2:
+            whole = count  # rows so long fill pages before they are many
         yield from build_pages(table, [array.slice(0, whole) for array in columns])
         rest = [pa.concat_arrays([array.slice(whole)]) for array in columns]
     if rest is not None:

@@ -100,7 +100,7 @@ def split_evenly(table: Table, rows: Sequence[Row]) -> list[Sequence[Row]]:
     Else a few rows more than a page holds would leave a tiny page behind, and another one with
     every next merge.
     """
-    pieces = list(split_rows(table, rows))
+    pieces: list[Sequence[Row]] = list(split_rows(table, rows))
     if len(pieces) > 1 and len(pieces[-1]) * 2 < len(pieces[-2]):
         tail = [*pieces[-2], *pieces[-1]]
         middle = len(tail) // 2

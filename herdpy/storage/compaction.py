@@ -40,6 +40,8 @@ _URGENT_SHARE = 0.5
 """Of a table's rows: with so many in L0, compaction does not wait for its budget."""
 _JOB_PAGES_MAX = 32
 _MANY_ROWS = 50_000
+_MANY_BYTES = 8 * 1024 * 1024
+"""Of pages: rows beyond this, or so many, are merged as Arrow columns, part by part."""
 _JOB_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -270,6 +272,15 @@ def _rows_between(entry: PageEntry, low: Key, high: Key) -> tuple[int, int] | No
     return (start, stop) if start < stop else None
 
 
+def _is_much(parts: Sequence[tuple[PageEntry, int, int]]) -> bool:
+    """Return whether these rows are more than should be Python objects at one time."""
+    rows = sum(stop - start for _, start, stop in parts)
+    byte_count = sum(
+        entry.ref.length * (stop - start) // entry.row_count for entry, start, stop in parts
+    )
+    return rows > _MANY_ROWS or byte_count > _MANY_BYTES
+
+
 class _Draft:
     """The pages of one table while a job is written."""
 
@@ -294,8 +305,8 @@ class _Draft:
             for entry in run
             if (found := _rows_between(entry, low, high)) is not None
         ]
-        count = sum(entry.row_count for entry in base[start:stop])
-        if count + sum(end - begin for _, begin, end in taken) > _MANY_ROWS:
+        parts = [(entry, 0, entry.row_count) for entry in base[start:stop]] + taken
+        if _is_much(parts):
             self._merge_many([base[start:stop], *self._before.runs], low, high, 0)
         else:
             rows: list[Row] = []
@@ -313,7 +324,7 @@ class _Draft:
     def merge_runs(self, positions: Sequence[int]) -> None:
         """Write these runs anew as one; what lies over no base page joins the base."""
         runs = [self._before.runs[position] for position in positions]
-        if sum(entry.row_count for run in runs for entry in run) > _MANY_ROWS:
+        if _is_much([(entry, 0, entry.row_count) for run in runs for entry in run]):
             self._merge_many(runs, (), (), max(run[0].ref.run for run in runs))
             self._removed.update(dict.fromkeys(entry for run in runs for entry in run))
             return

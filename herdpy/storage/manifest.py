@@ -376,12 +376,21 @@ class _Tail(NamedTuple):
     snapshot_bytes: int
 
 
+class _Unhardened(NamedTuple):
+    """What load() read and harden() has not made durable: the last edit, and where it begins."""
+
+    last_edit: int
+    data: bytes
+    is_sealed: bool
+    is_torn: bool
+
+
 class Manifest:
     """The open manifest of one tablespace.
 
     Constant after __init__: disk, path. Under the mutex: _renaming (a rewritten file whose rename
     did not come to its end), _is_undecided (an append did not come to its end: the file may hold an
-    edit that `state` does not), failure, rewrite_error.
+    edit that `state` does not), _unhardened (until harden()), failure, rewrite_error.
     """
 
     def __init__(self, disk: Disk, path: str, tail: _Tail) -> None:
@@ -391,6 +400,7 @@ class Manifest:
         self._tail = tail
         self._renaming: _Tail | None = None
         self._is_undecided = False
+        self._unhardened: _Unhardened | None = None
         self.is_closed = False
         self.failure: Error | None = None
         self.rewrite_error: OSError | None = None
@@ -423,29 +433,53 @@ class Manifest:
         return _read(disk.read(path), path).state
 
     @classmethod
-    def open(cls, disk: Disk, path: str) -> "Manifest":
-        """Read and verify; what was read is durable on return, and a torn tail is cut off."""
+    def load(cls, disk: Disk, path: str) -> "Manifest":
+        """Read and verify, and write nothing: harden() comes before the first append()."""
         data = disk.read(path)
         content = _read(data, path)
         end = content.end
-        file = disk.open(path)
+        tail = _Tail(content.state, disk.open(path), end, content.snapshot_bytes)
+        manifest = cls(disk, path, tail)
+        manifest._unhardened = _Unhardened(
+            content.last_edit,
+            data[content.last_edit : end],
+            is_sealed=content.is_sealed,
+            is_torn=len(data) > end + (_FRAME.size if content.is_sealed else 0),
+        )
+        return manifest
+
+    @classmethod
+    def open(cls, disk: Disk, path: str) -> "Manifest":
+        """load() and harden()."""
+        manifest = cls.load(disk, path)
         try:
-            # A process may have died between a rename or write and its sync: what we act upon
-            # must not vanish with the next power loss.
-            disk.sync_directory(_parent(path))
-            is_torn = len(data) > end + (_FRAME.size if content.is_sealed else 0)
-            if is_torn:
+            manifest.harden()
+        except BaseException:
+            manifest.close()
+            raise
+        return manifest
+
+    def harden(self) -> None:
+        """Make durable what load() read, and cut a torn tail off; repeatable.
+
+        A process may have died between a rename or write and its sync: what we act upon must not
+        vanish with the next power loss.
+        """
+        with self._mutex:
+            read = self._unhardened
+            if read is None:
+                return
+            file, end = self._tail.file, self._tail.end
+            self._disk.sync_directory(_parent(self._path))
+            if read.is_torn:
                 file.truncate(end)
-            if is_torn or not content.is_sealed:
+            if read.is_torn or not read.is_sealed:
                 # Written again: if an earlier process saw its fsync fail, the cache shows an edit
                 # that the disk never got, and believes it clean.
-                file.write_at(content.last_edit, data[content.last_edit : end])
+                file.write_at(read.last_edit, read.data)
                 file.sync()
                 file.write_at(end, _frame(end, b""))
-        except BaseException:
-            file.close()
-            raise
-        return cls(disk, path, _Tail(content.state, file, end, content.snapshot_bytes))
+            self._unhardened = None
 
     @property
     def state(self) -> ManifestState:
@@ -486,6 +520,8 @@ class Manifest:
     def _append_or_fail(self, edit: Edit) -> ManifestState:
         if self.failure is not None:
             raise self.failure
+        if self._unhardened is not None:
+            raise InvariantViolation("manifest: an edit behind one that may not be durable")
         try:
             return self._append(edit)
         except OSError as error:

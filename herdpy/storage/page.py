@@ -21,7 +21,7 @@ methods raise CorruptionError (file, offset) and may be called from any thread.
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import lt
 from struct import Struct
@@ -121,14 +121,18 @@ def integer_key(table: Table) -> int | None:
 # --- building ------------------------------------------------------------------------------------
 
 
-def split_rows(table: Table, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Cut rows into pieces that build_page accepts: by count, and by bytes before encoding."""
+def split_rows(table: Table, rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Cut rows into pieces that build_page accepts: by count, and by bytes before encoding.
+
+    Rows are taken as they are needed: no more than one piece is held.
+    """
     layouts = [layout_of(column.type) for column in table.columns]
     strings = [ordinal for ordinal, layout in enumerate(layouts) if layout is Layout.BYTES]
     row_bytes = sum(WIDTHS.get(layout, 5) for layout in layouts) + 7 + len(layouts) // 8
     room = page_bytes_max - 1024 - _COLUMN_OVERHEAD_BYTES * len(layouts)
-    start, used = 0, 0
-    for index, row in enumerate(rows):
+    piece: list[Row] = []
+    used = 0
+    for row in rows:
         size = row_bytes
         for ordinal in strings:
             value = cast("str | bytes | None", row[ordinal])
@@ -136,12 +140,13 @@ def split_rows(table: Table, rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
                 # Four bytes are a character's most; only long strings are worth encoding for it.
                 is_long = isinstance(value, str) and len(value) > 1024
                 size += len(cast(str, value).encode()) if is_long else 4 * len(value)
-        if index > start and (index - start == page_rows_max or used + size > room):
-            yield rows[start:index]
-            start, used = index, 0
+        if piece and (len(piece) == page_rows_max or used + size > room):
+            yield piece
+            piece, used = [], 0
+        piece.append(row)
         used += size
-    if start < len(rows):
-        yield rows[start:]
+    if piece:
+        yield piece
 
 
 def build_page(table: Table, rows: Sequence[Row]) -> BuiltPage:

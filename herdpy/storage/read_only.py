@@ -66,6 +66,9 @@ class ReadOnlyDisk:
     def exists(self, path: str) -> bool:
         return self._disk.exists(path)
 
+    def is_file(self, path: str) -> bool:
+        return self._disk.is_file(path)
+
     def size(self, path: str) -> int:
         return self._disk.size(path)
 

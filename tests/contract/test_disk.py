@@ -166,6 +166,10 @@ class TestNames:
         assert disk.exists("d")
         assert disk.exists("d/a")
         assert not disk.exists("d/a/x")
+        assert disk.is_file("d/a")
+        assert not disk.is_file("d")
+        assert not disk.is_file("d/a/x")
+        assert not disk.is_file("missing")
         assert disk.size("d/a") == 2
         disk.sync_directory("d")
         disk.sync_directory("")

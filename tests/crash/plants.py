@@ -11,7 +11,7 @@ from herdpy.engine.state.staged import Stage
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.file_log import FileLog, _Cursor
 from herdpy.log.file_replay import LogReader
-from herdpy.log.log_files import LogFile
+from herdpy.log.log_files import LogFile, LogFiles
 from herdpy.log.record import Rows
 from herdpy.model.lsn import Lsn
 from herdpy.storage import arrow_shadows
@@ -152,10 +152,25 @@ def _token_of_rows_lost(right: Any) -> Any:
     return apply
 
 
+def _listed_too_late(right: Any) -> Any:
+    def begin(self: LogFiles, bytes_min: int, first_sequence: int) -> LogFile:
+        late, self._late = getattr(self, "_late", None), None
+        if late is not None:
+            late()
+        file = self._make(bytes_min, first_sequence)
+        self.files = [*self.files, file]
+        say = self._listing.log_file_begun
+        self._late = lambda: say(file.number, file.first_sequence, file.byte_count)
+        return file
+
+    return begin
+
+
 PLANTS: dict[str, Plant] = {
     "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
     "ack before sync": Plant(FileLog, "_sync_dirty", _ack_before_sync),
+    "log file listed too late": Plant(LogFiles, "begin", _listed_too_late),
     "append over a cut tail": Plant(FileLog, "replay", _append_over_tail),
     "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),

@@ -13,6 +13,7 @@ _SPARSE_BYTES = 1024
 _RECORD_BYTES = 512
 _FEW_ROWS = 8
 _MANY_ROWS = 40
+_PART_BYTES = 4 * 1024
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
@@ -21,6 +22,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.arrow_pages", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.arrow_shadows", "page_rows_max", _PAGE_ROWS),
     ("herdpy.storage.compaction", "_MANY_ROWS", _MANY_ROWS),
+    ("herdpy.storage.arrow_shadows", "_PART_BYTES", _PART_BYTES),
     ("herdpy.engine.state.page_adoption", "FEW_ROWS", _FEW_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),

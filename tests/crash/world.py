@@ -405,7 +405,7 @@ class World:
         transaction = connection.transaction()
         if connection.to_log is None or transaction is None:
             return
-        if transaction.id is None and not transaction.is_autocommit:
+        if not (transaction.is_autocommit or (transaction.id and _has_logged(transaction))):
             return  # a commit that had nothing to log; an autocommit statement asks only if it had
         work = connection.to_log()
         connection.to_log = None
@@ -722,6 +722,12 @@ class World:
             else:
                 kept.append(held)
         self._held = kept
+
+
+def _has_logged(transaction: Transaction) -> bool:
+    """Return False when its only statement found no room in the log: it has an id, and no more."""
+    changes = transaction.catalog_changes, transaction.access_changes
+    return bool(transaction.writes) or any(changes)
 
 
 def _has_succeeded(outcome: Ticket[None]) -> bool:

@@ -560,6 +560,12 @@ class SimulatedDisk:
     def exists(self, path: str) -> bool:
         return self._look("exists", check_path(path), lambda: path in self._names)
 
+    def is_file(self, path: str) -> bool:
+        def effect() -> bool:
+            return self._names.get(path, _DIRECTORY) is not _DIRECTORY
+
+        return self._look("is_file", check_path(path), effect)
+
     def size(self, path: str) -> int:
         return self._look("size", check_path(path), lambda: self._node(path).cached.size)
 

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from herdpy.errors import Error, ProtocolError
+from herdpy.errors import Error, ProtocolError, loading
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import messages
 
@@ -34,7 +34,8 @@ class RemoteIngest:
 
     def add(self, batch: "pa.RecordBatch") -> None:
         """Send a batch; an error may be that of an earlier one."""
-        from herdpy.exec.vector.arrow_input import batch_bytes
+        with loading():
+            from herdpy.exec.vector.arrow_input import batch_bytes
 
         while len(self._under_way) >= _UNDER_WAY_MAX:
             self._settle_one()

@@ -24,6 +24,7 @@ from herdpy.errors import (
     OperationalError,
     ProtocolError,
     Retry,
+    loading,
 )
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.lsn import Lsn
@@ -597,7 +598,8 @@ class _Fetching:
 
     def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
         """Return a reader of Arrow batches of at most so many rows."""
-        from herdpy.exec.vector.arrow_stream import stream_memory, stream_reader
+        with loading():
+            from herdpy.exec.vector.arrow_stream import stream_memory, stream_reader
 
         self._session.receive_in(stream_memory)
 

@@ -6,7 +6,7 @@ Implements interfaces.StagingPort. Any thread; one request at a time.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herdpy.errors import ProtocolError
+from herdpy.errors import ProtocolError, loading
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import messages
 
@@ -52,7 +52,8 @@ class RemoteStaging:
 
     def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int:
         """Stage rows behind `first_row` others; return how many the stage has then."""
-        from herdpy.exec.vector.arrow_input import batch_bytes
+        with loading():
+            from herdpy.exec.vector.arrow_input import batch_bytes
 
         data = batch_bytes(batch)
         answer = self._ask(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import PlainTokens
@@ -151,8 +152,10 @@ def merge_frozen(tablespace: Tablespace) -> None:
             current = state.tables.get(table_id)
             if current is not None:  # else dropped meanwhile
                 tables = {**state.tables, table_id: current._replace(frozen=(merged,))}
-                current.memtable.overlay = None  # else it would keep the retired ones in memory
                 tablespace.applier.state = state._replace(tables=tables)
+                # Last, so that no reader makes one of the old state behind it: it would keep the
+                # retired ones in memory.
+                current.memtable.overlay = None
                 tablespace.retire(frozen)
 
 
@@ -261,6 +264,7 @@ def publish(
         tables = dict(state.tables)
         stages = dict(state.staged.stages)
         retired: list[Memtable] = []
+        renewed: list[Memtable] = []
         for table_id, pages in written.pages.items():
             current = tables.get(table_id)
             if current is None:  # dropped meanwhile
@@ -274,7 +278,7 @@ def publish(
                 continue  # nothing of it was written, or it is published; it has adopted since
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
             retired += done
-            current.memtable.overlay = None  # else it would keep the retired ones in memory
+            renewed.append(current.memtable)
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
         for number, pages in written.staged.items():
             # Else it is committed or given up meanwhile, or this is published already.
@@ -282,6 +286,10 @@ def publish(
                 stages[number] = stages[number].in_pages(frozen.staged.stages[number], pages)
         staged = state.staged._replace(stages=stages)
         tablespace.applier.state = state._replace(tables=tables, staged=staged)
+        for memtable in renewed:
+            # Behind the assignment: nobody makes an overlay of the old state after this, which
+            # would keep the retired memtables.
+            memtable.overlay = None
         tablespace.retire(retired)
 
 
@@ -306,7 +314,7 @@ def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
 def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
     """Unlink segments that the manifest does not list; readers that map them keep them."""
     listed = {segment_name(number) for number in manifest.state.segments}
-    for name in disk.list(directory):
+    for name in segment_files(disk, directory):
         if name not in listed:
             disk.unlink(f"{directory}/{name}")
 

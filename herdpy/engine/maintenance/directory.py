@@ -9,8 +9,10 @@ never written to. One process at a time, but for check_ours(): it holds LOCK.
 import errno
 
 from bookie.runtime.interfaces import Disk, Rng
+from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
+from herdpy.log.log_files import numbered_files
 from herdpy.storage.manifest import Manifest, ManifestState
 
 FORMAT_VERSION = 1
@@ -74,12 +76,13 @@ def create_if_new(disk: Disk, rng: Rng) -> None:
         for part in PARTS:
             ensure_directory(disk, f"{DIRECTORY}/{part}")
         return
+    _check_nothing_in(disk)
     ensure_directory(disk, DIRECTORY)
     for part in PARTS:
         ensure_directory(disk, f"{DIRECTORY}/{part}")
     disk.sync_directory(DIRECTORY)
     if disk.exists(MANIFEST):
-        _check_nothing_in(disk)
+        Manifest.open(disk, MANIFEST).close()  # durable from here on
     else:
         Manifest.create(disk, MANIFEST, rng.randbytes(16)).close()
     disk.sync_directory("")
@@ -101,21 +104,18 @@ def write_format(disk: Disk) -> None:
 
 
 def _check_nothing_in(disk: Disk) -> None:
-    """Raise unless the manifest is as an interrupted creation leaves it.
+    """Raise unless the directory is as an interrupted creation leaves it; reads only.
 
     FORMAT is written before anything is logged. With data in the directory its absence is damage,
     and what format it named is not known.
     """
-    manifest = Manifest.open(disk, MANIFEST)
-    try:
-        if not is_empty(manifest.state):
-            raise CorruptionError(
-                f"{FORMAT} is missing, though there is data under {DIRECTORY}/",
-                hint="Restore the file from a copy of the directory; "
-                f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
-            )
-    finally:
-        manifest.close()
+    has_manifest = disk.exists(MANIFEST) and not is_empty(Manifest.read(disk, MANIFEST))
+    if has_manifest or numbered_files(disk, LOG) or segment_files(disk, SEGMENTS):
+        raise CorruptionError(
+            f"{FORMAT} is missing, though there is data under {DIRECTORY}/",
+            hint="Restore the file from a copy of the directory; "
+            f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
+        )
 
 
 def is_empty(state: ManifestState) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from bookie.runtime.interfaces import Disk
 from herdpy.engine.maintenance.directory import (
+    DIRECTORY,
     FORMAT,
     LOG,
     MANIFEST,
@@ -18,6 +19,7 @@ from herdpy.engine.maintenance.directory import (
     SEGMENTS,
     check_format,
 )
+from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.maintenance.recovery import apply_records, check_log_files, state_at_checkpoint
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.state import TableState
@@ -30,11 +32,12 @@ from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef
 from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.read_only import ReadOnlyDisk
-from herdpy.storage.segment import Segment, segment_name
+from herdpy.storage.segment import Segment, segment_name, segment_number
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 from herdpy.storage.verify import check_definition, check_rows, check_sums
 
 _FINDINGS_MAX = 1000
+_NOT_OURS = "no file of a database"
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -92,7 +95,7 @@ class _Doctor:
     def _manifest(self) -> ManifestState | None:
         disk, notes = self._disk, self.report.notes
         names = disk.list("")
-        notes += [f"{name} is no file of a database" for name in names if name not in OURS]
+        notes += [f"{name} is {_NOT_OURS}" for name in names if name not in OURS]
         try:
             if FORMAT in names:
                 check_format(disk, self._where)
@@ -122,7 +125,9 @@ class _Doctor:
         known = {segment_name(number) for number in listed.segments}
         for name in disk.list(SEGMENTS) if disk.exists(SEGMENTS) else []:
             if name not in known:
-                report.notes.append(f"{SEGMENTS}/{name} is left over; the next open removes it")
+                is_ours = segment_number(name) and disk.is_file(f"{SEGMENTS}/{name}")
+                what = "left over; the next open removes it" if is_ours else _NOT_OURS
+                report.notes.append(f"{SEGMENTS}/{name} is {what}")
         return found
 
     def _tables(
@@ -189,6 +194,7 @@ class _Doctor:
         disk = self._disk
         try:
             check_log_files(disk, LOG, listed)
+            check_leftovers(disk, DIRECTORY, listed, is_restoring=disk.exists(RESTORE))
             reader = LogReader(
                 disk,
                 [LogFile(LOG, number, first) for number, first in sorted(listed.log_files)],

@@ -6,8 +6,10 @@ from contextlib import suppress
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
+from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.disk_reserve import DiskReserve
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.staged import Staged
@@ -37,20 +39,32 @@ class ManifestListing:
     def log_files_dropped(self, numbers: Sequence[int]) -> None:
         self._manifest.append(LogFilesDropped(tuple(numbers)))
 
+    def harden(self) -> None:
+        self._manifest.harden()
+
 
 def recover_tablespace(
-    name: str, disk: Disk, directory: str, manifest: Manifest, config: Config, clock: Clock
+    name: str,
+    disk: Disk,
+    directory: str,
+    manifest: Manifest,
+    config: Config,
+    clock: Clock,
+    *,
+    is_restoring: bool = False,
 ) -> Tablespace:
     """Return the tablespace as its last acknowledged commit left it.
 
-    CorruptionError names file and offset; nothing is skipped or guessed.
+    CorruptionError names file and offset; nothing is skipped or guessed, and nothing on the disk
+    has been changed: `manifest` was loaded and not hardened, and everything is read before the
+    first write. `is_restoring`: leftovers.py.
     """
     listed = manifest.state
     segments = open_segments(disk, f"{directory}/segments", listed)
     state = state_of(listed, open_tables(listed.tables, segments))
     pinned = open_pins(listed, segments)
-    remove_unlisted(disk, f"{directory}/segments", manifest)
     check_log_files(disk, f"{directory}/log", listed)
+    check_leftovers(disk, directory, listed, is_restoring=is_restoring)
     log = FileLog.open(
         disk,
         f"{directory}/log",
@@ -62,14 +76,17 @@ def recover_tablespace(
         max_file_bytes=config.log_file_bytes_max,
         start=listed.log_start,
     )
-    tablespace = Tablespace(name, log, clock, state)
+    reserve = DiskReserve(disk, f"{directory}/reserve", config.disk_reserve_bytes, log)
+    tablespace = Tablespace(name, log, clock, state, reserve)
     applier = tablespace.applier
     applier.next_table_id = listed.next_table_id
     restore_engine(applier, listed.engine, pinned)
-    replay_log(tablespace, state.lsn)
+    replay_log(tablespace, state.lsn)  # behind its end the manifest is durable
+    remove_unlisted(disk, f"{directory}/segments", manifest)
     applier.next_row_id = dict(applier.reserved)
     applier.epoch += 1
     applier.counter = 0
+    reserve.hold()
     _roll_back_open(tablespace)
     _end_statements(tablespace)
     return tablespace

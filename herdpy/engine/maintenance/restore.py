@@ -28,6 +28,7 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
     write_format,
 )
+from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.recovery import open_tables, state_at_checkpoint
 from herdpy.engine.state.applier import Applier
 from herdpy.errors import (
@@ -37,6 +38,7 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
 )
+from herdpy.log.log_files import numbered_files
 from herdpy.storage.backup_file import (
     COUNTER_MAX,
     PIECE_BYTES,
@@ -114,8 +116,7 @@ def restore(
     lock = _locked(disk, where)
     try:
         has_database = _check_target(disk, where, is_replacing=is_replacing)
-        if not has_database:
-            _announce(disk)
+        _announce(disk)
         for path in (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS)):
             ensure_directory(disk, path)
         disk.sync_directory(DIRECTORY)
@@ -124,8 +125,8 @@ def restore(
         if not has_database:
             disk.sync_directory("")
             write_format(disk)
-            disk.unlink(RESTORE)
-            disk.sync_directory("")
+        disk.unlink(RESTORE)
+        disk.sync_directory("")
         _remove_old(disk, state)
     finally:
         lock.close()
@@ -162,7 +163,10 @@ def _locked(disk: Disk, where: str) -> DirectoryLock:
 
 
 def _announce(disk: Disk) -> None:
-    """Say durably that the directory is about to be half a database."""
+    """Say durably that there may be segments of a restore that did not come to its end.
+
+    Without FORMAT the directory is half a database; with it the old one is there, and whole.
+    """
     disk.open(RESTORE, create=True).close()
     disk.sync_directory("")
 
@@ -208,7 +212,8 @@ def _write_segments(
 def _remove_old(disk: Disk, state: ManifestState) -> None:
     """Remove the files of the database that was replaced."""
     listed = {segment_name(number) for number in state.segments}
-    for directory, kept in ((SEGMENTS, listed), (LOG, set[str]())):
-        for name in disk.list(directory):
-            if name not in kept:
-                disk.unlink(f"{directory}/{name}")
+    for name in segment_files(disk, SEGMENTS):
+        if name not in listed:
+            disk.unlink(f"{SEGMENTS}/{name}")
+    for _, path in numbered_files(disk, LOG):
+        disk.unlink(path)

@@ -130,7 +130,7 @@ class SessionStatements(SessionShort):
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
         if self._transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        self._database.check_memory()
+        self._database.check_room(frees_space=prepared.frees_space)
         convert = prepared.row_converter
         if convert is not None:
             transaction = self._own_or_statement()
@@ -148,7 +148,9 @@ class SessionStatements(SessionShort):
             return [(each, each.values(item, self._now_us)) for each, item in pairs]
 
         transaction = self._own_or_statement()
-        count = self._execution(transaction).write_batch(transaction, prepare_all)
+        count = self._execution(transaction).write_batch(
+            transaction, prepare_all, frees_space=prepared.frees_space
+        )
         return self._written(transaction, count)
 
     def _utility(self, plan: UtilityPlan, values: list[Physical]) -> Result:
@@ -225,7 +227,7 @@ class SessionStatements(SessionShort):
             finally:
                 result.close()
             return Measured(row_count, monotonic() - begun_s, None)
-        self._database.check_memory()
+        self._database.check_room(frees_space=inner.frees_space)
         transaction = self._own_or_statement()
         row_count = self._execution(transaction).write(transaction, inner, [values], prepare_again)
         logged_s = monotonic()
@@ -241,7 +243,7 @@ class SessionStatements(SessionShort):
         prepare_again: Callable[[], Prepared],
     ) -> Result:
         """Run a write and, for autocommit, its commit."""
-        self._database.check_memory()
+        self._database.check_room(frees_space=prepared.frees_space)
         transaction = self._own_or_statement()
         count = self._execution(transaction).write(transaction, prepared, values, prepare_again)
         return self._written(transaction, count)

@@ -157,8 +157,9 @@ class SessionShort(SessionPlans):
                         prepared, catalog.access
                     ):
                         return None
-                    if database.is_full:
-                        database.check_memory()
+                    reserve = tablespace.reserve
+                    if database.is_full or (reserve is not None and reserve.is_given_up):
+                        database.check_room(frees_space=prepared.frees_space)
                     if transaction is None:
                         transaction = self._statement = Transaction(
                             self._settings.durability,
@@ -266,7 +267,7 @@ class SessionShort(SessionPlans):
         self._check_not_lost()
         if transaction is None and not self._autocommit:
             self._open_transaction(self._settings.durability)
-        self._database.check_memory()
+        self._database.check_room(frees_space=prepared.frees_space)
         transaction = self._own_or_statement()
         count = self._execution(transaction).write_at_once(transaction, prepared, values)
         if count is None:

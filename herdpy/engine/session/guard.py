@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from herdpy.engine.session.activity import Running
 from herdpy.engine.session.transaction import SessionTransaction
-from herdpy.engine.state.error_messages import dropped_error, idle_error
+from herdpy.engine.state.error_messages import dropped_error, idle_error, system_error
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError, lock_wait_of
-from herdpy.errors import Error, InterfaceError
+from herdpy.errors import Error, InterfaceError, InternalError
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -86,6 +86,26 @@ class SessionGuard(SessionTransaction):
             return
         if not self._tablespace.state.catalog.access.has(user):
             self.kill(dropped_error(user.name))
+
+    def look_after(self, now_s: float) -> None:
+        """Do what is due without the session's owner; run by the housekeeper."""
+        self.rollback_if_idle(now_s)
+        self.end_if_killed()
+
+    def fail(self, error: Exception) -> None:
+        """End it after an error of its clean-up that should not be: no other session is touched."""
+        failure = InternalError(
+            f"the session was ended, because its clean-up failed: {error!r}",
+            hint="This is a bug in herdpy. Connect again.",
+        )
+        self._end_error = failure
+        if self._mutex.acquire(False):
+            try:
+                self._end_transaction()
+            finally:
+                self._mutex.release()
+        if self.client.on_kill is not None:
+            self.client.on_kill(failure)
 
     def end_if_killed(self) -> None:
         """Roll back what a killed session has left, unless a statement of it still runs."""
@@ -194,6 +214,9 @@ class SessionGuard(SessionTransaction):
             except BaseException as error:
                 # Once more, because an interrupt may have hit the first clean-up; repeatable.
                 self._recover(error)
+                refused = system_error(error)
+                if refused is not None:
+                    raise refused from error
                 raise
 
     # --- a statement that its caller runs again ---------------------------------------------------

@@ -152,7 +152,9 @@ class Leasing:
         if lease is None:
             return False
         _check_owner(lease, self._part.user, self._part.rights())
-        ticket = with_log_space(tablespace, lambda: tablespace.end_leases([number]))
+        ticket = with_log_space(
+            tablespace, lambda: tablespace.end_leases([number]), frees_space=True
+        )
         if ticket is not None:
             self._wait(ticket)
         elif not lease.is_gone:  # another session is ending it, or a call that was interrupted

@@ -130,7 +130,7 @@ class Session(SessionStatements):
             self._check_not_lost()
             if not ingest.rows and mode is not IngestMode.REPLACE:
                 return 0
-            self._database.check_memory()
+            self._database.check_room()
             self._now_us()
             transaction = self._own_or_statement()
             count = self._execution(transaction).ingest(transaction, ingest, check_table)

@@ -143,7 +143,8 @@ class SessionTransaction:
             raise
         transaction.token = self.token
         try:
-            with_log_space(self._tablespace, lambda: self._tablespace.commit(transaction))
+            tablespace = self._tablespace
+            with_log_space(tablespace, lambda: tablespace.commit(transaction), frees_space=True)
         except SerializationError:
             self._end_transaction()  # it can never commit
             raise

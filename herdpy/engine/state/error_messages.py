@@ -2,23 +2,27 @@
 
 import errno
 
+from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.errors import (
     DiskFullError,
     Error,
     IdleInTransactionError,
+    InternalError,
     LogFailedError,
     MemoryLimitError,
     OperationalError,
     Retry,
+    descriptors_error,
 )
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_error(error: OSError) -> Error:
     """Return the error of a statement that the disk refused before anything happened."""
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in _FULL:
+    no_descriptors = descriptors_error(error)
+    if no_descriptors is not None:
+        return no_descriptors
+    if is_disk_full(error):
         return DiskFullError(
             f"no space left on the disk{where}; the statement had no effect",
             hint="Free some space and run the statement again; the database goes on.",
@@ -33,6 +37,31 @@ def disk_error(error: OSError) -> Error:
         f"the disk failed{where}: {error.strerror or error}; the statement had no effect",
         sqlstate="58030",
     )
+
+
+def system_error(error: BaseException) -> Error | None:
+    """Return what a statement says that the system refused something, None for other errors.
+
+    Also modules that are imported on first use need descriptors.
+    """
+    if isinstance(error, OSError):
+        return disk_error(error)
+    return descriptors_error(error) if isinstance(error, ImportError) else None
+
+
+def background_error(what: str, error: Exception) -> Error:
+    """Return what is told of work that only reads what is immutable, and failed: no harm done."""
+    if isinstance(error, Error):
+        return error
+    refused = system_error(error)
+    if refused is not None:
+        return refused
+    if isinstance(error, MemoryError):
+        return MemoryLimitError(
+            f"{what} found no memory; nothing has changed, and it is tried again",
+            hint="Give the process more memory, or set memory_bytes_max lower.",
+        )
+    return InternalError(f"{what} failed: {error!r}; nothing has changed, and it is tried again")
 
 
 def no_memory_error(cause: Exception) -> Error:

@@ -3,29 +3,43 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.errors import DiskFullError
 from herdpy.log.interfaces import LogSpaceError
 
 T = TypeVar("T")
 
 
-def with_log_space(tablespace: Tablespace, step: Callable[[], T]) -> T:
+def with_log_space(
+    tablespace: Tablespace, step: Callable[[], T], *, frees_space: bool = False
+) -> T:
     """Run a step that may need more log; make room outside every lock and repeat it.
 
-    DiskFullError: the step had no effect.
+    DiskFullError: the step had no effect. With frees_space it may use what is kept for a full disk.
     """
     while True:
         try:
             return step()
         except LogSpaceError as error:
             needed = error.byte_count
-        prepare_log(tablespace, needed)
+        prepare_log(tablespace, needed, frees_space=frees_space)
 
 
-def prepare_log(tablespace: Tablespace, byte_count: int) -> None:
+def prepare_log(tablespace: Tablespace, byte_count: int, *, frees_space: bool = False) -> None:
     """Make room for so many bytes of records; DiskFullError."""
-    try:
-        tablespace.log.prepare(byte_count)
-    except OSError as error:
-        raise disk_error(error) from error
+    reserve = tablespace.reserve
+    while True:
+        if reserve is not None and not frees_space:
+            reserve.check_room()
+        try:
+            return tablespace.log.prepare(byte_count)
+        except (DiskFullError, OSError) as error:
+            if (
+                reserve is None
+                or not frees_space
+                or not is_disk_full(error)
+                or not reserve.give_up()
+            ):
+                raise disk_error(error) if isinstance(error, OSError) else error from error

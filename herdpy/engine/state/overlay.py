@@ -53,18 +53,29 @@ def arrow_table(
 
 
 def find_overlay(source: "TableSnapshot") -> "Overlay":
-    """Return the kept overlay of these memtables, else one that grows out of it or a new one."""
+    """Return the kept overlay of these memtables, else one that grows out of it or a new one.
+
+    It is kept for the memtables that new snapshots read, and for no others: one of a snapshot from
+    before a checkpoint would hold the retired ones, and be of no use to any later query.
+    """
     memtables = source.memtables
     if len(memtables) == 0:
         return Overlay(())  # a table that only the transaction knows
-    kept: Overlay | None = memtables[0].overlay
-    if kept is None:
-        older: Overlay | None = memtables[1].overlay if len(memtables) > 1 else None
-        if older is not None and older.grow(memtables):
-            kept = older
-        else:
-            kept = Overlay(memtables)
-        memtables[0].overlay = kept
+    newest = memtables[0]
+    kept: Overlay | None = newest.overlay
+    if kept is not None and kept.is_of(memtables):
+        return kept
+    snapshot, table_id = source.snapshot, source.table.id
+    if not snapshot.has_present(table_id, memtables):
+        return Overlay(memtables)
+    older: Overlay | None = memtables[1].overlay if len(memtables) > 1 else None
+    if older is not None and older.grow(memtables):
+        kept = older
+    else:
+        kept = Overlay(memtables)
+    newest.overlay = kept
+    if not snapshot.has_present(table_id, memtables):  # a checkpoint was published meanwhile
+        newest.overlay = None
     return kept
 
 
@@ -94,6 +105,10 @@ class Overlay:
         self._array_bytes = 0
         self._hidden: Hidden = {}
         self._live: dict[PageEntry, Any] = {}
+
+    def is_of(self, memtables: tuple[Memtable, ...]) -> bool:
+        """Return whether it is the overlay of these memtables."""
+        return self._memtables == memtables
 
     def grow(self, memtables: tuple[Memtable, ...]) -> bool:
         """Put a newer memtable on top, if this is the overlay of the others."""

@@ -129,6 +129,7 @@ class Snapshot:
         "_token",
         "_transaction",
         "_writes",
+        "read_present",
         "shows_own_writes",
         "state",
         "statement",
@@ -145,6 +146,7 @@ class Snapshot:
     ) -> None:
         """With `leased` the tables are the lease's; read_state() gives what is the present's."""
         self._parent = parent
+        self.read_present = read_state if parent is None else parent.read_present
         self._registry = registry
         self._token = registry.new_token()
         self._lease = leased
@@ -229,6 +231,11 @@ class Snapshot:
     def cache_bytes_max(self) -> int:
         """How many bytes of one table's overlay may be kept in Arrow's form."""
         return self._registry.cache_bytes_max
+
+    def has_present(self, table_id: int, memtables: tuple[Memtable, ...]) -> bool:
+        """Return whether these are a table's memtables now: what new snapshots read."""
+        state = self.read_present().tables.get(table_id)
+        return state is not None and (state.memtable, *state.frozen) == memtables
 
     def check(self) -> None:
         """Raise 72000 when the snapshot was evicted."""

@@ -21,6 +21,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
+from herdpy.engine.state.disk_reserve import DiskReserve
 from herdpy.engine.state.error_messages import dropped_error, stopped_error
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
@@ -114,9 +115,17 @@ class Unpublished(NamedTuple):
 class Tablespace:
     """See the module. Methods say whether they expect the monitor held."""
 
-    def __init__(self, name: str, log: CommitLog, clock: Clock, state: State) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: CommitLog,
+        clock: Clock,
+        state: State,
+        reserve: DiskReserve | None = None,
+    ) -> None:
         # Constant after __init__.
         self.name = name
+        self.reserve = reserve
         self.log = log
         self.clock = clock
         self.monitor = new_mutex()
@@ -174,6 +183,8 @@ class Tablespace:
         token = self.registry.new_token()
         self._retired = [item for item in self._retired if item[0]() is not None]
         self._retired += [(weakref.ref(memtable), token) for memtable in memtables]
+        for memtable in memtables:
+            memtable.overlay = None  # which has it, too
 
     def version_bytes(self) -> int:
         """Return about how much memory goes to versions that no new snapshot needs; any thread."""

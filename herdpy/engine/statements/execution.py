@@ -211,7 +211,11 @@ class Execution:
         MustWaitError: it has had no effect, and has to be run again when a lock is granted.
         """
         first = self._make_write(prepared, values, transaction)
-        return self._run(first, lambda: self._make_write(prepare_again(), values, transaction))
+        return self._run(
+            first,
+            lambda: self._make_write(prepare_again(), values, transaction),
+            frees_space=prepared.frees_space,
+        )
 
     def write_at_once(
         self, transaction: Transaction, prepared: Prepared, values: list[Physical]
@@ -223,7 +227,9 @@ class Execution:
             return None
         return outcome if isinstance(outcome, int) else None
 
-    def write_batch(self, transaction: Transaction, prepare_all: Callable[[], Batch]) -> int:
+    def write_batch(
+        self, transaction: Transaction, prepare_all: Callable[[], Batch], *, frees_space: bool
+    ) -> int:
         """Run one write for several sets of parameters, one after the other, as one statement."""
 
         def make() -> Write:
@@ -235,12 +241,12 @@ class Execution:
                 if len({step.table.id for step in steps}) == 1:  # else it was made anew meanwhile
                     return self._make_batch(steps, transaction)
 
-        return self._run(make(), make)
+        return self._run(make(), make, frees_space=frees_space)
 
-    def _run(self, write: Write, make: Callable[[], Write]) -> int:
+    def _run(self, write: Write, make: Callable[[], Write], *, frees_space: bool = False) -> int:
         restarts = 0
         while True:
-            outcome = with_log_space(self._tablespace, write.attempt)
+            outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
             if isinstance(outcome, Ticket):
                 raise self.must_wait(outcome)
             if outcome is RESTART:
@@ -272,7 +278,8 @@ class Execution:
                 return truncate_tables(self._tablespace, transaction, statement, actor.user)
             return change_access(self._tablespace, transaction, statement, actor)
 
-        wait = with_log_space(self._tablespace, step)
+        frees_space = isinstance(statement, DropTable | TruncateTables)
+        wait = with_log_space(self._tablespace, step, frees_space=frees_space)
         if wait is not None:
             raise self.must_wait(wait)
 

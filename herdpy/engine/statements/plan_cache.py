@@ -79,6 +79,7 @@ class Prepared:
         "columns",
         "compiled",
         "convert",
+        "frees_space",
         "is_write",
         "plan",
         "read_row",
@@ -103,6 +104,7 @@ class Prepared:
         except RecursionError as error:
             raise too_deep() from error
         self.is_write = isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan))
+        self.frees_space = isinstance(self.plan, DeletePlan)
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._cache: dict[str, Any] = {}

@@ -3,14 +3,17 @@
 One in-memory connection for the whole engine, locked down before the first query: no files, no
 network, no extensions, no access to Python variables, PostgreSQL's settings for all, then no more
 settings. A query gets a cursor of its own, and in it its own tables: a cursor is one snapshot, used
-by one thread at a time. duckdb and pyarrow are imported on first use.
+by one thread at a time. This module is imported on first use, and with it duckdb and pyarrow.
 """
 
 import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
+import pyarrow as pa
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.errors import (
@@ -24,18 +27,24 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
     QueryCanceledError,
+    descriptors_error,
 )
 from herdpy.exec.coerce import check_row_count, output_converter
 from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
+from herdpy.exec.vector.arrow_rows import (
+    arrow_schema,
+    logical_rows,
+    physical_rows,
+    with_schema,
+)
+from herdpy.exec.vector.arrow_stream import reader_of
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
 from herdpy.sql.functions import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
+_SIGNAL_TEXT = "Query interrupted"
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -158,8 +167,6 @@ class VectorEngine:
         return _logical(rows[0][0] if rows else None, item.type), None
 
     def _connect(self) -> Any:
-        import duckdb
-
         connection = duckdb.connect(":memory:")
         try:
             threads = self._threads
@@ -183,7 +190,16 @@ class VectorEngine:
         """Close all results and DuckDB; idempotent."""
         with self._mutex:
             self._is_closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Close all results and DuckDB; the next query starts it anew.
+
+        For the end of the interpreter: the module reports connections that outlive it.
+        """
+        with self._mutex:
             connection, self._connection = self._connection, None
+            self._has_macros = False
             results = list(self._results.values())
         for result in results:
             result.close()
@@ -215,12 +231,8 @@ class VectorResult:
         self._is_finished = False
         self._schema: pa.Schema | None = None
 
-    def start(
-        self, tables: Sequence[tuple[str, "pa.Table"]], parameters: Mapping[str, Any]
-    ) -> None:
+    def start(self, tables: Sequence[tuple[str, pa.Table]], parameters: Mapping[str, Any]) -> None:
         """Register the tables and run the query up to its first batch; by VectorEngine only."""
-        from herdpy.exec.vector.arrow_rows import arrow_schema
-
         cursor = self.cursor
         try:
             for name, table in tables:
@@ -239,16 +251,14 @@ class VectorResult:
             raise translated from error
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         """Names and types of the batches."""
         if self._schema is None:
             raise InterfaceError("the result is closed")
         return self._schema
 
-    def batches(self) -> Iterator["pa.RecordBatch"]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches of at most some ten thousand rows."""
-        from herdpy.exec.vector.arrow_rows import with_schema
-
         try:
             while not self._is_finished:
                 self._interrupt.check()
@@ -273,20 +283,14 @@ class VectorResult:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows of logical values."""
-        from herdpy.exec.vector.arrow_rows import logical_rows
-
         return itertools.chain.from_iterable(map(logical_rows, self.batches()))
 
     def physical_rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows of physical values."""
-        from herdpy.exec.vector.arrow_rows import physical_rows
-
         return itertools.chain.from_iterable(map(physical_rows, self.batches()))
 
-    def reader(self, rows_per_batch: int) -> "pa.RecordBatchReader":
+    def reader(self, rows_per_batch: int) -> pa.RecordBatchReader:
         """Return the batches cut to at most so many rows, as Arrow's own stream."""
-        from herdpy.exec.vector.arrow_stream import reader_of
-
         pieces = (
             batch.slice(first, rows_per_batch)
             for batch in self.batches()
@@ -309,6 +313,9 @@ class VectorResult:
 
     def _translated(self, error: BaseException) -> BaseException:
         """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
+        if isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT:
+            # While it works DuckDB lets signals' handlers run, and forgets what they raise.
+            return KeyboardInterrupt()
         module = error.__class__.__module__
         if isinstance(error, Error) or not ("duckdb" in module or isinstance(error, OSError)):
             return error
@@ -319,7 +326,7 @@ class VectorResult:
                 self._interrupt.check()
             except Error as reason:
                 return reason
-        return translate_error(str(error), self._sql)
+        return descriptors_error(error) or translate_error(str(error), self._sql)
 
 
 def _close(connection: Any) -> None:

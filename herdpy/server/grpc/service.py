@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from msgspec import Raw
 
+from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
@@ -97,6 +98,9 @@ class GrpcService:
             except Error as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 - a bug of ours, told as one
+                refused = system_error(error)
+                if refused is not None:
+                    await abort(context, refused)
                 _log.exception("a call of %s: a bug", peer_of(context))
                 await abort(context, InternalError(f"the server failed: {error!r}"))
 

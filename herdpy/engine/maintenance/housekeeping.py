@@ -1,0 +1,74 @@
+"""Housekeeping: background steps that may fail, are put off then, and never stop the database.
+
+One thread runs the steps, each for itself: what one of them meets keeps no other from being done.
+A step that has failed is tried again after a pause that doubles, up to a bound.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from herdpy.errors import Error, InternalError
+
+_log = logging.getLogger(__name__)
+_PAUSE_S_MIN = 0.5
+_PAUSE_S_MAX = 16.0
+
+
+class MaintenanceTask(NamedTuple):
+    """A step by its name, and what is done first when it fails with a programming error."""
+
+    name: str
+    run: Callable[[], object]
+    on_bug: Callable[[Exception], object] | None = None
+
+
+class _Failed(NamedTuple):
+    error: Exception
+    pause_s: float
+    again_s: float
+
+
+class Retries:
+    """Which steps have failed, and when they are tried again. One thread runs; any reads."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, _Failed] = {}
+        self.newest_error: Exception | None = None
+
+    def run(self, tasks: Sequence[MaintenanceTask], now_s: float) -> None:
+        """Run each step that is not put off; raise nothing but what ends a thread."""
+        names = {task.name for task in tasks}
+        for name in self._failed.keys() - names:
+            del self._failed[name]
+        for task in tasks:
+            before = self._failed.get(task.name)
+            if before is not None and now_s < before.again_s:
+                continue
+            try:
+                task.run()
+            except Exception as error:  # noqa: BLE001 - of any kind: this is their end
+                with suppress(MemoryError):  # there may be none even for words
+                    self._note(task, error, before, now_s)
+            else:
+                self._failed.pop(task.name, None)
+        newest = [failed.error for failed in self._failed.values()]
+        self.newest_error = newest[-1] if newest else None
+
+    def _note(
+        self, task: MaintenanceTask, error: Exception, before: _Failed | None, now_s: float
+    ) -> None:
+        pause_s = _PAUSE_S_MIN if before is None else min(2 * before.pause_s, _PAUSE_S_MAX)
+        self._failed.pop(task.name, None)  # the newest at the end
+        self._failed[task.name] = _Failed(error, pause_s, now_s + pause_s)
+        is_bug = not isinstance(error, Error | OSError) or isinstance(error, InternalError)
+        if is_bug:
+            _log.error("housekeeping: %s failed: %r", task.name, error, exc_info=error)
+            if task.on_bug is not None:
+                try:
+                    task.on_bug(error)
+                except Exception:  # noqa: BLE001 - this is its end, too
+                    _log.exception("housekeeping: %s: what follows a failure failed", task.name)
+        elif before is None:  # statements meet the cause themselves, and say it each time
+            _log.warning("housekeeping: %s failed, and is tried again: %s", task.name, error)

@@ -1,0 +1,67 @@
+"""Leftovers: files in a tablespace's folders that its manifest does not list.
+
+A crash leaves some, and they are removed or reused once the log has been replayed. Others cannot
+come of a crash: they prove that the manifest is cut, or an older one than the files beside it, and
+then removing them would destroy what the right manifest needs. What follows from the order of
+effects (a log file is listed before its first frame; a segment is written, then listed):
+
+    what lies there unlisted                        a crash explains it      otherwise
+    log file or spare above the newest listed one   without a frame of its   damage: it was listed
+                                                    own number               before it was written
+    log file or spare below the newest listed one   dropped, not yet gone
+    segment below next_segment                      dropped, not yet gone
+    segment from next_segment on                    a checkpoint or          damage, when the
+                                                    compaction that was      manifest lists no log
+                                                    not listed; or a         and no page: nothing
+                                                    restore                  was there to be written
+    anything that is named otherwise                not ours: left alone
+
+Every other loss of edits shows as a listed file that is missing (it was dropped behind them), or
+loses nothing: the log has it all.
+"""
+
+from bookie.runtime.interfaces import Disk
+from herdpy.errors import CorruptionError
+from herdpy.log.file_replay import find_unlisted_frame
+from herdpy.storage.manifest import ManifestState
+from herdpy.storage.segment import segment_number
+
+_HINT = (
+    "Nothing was changed. Put back the newest copy of the manifest that fits these files, or "
+    "restore the database from a backup."
+)
+
+
+def check_leftovers(
+    disk: Disk, directory: str, listed: ManifestState, *, is_restoring: bool = False
+) -> None:
+    """Raise CorruptionError for what only a damaged or an older manifest explains; reads only.
+
+    `is_restoring`: restoring a backup over this database was interrupted and may have left
+    segments.
+    """
+    newest = max((number for number, _ in listed.log_files), default=0)
+    found = find_unlisted_frame(disk, f"{directory}/log", newest, listed.log_id)
+    if found is not None:
+        path, offset, sequence = found
+        raise CorruptionError(
+            f"{directory}/MANIFEST lists no log file above number {newest}, but {path} holds the "
+            f"frame with sequence {sequence} at offset {offset}: the manifest is cut, or older "
+            "than the log",
+            hint=_HINT,
+        )
+    if listed.log_files or listed.segments or is_restoring:
+        return
+    for name in segment_files(disk, f"{directory}/segments"):
+        if segment_number(name) >= listed.next_segment:
+            raise CorruptionError(
+                f"{directory}/MANIFEST says that nothing was ever written, but there is "
+                f"{directory}/segments/{name}: the manifest is cut, or older than the segments",
+                hint=_HINT,
+            )
+
+
+def segment_files(disk: Disk, directory: str) -> list[str]:
+    """Return the names of the segments in a directory; other entries are not ours."""
+    names = disk.list(directory) if disk.exists(directory) else []
+    return [n for n in names if segment_number(n) and disk.is_file(f"{directory}/{n}")]

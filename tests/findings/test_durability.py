@@ -1,0 +1,356 @@
+"""Damage, full disks, signals, descriptors: findings D and what newcomers met of them (N4, N5)."""
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from struct import unpack_from
+from typing import Any
+
+import pytest
+
+import herdpy
+
+ROWS = 12_000
+
+
+def filled(path: Path, *, has_checkpoint: bool) -> int:
+    """Make a database with several log files; return how many rows it has."""
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, p TEXT)")
+        for start in range(0, ROWS, 1000):
+            batch = [(number, "x" * 200) for number in range(start, start + 1000)]
+            connection.executemany("INSERT INTO t VALUES (?, ?)", batch)
+        if has_checkpoint:
+            connection.checkpoint()
+            batch = [(10**6 + number, "y") for number in range(1000)]
+            connection.executemany("INSERT INTO t VALUES (?, ?)", batch)
+    return ROWS + 1000 * has_checkpoint
+
+
+def frame_ends(manifest: bytes) -> list[int]:
+    ends, offset = [16], 16
+    while offset + 12 <= len(manifest):
+        offset += 12 + unpack_from("<I", manifest, offset + 4)[0]
+        ends.append(offset)
+    return ends
+
+
+def digest(path: Path) -> dict[str, bytes]:
+    files = (file for file in path.rglob("*") if file.is_file() and file.name != "LOCK")
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def found_in(path: Path) -> int | str:
+    """Return how many rows there are, or the SQLSTATE of the error."""
+    try:
+        with herdpy.connect(str(path), autocommit=True) as connection:
+            return connection.execute("SELECT count(*) FROM t").fetchall()[0][0]
+    except herdpy.Error as error:
+        return str(error.sqlstate)
+
+
+@pytest.mark.finding("D1")
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_manifest_cut_at_a_frame_is_damage_and_nothing_is_removed(
+    tmp_path: Path, *, has_checkpoint: bool
+) -> None:
+    whole = tmp_path / "whole"
+    row_count = filled(whole, has_checkpoint=has_checkpoint)
+    manifest = (whole / "default/MANIFEST").read_bytes()
+    for cut in frame_ends(manifest):
+        copy = tmp_path / f"cut{cut}"
+        shutil.copytree(whole, copy)
+        (copy / "default/MANIFEST").write_bytes(manifest[:cut])
+        before = digest(copy)
+        found = found_in(copy)
+        assert found in (row_count, "XX001"), f"cut at {cut}"
+        if found == "XX001":
+            assert digest(copy) == before, f"cut at {cut}: files were changed"
+            (copy / "default/MANIFEST").write_bytes(manifest)
+            assert found_in(copy) == row_count, f"cut at {cut}: the right manifest came too late"
+
+
+@pytest.mark.finding("D1")
+def test_an_older_manifest_put_back_is_damage_and_the_doctor_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, p TEXT)")
+        older = (path / "default/MANIFEST").read_bytes()
+    filled_rows = [(number, "x" * 200) for number in range(6000)]
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        for start in range(0, 6000, 1000):
+            connection.executemany("INSERT INTO t VALUES (?, ?)", filled_rows[start : start + 1000])
+    (path / "default/MANIFEST").write_bytes(older)
+    before = digest(path)
+    command = [sys.executable, "-m", "herdpy.cli", "doctor", str(path)]
+    doctor = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "MANIFEST" in doctor.stdout + doctor.stderr, doctor.stdout
+    assert doctor.returncode != 0
+    assert found_in(path) == "XX001"
+    assert digest(path) == before
+
+
+class SmallDisk:
+    """A directory whose files may have so many bytes together; more is ENOSPC, as at write()."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes_max = 1 << 60
+        self._directory = directory
+        write, allocate = os.pwrite, os.posix_fallocate
+
+        def pwrite(descriptor: int, data: Any, offset: int) -> int:
+            self._check(descriptor, offset + len(data))
+            return write(descriptor, data, offset)
+
+        def posix_fallocate(descriptor: int, offset: int, length: int) -> None:
+            self._check(descriptor, offset + length)
+            allocate(descriptor, offset, length)
+
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+
+    @property
+    def free(self) -> int:
+        return self.bytes_max - self.used()
+
+    def used(self) -> int:
+        return sum(file.stat().st_size for file in self._directory.rglob("*") if file.is_file())
+
+    def _check(self, descriptor: int, end: int) -> None:
+        growth = end - os.fstat(descriptor).st_size
+        if growth > 0 and self.used() + growth > self.bytes_max:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def grown(path: Path) -> "herdpy.Connection":
+    """Return a connection to a database whose log files have grown to 4 MiB, without spares."""
+    connection = herdpy.connect(str(path), autocommit=True)
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, p TEXT)")
+    connection.execute("CREATE TABLE other (id BIGINT PRIMARY KEY, p TEXT)")
+    connection.execute("INSERT INTO other VALUES (1, 'x')")
+    log, count = path / "default/log", 0
+    while not any(file.stat().st_size == 4 << 20 for file in log.iterdir()):
+        count += 1
+        connection.execute("UPSERT INTO t VALUES (?, ?)", (count % 50, "x" * 20_000))
+        if count % 40 == 0:
+            connection.checkpoint()
+    for file in log.glob("spare*"):
+        file.unlink()
+    return connection
+
+
+def fill(connection: "herdpy.Connection") -> str:
+    """Write until it fails; return the SQLSTATE."""
+    for number in range(2000):
+        try:
+            connection.execute("UPSERT INTO t VALUES (?, ?)", (number % 50, "y" * 20_000))
+        except herdpy.Error as error:
+            return str(error.sqlstate)
+    return "it never fails"
+
+
+@pytest.mark.finding("D3")
+def test_the_log_uses_the_room_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(tmp_path, monkeypatch)
+    connection = grown(tmp_path / "db")
+    disk.bytes_max = disk.used() + 3 * 1024 * 1024
+    assert fill(connection) == "53100"
+    assert disk.free < 1024 * 1024
+    disk.bytes_max = 1 << 60
+    connection.close()
+
+
+@pytest.mark.finding("D3")
+def test_what_frees_space_works_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(tmp_path, monkeypatch)
+    connection = grown(tmp_path / "db")
+    other = herdpy.connect(str(tmp_path / "db"))
+    other.execute("INSERT INTO other VALUES (2, 'y')")
+    disk.bytes_max = disk.used() + 64 * 1024
+    assert fill(connection) == "53100"
+    failed: list[str] = []
+
+    def run(what: str, step: Any) -> None:
+        try:
+            step()
+        except herdpy.Error as error:
+            failed.append(f"{what}: {error}")
+
+    run("COMMIT", other.commit)
+    run("DELETE", lambda: connection.execute("DELETE FROM t WHERE id < 25"))
+    run("TRUNCATE", lambda: connection.execute("TRUNCATE TABLE t"))
+    run("checkpoint", connection.checkpoint)
+    run("DROP", lambda: connection.execute("DROP TABLE t"))
+    assert failed == []
+    assert connection.execute("SELECT count(*) FROM other").fetchall() == [(2,)]
+    disk.bytes_max = 1 << 60
+    connection.execute("INSERT INTO other VALUES (3, 'z')")
+    other.close()
+    connection.close()
+
+
+def python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+_INTERRUPTED = """
+import os, signal, threading, time
+import herdpy
+connection = herdpy.connect(":memory:", autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(20000)])
+connection.execute("SELECT v, count(*) FROM t GROUP BY v").fetchall()
+begun = time.process_time()
+def interrupt():
+    while time.process_time() < begun + 0.5:  # until the query has worked for so long
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    connection.execute("SELECT count(*) FROM t a, t b, t c WHERE a.v + b.v + c.v > 5").fetchall()
+except BaseException as error:
+    print("raised", type(error).__name__, flush=True)
+print("then", connection.execute("SELECT count(*) FROM t").fetchall(), flush=True)
+connection.close()
+"""
+
+
+@pytest.mark.finding("D4")
+def test_an_interrupt_of_a_vector_query_is_keyboardinterrupt() -> None:
+    child = python(_INTERRUPTED)
+    assert "raised KeyboardInterrupt" in child.stdout, child.stdout + child.stderr[-2000:]
+    assert "then [(20000,)]" in child.stdout
+
+
+_NO_DESCRIPTORS = """
+import os, resource, sys
+import herdpy
+path, what = sys.argv[1:]
+connection = herdpy.connect(path, autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(20000)])
+steps = {
+    "vector": lambda: connection.execute("SELECT v, count(*) FROM t GROUP BY v").fetchall(),
+    "arrow": lambda: connection.execute("SELECT * FROM t").fetch_arrow_table(),
+    "dump": lambda: connection.dump(path + ".dump"),
+    "ingest": lambda: connection.ingest("t", [{"id": -1, "v": 1}]),
+    "user": lambda: connection.execute("CREATE USER u PASSWORD 'abcdefghij'"),
+    "checkpoint": connection.checkpoint,
+}
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+try:
+    steps[what]()
+    told = "nothing"
+except herdpy.Error as error:
+    told = error.sqlstate
+except BaseException as error:
+    told = repr(error)
+for each in held:
+    os.close(each)
+print("told", told)
+steps[what]()
+print("again done")
+connection.close()
+"""
+
+
+@pytest.mark.finding("D6")
+@pytest.mark.parametrize("what", ["vector", "arrow", "dump", "ingest", "user", "checkpoint"])
+def test_no_descriptor_left_is_an_error_of_ours(tmp_path: Path, what: str) -> None:
+    child = python(_NO_DESCRIPTORS, str(tmp_path / "db"), what)
+    told = child.stdout.splitlines()
+    assert told == ["told 53000", "again done"], child.stderr[-2000:]
+
+
+_LEFT_OPEN = """
+import sys
+import herdpy
+if sys.argv[1] == "pool":
+    pool = herdpy.Pool(sys.argv[2])
+    with pool.connection() as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        connection.execute("SELECT v, count(*) FROM t GROUP BY v").fetchall()
+else:
+    connection = herdpy.connect(sys.argv[2], autocommit=True)
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(2000)])
+    result = connection.execute("SELECT v, count(*) FROM t GROUP BY v")
+    result.fetchone()
+"""
+
+
+@pytest.mark.finding("D8")
+def test_a_connection_left_open_says_nothing_at_exit(tmp_path: Path) -> None:
+    child = python(_LEFT_OPEN, "connection", str(tmp_path / "db"))
+    assert child.returncode == 0
+    assert "leaked" not in child.stderr + child.stdout, child.stderr
+
+
+@pytest.mark.finding("N4")
+def test_a_pool_of_a_module_says_nothing_at_exit(tmp_path: Path) -> None:
+    child = python(_LEFT_OPEN, "pool", str(tmp_path / "db"))
+    assert child.returncode == 0
+    assert "leaked" not in child.stderr + child.stdout, child.stderr
+
+
+@pytest.mark.finding("D9")
+def test_a_directory_among_the_segments_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    row_count = filled(path, has_checkpoint=True)
+    folder = path / "default/segments"
+    for name in ("mine", "00000099.segment"):
+        (folder / name).mkdir()
+        (folder / name / "note").write_text("keep")
+    assert found_in(path) == row_count
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("DELETE FROM t WHERE id < 100")
+        connection.checkpoint()
+    assert found_in(path) == row_count - 100
+    for name in ("mine", "00000099.segment"):
+        assert (folder / name / "note").read_text() == "keep"
+
+
+@pytest.mark.finding("D10")
+def test_the_page_of_errors_names_settings_as_set_knows_them() -> None:
+    page = Path(herdpy.__file__).parent.parent / "docs/reference/errors.md"
+    names = set(re.findall(r"\b\w+_timeout\w*", page.read_text()))
+    assert names
+    unknown: list[str] = []
+    with herdpy.connect(":memory:", autocommit=True) as connection:
+        for name in sorted(names):
+            try:
+                connection.execute(f"SHOW {name}")
+            except herdpy.Error:
+                unknown.append(name)
+    assert unknown == []
+
+
+@pytest.mark.finding("N5")
+def test_a_directory_of_something_else_is_refused_without_advice_to_chmod_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "letters.txt").write_text("mine")
+    (tmp_path / "letters.txt").chmod(0o644)
+    refused = ""
+    try:
+        herdpy.connect(str(tmp_path)).close()
+    except herdpy.Error as error:
+        refused = str(error)
+    assert "is no herdpy database" in refused
+    assert "chmod" not in caplog.text

@@ -1,0 +1,137 @@
+"""Memory, background work and snapshots of the engine: findings E."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import herdpy
+
+
+def python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.finding("E1")
+def test_a_compaction_that_finds_no_memory_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    write = os.pwrite
+
+    def pwrite(descriptor: int, data: Any, offset: int) -> int:
+        """Be without memory where the housekeeper writes a segment, and only there."""
+        thread = threading.current_thread().name
+        if thread == "herdpy-housekeeper":
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if name.endswith(".segment"):
+                failed.append(name)
+                raise MemoryError
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    connection = herdpy.connect(str(tmp_path / "db"), autocommit=True, durability="none")
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(5000)])
+    connection.checkpoint()
+    connection.execute("UPDATE t SET v = 0 WHERE id < 2000")
+    connection.checkpoint()  # now there is something to be merged
+    told, count = "", 0
+    try:
+        while len(failed) < 2:  # it is tried again
+            connection.execute("UPSERT INTO t VALUES (-1, ?)", (count,))
+            count += 1
+    except herdpy.Error as error:
+        told = str(error)
+    assert told == ""
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(5001,)]
+    connection.close()
+
+
+_LATE_READER = """
+import os, resource, sys, time
+from pathlib import Path
+import herdpy
+path = Path(sys.argv[1])
+connection = herdpy.connect(str(path), autocommit=True, durability="none")
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+def fill(start):
+    rows = [(number, number) for number in range(start, start + 60_000)]
+    connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+def ask(count):
+    for _ in range(count):
+        connection.execute("SELECT sum(v), count(*) FROM t").fetchall()
+fill(0)
+ask(3)
+begun = time.process_time()
+ask(30)
+usual_s = time.process_time() - begun
+in_the_way = path / "default/segments/00000001.segment"
+in_the_way.mkdir()
+try:
+    connection.checkpoint()
+    print("the checkpoint was to fail", flush=True)
+except herdpy.Error:
+    pass
+in_the_way.rmdir()
+cursor = connection.execute("SELECT id, v + 1 FROM t")  # as if during that checkpoint
+connection.checkpoint()
+cursor.fetch_arrow_table()
+fill(100_000)
+ask(1)
+limit = int(time.process_time() + 4 * usual_s + 2)
+resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+ask(40)
+print("as dear as before", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E6")
+def test_a_reader_from_before_a_checkpoint_makes_later_queries_no_dearer(tmp_path: Path) -> None:
+    child = python(_LATE_READER, str(tmp_path / "db"))
+    assert child.stdout.strip() == "as dear as before", (child.returncode, child.stderr[-2000:])
+
+
+_BUG_IN_CLEAN_UP = """
+import logging, os, sys, time
+import herdpy
+logging.basicConfig(level=logging.ERROR, format="logged %(levelname)s", stream=sys.stdout)
+class Odd(float):
+    '''A time-out that the housekeeper stumbles over, as over a bug of its own.'''
+    def __gt__(self, other):
+        raise TypeError("a bug in the clean-up")
+good = herdpy.connect(sys.argv[1], autocommit=True)
+good.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+bad = herdpy.connect(sys.argv[1], idle_in_transaction_timeout_s=Odd(3600.0))
+bad.execute("INSERT INTO t VALUES (-1)")
+told = "good goes on"
+begun, count = time.process_time(), 0
+try:
+    while time.process_time() < begun + 2:
+        good.execute("INSERT INTO t VALUES (?)", (count,))
+        count += 1
+    good.execute("INSERT INTO t VALUES (-1)")  # nobody holds its lock any more
+except herdpy.Error as error:
+    told = str(error)
+print(told, flush=True)
+try:
+    bad.execute("SELECT 1")
+except herdpy.Error as error:
+    print("bad was ended:", error.sqlstate, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E14")
+def test_a_bug_in_a_sessions_clean_up_ends_that_session_alone(tmp_path: Path) -> None:
+    child = python(_BUG_IN_CLEAN_UP, str(tmp_path / "db"))
+    lines = child.stdout.splitlines()
+    assert "good goes on" in lines, child.stdout
+    assert "bad was ended: XX000" in lines, child.stdout
+    assert "logged ERROR" in child.stdout
