@@ -13,6 +13,7 @@ from herdpy.aio.pipeline import AsyncPipeline
 from herdpy.aio.runners import Runner, ThreadRunner, new_runner
 from herdpy.aio.staging import AsyncStage
 from herdpy.driver import connection as blocking
+from herdpy.driver.attributes import Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
 from herdpy.errors import InterfaceError
@@ -78,8 +79,10 @@ async def _make(
     return AsyncConnection(runner, made, partial(_make, target=target, options=options))
 
 
-class AsyncConnection:
+class AsyncConnection(Strict):
     """Connection, awaited. `blocking` is the connection that its runner uses."""
+
+    __slots__ = ("__weakref__", "_make_another", "_runner", "blocking")
 
     Warning = errors.Warning
     Error = errors.Error
@@ -279,6 +282,10 @@ class AsyncConnection:
         """Roll back, and take back what SET and `autocommit` changed: as connect() gave it."""
         await self.run(self.blocking.reset)
 
+    @property
+    def is_closed(self) -> bool:
+        return self.blocking.is_closed
+
     async def discard(self) -> None:
         """Close, whatever state it is in; repeatable."""
         try:
@@ -291,7 +298,9 @@ class AsyncConnection:
         self.blocking.cancel()
 
     async def close(self) -> None:
-        """Roll back what is open and close; a second call raises InterfaceError."""
+        """Roll back what is open and close; repeatable."""
+        if self.is_closed:
+            return
         try:
             await self.run(self.blocking.close)
         finally:

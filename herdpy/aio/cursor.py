@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from herdpy.driver.attributes import Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.errors import ProgrammingError
 
@@ -65,8 +66,10 @@ class AsyncBatches:
             raise
 
 
-class AsyncCursor:
+class AsyncCursor(Strict):
     """Cursor, awaited. `arraysize` is what fetchmany() takes by default."""
+
+    __slots__ = ("_ahead", "_cursor", "_is_given_up", "connection")
 
     def __init__(self, owner: "AsyncConnection", cursor: Cursor) -> None:
         self.connection = owner

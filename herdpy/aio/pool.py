@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_backoff import Backoff
 from herdpy.aio.connection import AsyncConnection, connect
+from herdpy.driver.attributes import Strict
 from herdpy.driver.pool import (
     CONNECTIONS_MAX,
     TIMEOUT_S,
@@ -29,8 +30,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Pool:
+class Pool(Strict):
     """`options` are connect()'s. No connection is made before the first is asked for."""
+
+    __slots__ = (
+        "_connections_max",
+        "_count",
+        "_idle",
+        "_is_closed",
+        "_options",
+        "_target",
+        "_timeout_s",
+        "_waiters",
+    )
 
     def __init__(
         self,

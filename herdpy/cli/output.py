@@ -1,14 +1,12 @@
 """Rows on paper: as a box that fits the terminal, as CSV, as JSON, or line by line.
 
 A box shows the first rows_max rows and says how many more there are; the other modes are for
-programs and give every row as it streams. NULL is NULL in a box and on lines, nothing in CSV,
-null in JSON; NaN and infinities, which JSON does not have, are strings there, as are decimals,
-whose digits a reader of JSON would lose.
+programs and give every row as it streams. NULL is NULL in a box and on lines, nothing in CSV
+(csv_text.py), null in JSON; NaN and infinities, which JSON does not have, are strings there, as
+are decimals, whose digits a reader of JSON would lose.
 """
 
-import csv
 import datetime
-import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from herdpy.cli.csv_text import csv_line
 from herdpy.driver.box import count_text, display, make_table
 from herdpy.driver.types import Description
 from herdpy.model.intervals import interval_text, of_timedelta
@@ -55,6 +54,14 @@ def _write(console: Console, text: str) -> None:
     console.out(text, end="", highlight=False)
 
 
+def _write_exact(console: Console, text: str) -> None:
+    """Write text as it is, for a file or another program; a terminal gets no control characters."""
+    if console.is_terminal:
+        _write(console, text)
+    else:
+        console.file.write(text)
+
+
 def _write_box(
     console: Console, description: Sequence[Description], fetch: Fetch, rows_max: int
 ) -> str:
@@ -78,20 +85,10 @@ def _write_box(
 
 
 def _write_csv(console: Console, description: Sequence[Description], fetch: Fetch) -> None:
-    def text_of(rows: Sequence[Sequence[Any]]) -> str:
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows(rows)
-        return buffer.getvalue()
-
-    _write(console, text_of([[column[0] for column in description]]))
+    _write_exact(console, csv_line(column[0] for column in description))
     for rows in _chunks(fetch):
-        _write(console, text_of([[_csv_value(value) for value in row] for row in rows]))
-
-
-def _csv_value(value: object) -> object:
-    if value is None:
-        return ""
-    return plain_text(value) if isinstance(value, bool | bytes) else value
+        lines = (csv_line(None if v is None else plain_text(v) for v in row) for row in rows)
+        _write_exact(console, "".join(lines))
 
 
 def _write_json(console: Console, description: Sequence[Description], fetch: Fetch) -> None:

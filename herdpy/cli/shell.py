@@ -5,6 +5,7 @@ the statement (conn.cancel) and the shell goes on. One Shell belongs to the main
 """
 
 import difflib
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from herdpy.cli.console import print_error
+from herdpy.cli.csv_import import import_csv
 from herdpy.cli.output import MODES, write_rows
 from herdpy.driver.box import count_text, make_table
 from herdpy.driver.connection import Connection
@@ -121,14 +123,25 @@ class Shell:
 
     def run_statement(self, text: str, where: str = "") -> bool:
         """Run one statement and write its result; return False when it failed or was cancelled."""
+
+        def run() -> str:
+            cursor = self.connection.cursor()
+            try:
+                self._call(lambda: cursor.execute(text))
+                return self._write_result(cursor, text)
+            finally:
+                cursor.close()
+
+        return self._run_long(run, text, where)
+
+    def _run_long(self, run: Callable[[], str], text: str, where: str) -> bool:
+        """Run what _call()s, and write the line that it returns; False: it failed, cancelled."""
         begun_s = time.perf_counter()
         self._is_cancelled = False
         # No KeyboardInterrupt from here on: raised between two lines it would lose the statement.
         before = signal.signal(signal.SIGINT, self._on_interrupt)
-        cursor = self.connection.cursor()
         try:
-            self._call(lambda: cursor.execute(text))
-            footer = self._write_result(cursor, text)
+            footer = run()
         except Error as error:
             if self._is_cancelled:
                 self.errors.print("cancelled", style="yellow")
@@ -136,7 +149,6 @@ class Shell:
                 print_error(self.errors, error, text, where)
             return False
         finally:
-            cursor.close()
             signal.signal(signal.SIGINT, before)
         if self.has_timer:
             took = f"{(time.perf_counter() - begun_s) * 1000:,.1f} ms"
@@ -180,7 +192,7 @@ class Shell:
 
     def run_command(self, line: str, where: str = "") -> bool:
         """Run a `.` command; return False when there is no such one, or it failed."""
-        name, *arguments = line.split()
+        name, *arguments = _words(line)
         command = COMMANDS.get(name)
         try:
             if command is None:
@@ -191,11 +203,27 @@ class Shell:
                 )
             if not command.least <= len(arguments) <= command.most:
                 raise ProgrammingError(f"usage: {name} {command.usage}".rstrip())
+            if command.run is Shell.import_file:
+                return self.import_file(*arguments, where=where)
             command.run(self, *arguments)
         except Error as error:
             print_error(self.errors, error, where=where)
             return False
         return True
+
+    def import_file(self, path: str, name: str, *, where: str = "") -> bool:
+        """Insert the rows of a CSV file into a table, all or none; return whether it went well."""
+        table = _find(self.tables(), name.strip(';"'))
+
+        def check() -> None:
+            if self._is_cancelled:
+                raise QueryCanceledError("the import was cancelled")
+
+        def run() -> str:
+            count = self._call(lambda: import_csv(self.connection, path, table, check))
+            return f"{count_text(count)} inserted" if self.mode == "box" else ""
+
+        return self._run_long(run, "", where)
 
     def tables(self) -> list[Table]:
         """Return the tables that a statement can name now, by name."""
@@ -247,6 +275,14 @@ class Shell:
         self.is_quitting = True
 
 
+def _words(line: str) -> list[str]:
+    """Return the words of a `.` command; quotes hold one with spaces together."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
 def _find(tables: list[Table], name: str) -> Table:
     """Return the table of a name, of any case when no other case is meant; 42P01 without one."""
     exact = [table for table in tables if table.name == name]
@@ -272,6 +308,7 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     ".help": _Command(Shell.show_help, "", "this list"),
+    ".import": _Command(Shell.import_file, "FILE TABLE", "insert the rows of a CSV file", 2, 2),
     ".mode": _Command(Shell.set_mode, "|".join(MODES), "how rows look", 1, 1),
     ".quit": _Command(Shell.quit, "", "leave (so does Ctrl-D)"),
     ".rows": _Command(Shell.set_rows, "N|all", "how many rows a box shows", 1, 1),

@@ -1,8 +1,8 @@
 """Connection: one session of a database, with PEP 249's API and a few conveniences.
 
 Threads may share a connection (threadsafety 2): the session runs one statement at a time. After
-close(), and in a fork()ed child, every method raises InterfaceError. A connection that is
-collected while open is closed by a finalizer, its transaction rolled back.
+close() every method but close() raises InterfaceError, and in a fork()ed child every one. A
+connection that is collected while open is closed by a finalizer, its transaction rolled back.
 """
 
 import os
@@ -15,6 +15,7 @@ from bookie.runtime.os_process import forks, process_generation
 from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
+from herdpy.driver.attributes import Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.ingest import Progress, ingest
@@ -116,8 +117,19 @@ def _or_zero(limit_s: float | None) -> float:
     return 0.0 if limit_s is None else limit_s
 
 
-class Connection:
+class Connection(Strict):
     """Made by connect()."""
+
+    __slots__ = (
+        "__weakref__",
+        "_autocommit",
+        "_claim",
+        "_finalizer",
+        "_generation",
+        "_is_closed",
+        "_session",
+        "block",
+    )
 
     Warning = errors.Warning
     Error = errors.Error
@@ -380,6 +392,11 @@ class Connection:
 
     # Life.
 
+    @property
+    def is_closed(self) -> bool:
+        """True behind close(); all but that and discard() raises InterfaceError then."""
+        return self._is_closed
+
     def reset(self) -> None:
         """Roll back, and take back what SET and `autocommit` changed: as connect() gave it."""
         session = self.live_session()
@@ -452,10 +469,13 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Roll back what is open and close; a second call raises InterfaceError.
+        """Roll back what is open and close; repeatable.
 
         The last connection to a database closes the database. After an interrupt, call it again.
+        In a forked child, whose parent's it is: InterfaceError.
         """
+        if self._is_closed:
+            return
         self.live_session()
         self._claim.close()
         self._finalizer.detach()

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.arguments import checked_text
+from herdpy.driver.attributes import Foreign
 from herdpy.driver.types import Description, describe
 from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, loading
 from herdpy.exec.result import Result
@@ -51,6 +52,8 @@ class Cursor:
     """PEP 249's cursor. `arraysize` is what fetchmany() takes by default, 1."""
 
     __slots__ = ("_connection", "_is_closed", "_point", "_result", "_rows", "arraysize")
+
+    row_factory = Foreign()
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection

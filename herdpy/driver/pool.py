@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.ticket import Ticket
+from herdpy.driver.attributes import Strict
 from herdpy.driver.connection import Connection, connect
 from herdpy.driver.local import new_waiting
 from herdpy.errors import Error, InterfaceError, OperationalError, ProgrammingError, Retry
@@ -24,8 +25,22 @@ TIMEOUT_S = 30.0
 _CANCELLED = "57014"
 
 
-class Pool:
+class Pool(Strict):
     """`options` are connect()'s. No connection is made before the first is asked for."""
+
+    __slots__ = (
+        "_clock",
+        "_connections_max",
+        "_count",
+        "_driver",
+        "_idle",
+        "_is_closed",
+        "_mutex",
+        "_options",
+        "_target",
+        "_timeout_s",
+        "_waiters",
+    )
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """The public DB-API suite (package dbapi-compliance): memory, a directory, TCP and gRPC.
 
 And herdpy.aio, made to look like a module of PEP 249 (tests/fixtures/faces.py), over all of them.
-Only the two tests that the suite itself leaves to the driver are overridden.
+Only the two tests that the suite itself leaves to the driver are overridden, and the one of which
+it says that reasonable persons differ about it: a second close() does nothing, as elsewhere.
 """
 
 import shutil
@@ -32,6 +33,13 @@ class Compliance(dbapi20.DatabaseAPI20Test):
         connection = self._connect()
         assert connection.cursor().setoutputsize(1000, 0) is None
         connection.close()
+
+    def test_non_idempotent_close(self) -> None:
+        connection = self._connect()
+        connection.close()
+        connection.close()
+        with pytest.raises(herdpy.InterfaceError):
+            connection.cursor()
 
 
 class TestInMemory(Compliance):
@@ -115,5 +123,5 @@ def test_the_suite_is_whole() -> None:
     names = [name for name in dir(dbapi20.DatabaseAPI20Test) if name.startswith("test_")]
     own = [name for name in vars(Compliance) if name.startswith("test_")]
     assert len(names) == 36
-    assert sorted(own) == ["test_nextset", "test_setoutputsize"]
+    assert sorted(own) == ["test_nextset", "test_non_idempotent_close", "test_setoutputsize"]
     assert warnings.filters, "warnings are errors here, so a leaked connection is seen"

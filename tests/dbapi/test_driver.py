@@ -320,8 +320,9 @@ def test_with_commits_or_rolls_back_and_closes(directory) -> None:
 def test_use_after_close(connection) -> None:
     cursor = connection.execute("SELECT id FROM t")
     connection.close()
+    assert connection.is_closed
+    connection.close()
     for use in (
-        connection.close,
         connection.commit,
         connection.rollback,
         connection.cursor,
@@ -356,6 +357,12 @@ def test_close_rolls_back(directory) -> None:
         assert count(keeper) == 1
 
 
+def in_a_ring(connection) -> None:
+    """Let the garbage collector alone find the connection."""
+    ring = [connection]
+    ring.append(ring)
+
+
 @pytest.mark.sync_face("of a thread that holds it")
 @pytest.mark.parametrize("is_cyclic", [False, True])
 def test_a_collected_connection_rolls_back(directory, is_cyclic) -> None:
@@ -365,7 +372,7 @@ def test_a_collected_connection_rolls_back(directory, is_cyclic) -> None:
         other = herdpy.connect(directory)
         other.execute("INSERT INTO t VALUES (1)")
         if is_cyclic:
-            other.myself = other
+            in_a_ring(other)
         with pytest.warns(ResourceWarning, match="open transaction"):  # noqa: PT031 - two steps
             del other
             gc.collect()
@@ -382,7 +389,7 @@ def test_a_connection_collected_under_the_monitor_does_not_block(directory) -> N
         keeper.commit()
         other = herdpy.connect(directory)
         other.execute("INSERT INTO t VALUES (1)")
-        other.myself = other
+        in_a_ring(other)
         holder = [other]
         del other
         names = {
