@@ -524,12 +524,9 @@ class Execution:
         check = prepared.check(plan)
         changes: list[Change] = []
         if not isinstance(find, RowFind) and find.value_count:
-            ordinals = [ordinal for ordinal, _ in plan.assignments]
+            change = prepared.row_changer(plan, find)
             for row, new_values in self._find(prepared, find, values, source):
-                cells = list(row)
-                for ordinal, value in zip(ordinals, new_values, strict=True):
-                    cells[ordinal] = value
-                changes.append((row, tuple(cells)))
+                changes.append((row, change(new_values, row)))
         else:
             assign = prepared.assign(plan)
             for row, _ in self._find(prepared, find, values, source):
