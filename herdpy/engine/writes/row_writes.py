@@ -28,7 +28,7 @@ from herdpy.log.record import (
     many_rows,
 )
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Row
+from herdpy.model.types import Key, Kind, Row
 
 RESTART: Final = object()
 ROW_ID_RESERVATION: Final = 32
