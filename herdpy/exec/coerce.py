@@ -117,14 +117,14 @@ def slot_values(
         if source == NOW:
             values.append(now_us())
             continue
-        what = f"parameter {source + 1}" if isinstance(source, int) else f"parameter :{source}"
         try:
             value = given[source]
         except (LookupError, TypeError):
             raise ProgrammingError(
-                f"{what}: expected a value, found none among {len(given)}", sqlstate="07001"
+                f"{slot.parameter}: expected a value, found none among {len(given)}",
+                sqlstate="07001",
             ) from None
-        values.append(to_physical(value, slot.type, what=what))
+        values.append(to_physical(value, slot.type, what=slot.what))
     return values
 
 
@@ -257,7 +257,11 @@ def cast_physical(
     if source is Kind.DECIMAL and (target is Kind.DECIMAL or to_type.is_integer):
         scaled = _rescale(value, from_type.scale or 0, to_type.scale or 0)
         check = check_decimal if target is Kind.DECIMAL else check_integer
-        return check(scaled, to_type, what)
+        try:
+            return check(scaled, to_type, what)
+        except DataError:
+            found = _to_decimal(value, from_type.scale or 0)
+            raise _out_of_range(found, to_type, what) from None
     if source is Kind.DECIMAL and target is Kind.DOUBLE:
         return value / 10 ** (from_type.scale or 0)  # int / int is correctly rounded
     if to_type.is_integer and (from_type.is_numeric or source is Kind.BOOLEAN):

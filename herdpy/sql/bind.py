@@ -22,7 +22,13 @@ from herdpy.model.types import (
 from herdpy.sql import tree
 from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
-from herdpy.sql.bind_expression import assign, bind_condition, bind_open, bind_type
+from herdpy.sql.bind_expression import (
+    assign,
+    bind_condition,
+    bind_open,
+    bind_type,
+    check_assignable,
+)
 from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
 from herdpy.sql.parse import INSTEAD_OF_REPLACING, fold_name
 from herdpy.sql.scope import Scope, StatementContext, suggestion
@@ -133,19 +139,18 @@ def _bind_rows(node: Any, context: StatementContext, is_upsert: bool) -> tree.In
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
     ordinals = _matching(ordinals, len(query.columns), names is None, source, context)
-    types = [
-        _wanted(kind, table.columns[ordinal].type)
-        for (_, kind), ordinal in zip(query.columns, ordinals, strict=True)
-    ]
-    query = retarget(query, types, source, context)
-    return tree.Insert(
-        table, tuple(ordinals), None, _assigning(query, table, ordinals, source, context), is_upsert
-    )
+    columns = [table.columns[ordinal] for ordinal in ordinals]
+    types: list[SqlType] = []
+    for column, (_, kind) in zip(columns, query.columns, strict=True):
+        check_assignable(kind, column.type, column.name, source, context)
+        types.append(_wanted(kind, column.type))
+    query = retarget(query, types, source, context, [column.name for column in columns])
+    return tree.Insert(table, tuple(ordinals), None, query, is_upsert)
 
 
 def _wanted(found: SqlType, column: SqlType) -> SqlType:
-    """Return what an untyped output becomes for its column; other outputs stay."""
-    if found.kind is not Kind.UNKNOWN:
+    """Return what the query makes of an output for its column; others are converted by the row."""
+    if found.kind not in (Kind.UNKNOWN, Kind.INTERVAL):
         return found
     return TEXT if column.kind is Kind.TEXT else column
 
@@ -204,23 +209,6 @@ def _matching(
             "42601", f"INSERT has {count} expressions for {len(ordinals)} columns", node
         )
     return ordinals
-
-
-def _assigning(
-    query: tree.Query, table: Table, ordinals: list[int], node: Any, context: StatementContext
-) -> tree.Query:
-    """Wrap the query so that it yields the columns' types; the same query when it does."""
-    scope = Scope(context)
-    derived = tree.Derived(context.next_relation(), query, "source")
-    outputs: list[tree.Output] = []
-    for position, (ordinal, (name, kind)) in enumerate(zip(ordinals, query.columns, strict=True)):
-        column = table.columns[ordinal]
-        ref = tree.ColumnRef(kind, derived.id, position, name)
-        outputs.append(tree.Output(name, assign(ref, column.type, column.name, node, scope)))
-    if all(isinstance(output.expression, tree.ColumnRef) for output in outputs):
-        return query
-    columns = tuple((output.name, output.expression.type) for output in outputs)
-    return tree.Query(tree.Select(tuple(outputs), derived), columns)
 
 
 def _bind_update(node: Any, context: StatementContext) -> tree.Update:

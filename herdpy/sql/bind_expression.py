@@ -31,7 +31,7 @@ from herdpy.model.types import (
     varchar_type,
 )
 from herdpy.sql import conversions, tree
-from herdpy.sql.scope import Scope
+from herdpy.sql.scope import Scope, StatementContext
 
 COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -112,9 +112,16 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
 
 
 def convert(
-    expression: tree.Expression, target: SqlType, node: exp.Expr, scope: Scope
+    expression: tree.Expression,
+    target: SqlType,
+    node: exp.Expr,
+    scope: Scope,
+    column: str | None = None,
 ) -> tree.Expression:
-    """Convert to target without asking whether it is allowed: fold, retarget, or add a Cast."""
+    """Convert to target without asking whether it is allowed: fold, retarget, or add a Cast.
+
+    column: the one that the value is stored in, for messages.
+    """
     context = scope.context
     source = expression.type
     if isinstance(expression, tree.Literal) and _is_foldable(source, target):
@@ -122,6 +129,8 @@ def convert(
             value = conversions.convert_constant(expression.value, source, target)
         except DataError as error:
             error.position = context.position(node)
+            if column is not None:
+                error.message = f"column {column}: {error.message}"
             raise
         return context.settle(tree.Literal(target, value))
     if isinstance(expression, tree.Parameter) and context.is_now(expression):
@@ -129,26 +138,36 @@ def convert(
             return context.now(target)
     elif isinstance(expression, tree.Parameter) and expression.index < 0:
         if _is_retargetable(source, target):
-            return context.settle(expression, target)
-        expression = context.settle(expression)
+            return context.settle(expression, target, column)
+        expression = context.settle(expression, column=column)
     if source == target or (source.kind is target.kind is Kind.TEXT and target.length is None):
         return expression
-    return tree.Cast(target, context.settle(expression))
+    operand = context.settle(expression)
+    if column is None or source.kind is Kind.INTERVAL:  # which no value of a row is
+        return tree.Cast(target, operand)
+    return tree.Assign(target, operand, column)
 
 
 def assign(
     expression: tree.Expression, target: SqlType, name: str, node: exp.Expr, scope: Scope
 ) -> tree.Expression:
     """Convert for storing into column `name` (42804). A text's length is checked with the row."""
-    if not conversions.is_assignable(expression.type, target):
-        raise scope.context.error(
+    check_assignable(expression.type, target, name, node, scope.context)
+    return convert(expression, TEXT if target.kind is Kind.TEXT else target, node, scope, name)
+
+
+def check_assignable(
+    source: SqlType, target: SqlType, name: str, node: exp.Expr, context: StatementContext
+) -> None:
+    """Raise 42804 unless values of source may be stored in column `name`."""
+    if not conversions.is_assignable(source, target):
+        raise context.error(
             "42804",
             f'column "{name}" is of type {str(target).lower()}, '
-            f"the value of type {str(expression.type).lower()}",
+            f"the value of type {str(source).lower()}",
             node,
             "Write a CAST.",
         )
-    return convert(expression, TEXT if target.kind is Kind.TEXT else target, node, scope)
 
 
 def _is_foldable(source: SqlType, target: SqlType) -> bool:

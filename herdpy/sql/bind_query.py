@@ -757,9 +757,17 @@ def _meet(
 
 
 def retarget(
-    query: tree.Query, types: Sequence[SqlType], node: exp.Expr, context: StatementContext
+    query: tree.Query,
+    types: Sequence[SqlType],
+    node: exp.Expr,
+    context: StatementContext,
+    stored_in: Sequence[str] | None = None,
 ) -> tree.Query:
-    """Return the query with its columns converted; untyped constants of it take the types."""
+    """Return the query with its columns converted; untyped constants of it take the types.
+
+    stored_in: the columns of a table that the query's are for.
+    """
+    names: Sequence[str | None] = [None] * len(types) if stored_in is None else stored_in
     found = [kind for _, kind in query.columns]
     body, scope = query.body, Scope(context)
     has_pending = isinstance(body, tree.Select) and any(map(_is_pending, body.outputs))
@@ -768,16 +776,19 @@ def retarget(
     columns = tuple((name, kind) for (name, _), kind in zip(query.columns, types, strict=True))
     if isinstance(body, tree.Values):
         rows = tuple(
-            tuple(convert(item, kind, node, scope) for item, kind in zip(row, types, strict=True))
+            tuple(
+                convert(item, kind, node, scope, name)
+                for item, kind, name in zip(row, types, names, strict=True)
+            )
             for row in body.rows
         )
         return replace(query, body=replace(body, rows=rows), columns=columns)
     if isinstance(body, tree.Select):
         outputs = tuple(
-            replace(output, expression=convert(output.expression, kind, node, scope))
+            replace(output, expression=convert(output.expression, kind, node, scope, name))
             if output.expression.type.kind is Kind.UNKNOWN or _is_pending(output)
             else output
-            for output, kind in zip(body.outputs, types, strict=True)
+            for output, kind, name in zip(body.outputs, types, names, strict=True)
         )
         shown = tuple((output.name, output.expression.type) for output in outputs)
         query = replace(query, body=replace(body, outputs=outputs), columns=shown)

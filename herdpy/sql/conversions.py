@@ -12,6 +12,7 @@ from decimal import Decimal
 from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.intervals import read_interval
+from herdpy.model.python_values import shown
 from herdpy.model.types import (
     BIGINT,
     BIGINT_MAX,
@@ -168,11 +169,12 @@ def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physi
         try:
             number = value / 10**scale  # of integers, so it is the nearest float
         except OverflowError:
-            raise _out_of_range(target) from None
+            raise _out_of_range(Decimal(value).scaleb(-scale, _EXACT), target) from None
         if value and not number:
-            raise _out_of_range(target)
+            raise _out_of_range(Decimal(value).scaleb(-scale, _EXACT), target)
         return number
-    return _check_range(rescale(value, scale, target.scale or 0), target)
+    found = Decimal(value).scaleb(-scale, _EXACT)
+    return _check_range(rescale(value, scale, target.scale or 0), target, found)
 
 
 def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
@@ -222,9 +224,9 @@ def scaled_decimal(number: Decimal, target: SqlType) -> int:
     """Return a number as a DECIMAL's scaled integer, rounded half away from zero; 22003."""
     # adjusted() first: the digits of 1E+999999 would fill the memory.
     if not number.is_finite() or (number and number.adjusted() > decimal_precision_max):
-        raise _out_of_range(target)
+        raise _out_of_range(number, target)
     shifted = number.scaleb(target.scale or 0, _EXACT)
-    return _check_range(int(shifted.to_integral_value(context=_EXACT)), target)
+    return _check_range(int(shifted.to_integral_value(context=_EXACT)), target, number)
 
 
 def number_constant(text: str) -> tuple[Physical, SqlType]:
@@ -262,7 +264,7 @@ def read_text(text: str, target: SqlType) -> Physical:
         word = text.strip().lower()
         value = True if word in _TRUE else False if word in _FALSE else None
     elif target.is_integer and _INTEGER.fullmatch(text):
-        value = _check_range(int(text), target)
+        value = _check_range(int(text), target, text)
     elif kind is Kind.DOUBLE:
         value = _read_double(text)
     elif kind is Kind.DECIMAL:
@@ -287,14 +289,17 @@ def _read_double(text: str) -> float | None:
         return None
     value = float(text)
     if value in (_INFINITY, -_INFINITY) or (not value and match["mantissa"].strip("0.")):
-        raise _out_of_range(DOUBLE)  # infinite, or 0 where a digit is not
+        raise _out_of_range(text, DOUBLE)  # infinite, or 0 where a digit is not
     return value
 
 
 def _read_decimal(text: str, target: SqlType) -> int | None:
     if not _ANY_NUMBER.fullmatch(text):
         return None
-    return scaled_decimal(_EXACT.create_decimal(text.strip()), target)
+    try:
+        return scaled_decimal(_EXACT.create_decimal(text.strip()), target)
+    except DataError:
+        raise _out_of_range(text, target) from None
 
 
 def _scaled(text: str) -> tuple[int, int] | None:
@@ -364,7 +369,8 @@ def _read_bytes(text: str) -> bytes | None:
     return None if "\\" in text else text.encode()
 
 
-def _check_range(value: int, target: SqlType) -> int:
+def _check_range(value: int, target: SqlType, found: object = None) -> int:
+    """Return the value when target holds it; 22003 names what was found, by default the value."""
     if target.kind is Kind.INTEGER:
         fits = INTEGER_MIN <= value <= INTEGER_MAX
     elif target.kind is Kind.BIGINT:
@@ -372,9 +378,9 @@ def _check_range(value: int, target: SqlType) -> int:
     else:
         fits = abs(value) < 10 ** (target.precision or decimal_precision_max)
     if not fits:
-        raise _out_of_range(target)
+        raise _out_of_range(value if found is None else found, target)
     return value
 
 
-def _out_of_range(target: SqlType) -> DataError:
-    return DataError(f"value out of range for type {str(target).lower()}", sqlstate="22003")
+def _out_of_range(found: object, target: SqlType) -> DataError:
+    return DataError(f"value {shown(found)} is out of range for type {target}", sqlstate="22003")

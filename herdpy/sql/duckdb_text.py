@@ -1015,6 +1015,7 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.Variable: _Printer.variable,
     tree.Let: _Printer.let,
     tree.Cast: _Printer.cast,
+    tree.Assign: _Printer.cast,
     tree.Call: _Printer.call,
     tree.Case: _Printer.case,
     tree.InList: _Printer.in_list,

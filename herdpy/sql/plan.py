@@ -22,11 +22,23 @@ NOW = "now()"
 class Slot:
     """One converted parameter: its source and the type to convert to.
 
-    The source is a 0-based position, a name, or NOW.
+    The source is a 0-based position, a name, or NOW. `column` is the one that it is stored in.
     """
 
     source: int | str
     type: SqlType
+    column: str | None = None
+
+    @property
+    def parameter(self) -> str:
+        """The parameter as messages name it."""
+        source = self.source
+        return f"parameter {source + 1}" if isinstance(source, int) else f"parameter :{source}"
+
+    @property
+    def what(self) -> str:
+        """What messages about the value name: its column, otherwise the parameter."""
+        return self.parameter if self.column is None else f"column {self.column}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ def is_row_expression(expression: tree.Expression | None) -> bool:
     if isinstance(expression, tree.InList):
         parts = (expression.operand, *expression.items)
         return all(is_row_expression(part) for part in parts) and _are_comparable(parts)
+    if isinstance(expression, tree.Assign):
+        return is_row_expression(expression.operand)
     if isinstance(expression, tree.Cast):
         source = expression.operand.type
         return _is_row_cast(source, expression.type) and is_row_expression(expression.operand)
@@ -255,8 +257,17 @@ def _plan_insert_source(statement: tree.Insert) -> SelectPlan | None:
     if all(is_row_expression(value) for row in rows for value in row):
         return None
     names = tuple(statement.table.columns[ordinal].name for ordinal in statement.ordinals)
-    columns = tuple(zip(names, (value.type for value in next(iter(rows))), strict=True))
-    return VectorSelect(tree.Query(tree.Values(rows, names), columns))
+    plain = tuple(tuple(map(to_assign, row)) for row in rows)
+    types = [[value.type for value in row] for row in plain]
+    if any(found != types[0] for found in types):  # a column of VALUES has one type
+        plain, types = rows, [[value.type for value in row] for row in rows]
+    columns = tuple(zip(names, types[0], strict=True))
+    return VectorSelect(tree.Query(tree.Values(plain, names), columns))
+
+
+def to_assign(value: tree.Expression) -> tree.Expression:
+    """Return what a query computes of a value to be stored; the conversion is the row path's."""
+    return value.operand if isinstance(value, tree.Assign) else value
 
 
 def _plan_update(statement: tree.Update) -> UpdatePlan:
@@ -264,7 +275,7 @@ def _plan_update(statement: tree.Update) -> UpdatePlan:
     values = tuple(value for _, value in assignments)
     if all(is_row_expression(value) for value in values):
         return UpdatePlan(ref, _plan_find(ref, statement.where), assignments)
-    find = _vector_find(ref, statement.where, values)
+    find = _vector_find(ref, statement.where, tuple(map(to_assign, values)))
     return UpdatePlan(ref, find, assignments)
 
 

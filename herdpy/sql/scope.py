@@ -79,14 +79,21 @@ class StatementContext:
         source = self.scanned.placeholders[occurrence]
         return tree.Parameter(self._types[source], -1 - occurrence)
 
-    def settle(self, expression: tree.Expression, wanted: SqlType | None = None) -> tree.Expression:
+    def settle(
+        self,
+        expression: tree.Expression,
+        wanted: SqlType | None = None,
+        column: str | None = None,
+    ) -> tree.Expression:
         """Give a pending parameter its slot, an untyped literal its type (by default TEXT).
 
+        column: the one that the value is stored in.
         22003 for a number of more digits than a DECIMAL has.
         """
         if isinstance(expression, tree.Parameter) and expression.index < 0:
             found = TEXT if expression.type.kind is Kind.UNKNOWN else expression.type
-            slot = Slot(self.scanned.placeholders[-1 - expression.index], wanted or found)
+            source = self.scanned.placeholders[-1 - expression.index]
+            slot = Slot(source, wanted or found, column)
             return tree.Parameter(slot.type, self._slots.setdefault(slot, len(self._slots)))
         if isinstance(expression, tree.Literal) and expression.type.kind is Kind.UNKNOWN:
             return tree.Literal(wanted or TEXT, expression.value)

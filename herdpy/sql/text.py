@@ -307,6 +307,7 @@ _PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[
     tree.Variable: ExpressionPrinter.variable,
     tree.Let: ExpressionPrinter.let,
     tree.Cast: ExpressionPrinter.cast,
+    tree.Assign: ExpressionPrinter.cast,
     tree.Case: ExpressionPrinter.case,
     tree.InList: ExpressionPrinter.in_list,
     tree.ScalarSubquery: ExpressionPrinter.scalar,

@@ -70,6 +70,13 @@ class Cast(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Assign(Cast):
+    """The conversion of a value to the type of the column that it is stored in; outermost."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
 class Case(Expression):
     """Searched CASE; the simple form is bound to "=" tests."""
 
@@ -326,7 +333,7 @@ class SelectStatement:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, cast for assignment.
+    """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
     Columns not named take their default.

@@ -20,8 +20,9 @@ from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
-from herdpy.errors import InternalError, SerializationError
+from herdpy.errors import Error, InternalError, SerializationError
 from herdpy.exec.result import Result
+from herdpy.exec.row.row_check import name_row
 from herdpy.limits import statement_restarts_max
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.keys import canonical_key
@@ -61,6 +62,8 @@ Part = tuple[Table, Key | None, Key | None]
 
 _LOG_BYTES_AHEAD = 1024 * 1024
 _ARROW_ROWS_MIN = 1_000
+_CHECK_ROWS = 1_024
+"""Of executemany, between two looks at the interrupt."""
 
 
 class Execution:
@@ -404,15 +407,19 @@ class Execution:
                 raise InternalError(f"no way to insert with {plan.__class__.__name__}")
             now_us, check, width = self._now_us(), prepared.check(plan), len(prepared.slots)
             rows: list[Row] = []
-            for item in items:
-                kind = item.__class__
-                if not (kind is tuple or kind is list) or len(item) != width:
-                    prepare(item)
-                if not len(rows) & 1023:
-                    self._interrupt.check()
-                row = convert(item, now_us)
-                check(row)
-                rows.append(row)
+            for start in range(0, len(items), _CHECK_ROWS):
+                self._interrupt.check()
+                try:
+                    for item in items[start : start + _CHECK_ROWS]:
+                        kind = item.__class__
+                        if not (kind is tuple or kind is list) or len(item) != width:
+                            prepare(item)
+                        row = convert(item, now_us)
+                        check(row)
+                        rows.append(row)
+                except Error as error:
+                    name_row(error, len(rows) + 1)
+                    raise
             return self._insert_of(plan, rows, transaction)
 
         def make_again() -> Write:
@@ -531,12 +538,9 @@ class Execution:
         check = prepared.check(plan)
         changes: list[Change] = []
         if not isinstance(find, RowFind) and find.value_count:
-            ordinals = [ordinal for ordinal, _ in plan.assignments]
+            change = prepared.row_changer(plan, find)
             for row, new_values in self._find(prepared, find, values, source):
-                cells = list(row)
-                for ordinal, value in zip(ordinals, new_values, strict=True):
-                    cells[ordinal] = value
-                changes.append((row, tuple(cells)))
+                changes.append((row, change(new_values, row)))
         else:
             assign = prepared.assign(plan)
             for row, _ in self._find(prepared, find, values, source):

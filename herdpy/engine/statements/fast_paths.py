@@ -119,7 +119,7 @@ class _Source:
         test = _SAME_TESTS.get((natural.kind, slot.type.kind))
         if test == "":
             return value
-        what = f"parameter {int(slot.source) + 1}"
+        what = slot.what
         sql_type = slot.type
 
         def convert(given: object) -> Physical:

@@ -31,6 +31,7 @@ from herdpy.exec.row.select import (
     compile_assignments,
     compile_find,
     compile_insert_rows,
+    compile_row_changer,
     compile_row_filler,
     compile_row_select,
 )
@@ -50,6 +51,7 @@ from herdpy.sql.plan import (
     RowFind,
     RowSelect,
     UpdatePlan,
+    VectorFind,
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
@@ -224,8 +226,20 @@ class Prepared:
         return self._once("insert", lambda: compile_insert_rows(plan))
 
     def row_filler(self, plan: InsertPlan) -> Callable[[Sequence[Physical], int], Row]:
-        statement = plan.statement
-        return self._once("fill", lambda: compile_row_filler(statement.table, statement.ordinals))
+        statement, source = plan.statement, plan.source
+        if source is None:
+            raise TypeError("VALUES of the row path are whole rows")
+        types = [found for _, found in source.query.columns]
+        return self._once(
+            "fill", lambda: compile_row_filler(statement.table, statement.ordinals, types)
+        )
+
+    def row_changer(
+        self, plan: UpdatePlan, find: VectorFind
+    ) -> Callable[[Sequence[Physical], Row], Row]:
+        ordinals = [ordinal for ordinal, _ in plan.assignments]
+        types = [found for _, found in find.query.columns[-find.value_count :]]
+        return self._once("change", lambda: compile_row_changer(plan.ref.table, ordinals, types))
 
     def vector_text(self, query: Query, check_interrupt: Callable[[], object]) -> DuckText:
         return self._once("vector", lambda: print_query(query, check_interrupt))

@@ -18,6 +18,7 @@ from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import BOOLEAN, Kind, SqlType
 from herdpy.sql.tree import (
+    Assign,
     Atom,
     Call,
     Cast,
@@ -83,6 +84,8 @@ class Writer:
                 return f"r[{ordinal}]"
             case Variable(index=index):
                 return self._variables[index]
+            case Assign(operand=operand, column=column):
+                return self.assigned(self.value(operand), operand.type, node.type, column)
             case Cast(operand=operand):
                 return self._cast(operand, node.type)
             case InList():
@@ -262,6 +265,17 @@ class Writer:
         convert = self.name(_caster(from_type, to_type))
         return f"{convert}({source})"
 
+    def assigned(self, source: str, from_type: SqlType, to_type: SqlType, column: str) -> str:
+        """Return source of a value converted to the type of the column that it is stored in.
+
+        The ranges of integers and the lengths of texts are checked with the row.
+        """
+        is_same = from_type == to_type or from_type.kind is to_type.kind is Kind.TEXT
+        if is_same or (from_type.is_integer and to_type.is_integer):
+            return source
+        convert = self.name(_assigner(from_type, to_type, column))
+        return f"{convert}({source})"
+
     def temporary(self) -> str:
         """Return a new name for a local variable."""
         self._temporary_count += 1
@@ -272,6 +286,11 @@ def _caster(from_type: SqlType, to_type: SqlType) -> Any:
     return lambda value: cast_physical(
         value, from_type, to_type, is_assignment=False, what=f"CAST to {to_type}"
     )
+
+
+def _assigner(from_type: SqlType, to_type: SqlType, column: str) -> Any:
+    what = f"column {column}"
+    return lambda value: cast_physical(value, from_type, to_type, is_assignment=True, what=what)
 
 
 def _comparison(function: str, a: str, b: str, operands: tuple[Expression, ...]) -> str:

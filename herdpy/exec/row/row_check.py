@@ -250,5 +250,10 @@ def each_row(items: Iterable[Any], step: Callable[[Any], object], first_row: int
         try:
             step(item)
         except Error as error:
-            error.message = f"row {first_row + index:,} of the data: {error.message}"
+            name_row(error, first_row + index)
             raise
+
+
+def name_row(error: Error, number: int) -> None:
+    """Have an error say at which row of the data it was found, counted from 1."""
+    error.message = f"row {number:,} of the data: {error.message}"

@@ -17,7 +17,7 @@ from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.expressions import Writer
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
-from herdpy.model.types import Kind, Physical, Row
+from herdpy.model.types import Kind, Physical, Row, SqlType
 from herdpy.sql.plan import Access, InsertPlan, PointAccess, RangeAccess, RowFind, RowSelect
 from herdpy.sql.tree import ColumnRef, Expression
 
@@ -174,14 +174,38 @@ def compile_insert_rows(plan: InsertPlan) -> Callable[[Sequence[Physical], int],
 
 
 def compile_row_filler(
-    table: Table, ordinals: Sequence[int]
+    table: Table, ordinals: Sequence[int], types: Sequence[SqlType]
 ) -> Callable[[Sequence[Physical], int], Row]:
-    """Return f(values in the order of ordinals, now_us) → whole row, for INSERT … SELECT."""
+    """Return f(values in the order of ordinals, now_us) → whole row, for INSERT … SELECT.
+
+    The values have these types, and are converted to those of their columns.
+    """
     writer = Writer(None)
     parts = default_sources(table, writer.space)
-    for position, ordinal in enumerate(ordinals):
-        parts[ordinal] = f"values[{position}]"
+    _put_values(writer, table, parts, ordinals, types)
     return writer.function("values, now_us", [f"return ({', '.join(parts)},)"])
+
+
+def compile_row_changer(
+    table: Table, ordinals: Sequence[int], types: Sequence[SqlType]
+) -> Callable[[Sequence[Physical], Row], Row]:
+    """Return f(values in the order of ordinals, old row) → new row, for values of a query."""
+    writer = Writer(None)
+    parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
+    _put_values(writer, table, parts, ordinals, types)
+    return writer.function("values, r", [f"return ({', '.join(parts)},)"])
+
+
+def _put_values(
+    writer: Writer,
+    table: Table,
+    parts: list[str],
+    ordinals: Sequence[int],
+    types: Sequence[SqlType],
+) -> None:
+    for position, (ordinal, found) in enumerate(zip(ordinals, types, strict=True)):
+        column = table.columns[ordinal]
+        parts[ordinal] = writer.assigned(f"values[{position}]", found, column.type, column.name)
 
 
 def compile_assignments(
