@@ -132,9 +132,9 @@ def cli_page() -> str:
         "CSV, written by `.mode csv` and read by `.import`, is PostgreSQL's: NULL is an empty",
         'field, an empty text is `""`, and quotes in a field are doubled. The first line has the',
         "columns' names; columns of the table that it does not name take their defaults. The file",
-        "is UTF-8, lines end with LF or CRLF. `.import` inserts all rows or, on an error, none, and",
-        "names the line; in a transaction it is one of its statements. A FILE with spaces stands in",
-        "quotes.",
+        "is UTF-8, lines end with LF or CRLF. `.import` inserts all rows or, on an error, none,",
+        "and names the line; in a transaction it is one of its statements. A FILE with spaces",
+        "stands in quotes.",
     ]
     return "\n".join(lines) + "\n"
 
