@@ -12,7 +12,7 @@ from herdpy.aio.leases import AsyncLease
 from herdpy.aio.pipeline import AsyncPipeline
 from herdpy.aio.runners import Runner, ThreadRunner, new_runner
 from herdpy.aio.staging import AsyncStage
-from herdpy.driver import connection as blocking
+from herdpy.driver import connection as driver
 from herdpy.driver.attributes import Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target
@@ -72,7 +72,7 @@ async def _make(
     runner: Runner, target: "str | os.PathLike[str]", options: dict[str, Any]
 ) -> "AsyncConnection":
     try:
-        made = await runner.connect(partial(blocking.connect, target, **options))
+        made = await runner.connect(partial(driver.connect, target, **options))
     except BaseException:
         runner.end()
         raise
@@ -98,7 +98,7 @@ class AsyncConnection(Strict):
     def __init__(
         self,
         runner: Runner,
-        made: blocking.Connection,
+        made: driver.Connection,
         make_another: "Callable[[Runner], Coroutine[Any, Any, AsyncConnection]]",
     ) -> None:
         """`make_another` opens the same target again."""
@@ -269,7 +269,7 @@ class AsyncConnection(Strict):
             lambda conn: conn.dump(path, overwrite=overwrite, progress=progress)
         )
 
-    async def _aside(self, body: Callable[[blocking.Connection], T]) -> T:
+    async def _aside(self, body: Callable[[driver.Connection], T]) -> T:
         """Run what writes files, which would hold up the loop: in a thread, if need be another."""
         if isinstance(self._runner, ThreadRunner):
             return await self.run(lambda: body(self.blocking))
@@ -342,7 +342,7 @@ class AsyncConnection(Strict):
 class AsyncTransaction:
     """`async with conn.transaction():`; blocks do not nest."""
 
-    def __init__(self, owner: AsyncConnection, block: blocking.TransactionBlock) -> None:
+    def __init__(self, owner: AsyncConnection, block: driver.TransactionBlock) -> None:
         self._owner = owner
         self._block = block
 

@@ -299,7 +299,7 @@ def _find(tables: list[Table], name: str) -> Table:
 
 
 class _Command(NamedTuple):
-    run: Callable[..., None]
+    run: Callable[..., object]
     usage: str
     help: str
     least: int = 0

@@ -45,6 +45,7 @@ def test_an_attribute_that_has_no_effect_is_refused(name: str, hint: str) -> Non
         assert conn.autocommit
 
 
+@pytest.mark.finding("N7")
 def test_cursors_refuse_attributes() -> None:
     with herdpy.connect() as conn:
         cursor = conn.cursor()

@@ -128,6 +128,13 @@ def cli_page() -> str:
         "Statements end with `;` and may take several lines. Each commits by itself; after BEGIN",
         "the prompt is `herdpy*>`, and what is still open at the end is rolled back. Tab completes",
         "names and keywords. Ctrl-C stops the statement that runs, or drops the line.",
+        "",
+        "CSV, written by `.mode csv` and read by `.import`, is PostgreSQL's: NULL is an empty",
+        'field, an empty text is `""`, and quotes in a field are doubled. The first line has the',
+        "columns' names; columns of the table that it does not name take their defaults. The file",
+        "is UTF-8, lines end with LF or CRLF. `.import` inserts all rows or, on an error, none,",
+        "and names the line; in a transaction it is one of its statements. A FILE with spaces",
+        "stands in quotes.",
     ]
     return "\n".join(lines) + "\n"
 
