@@ -425,7 +425,14 @@ def test_insert_rows_fill_defaults() -> None:
     day = 86_400_000_000
     expected = [(5, "a", 150, day + 7, 1, None), (6, "b", 150, day + 7, 1, None)]
     assert make([5, "b"], day + 7) == expected
-    assert compile_row_filler(WIDE, (1, 0), (TEXT, INTEGER))(("z", 9), -1) == (9, "z", 150, -1, -1, None)
+    assert compile_row_filler(WIDE, (1, 0), (TEXT, INTEGER))(("z", 9), -1) == (
+        9,
+        "z",
+        150,
+        -1,
+        -1,
+        None,
+    )
 
 
 def test_assignments_read_the_old_row() -> None:
