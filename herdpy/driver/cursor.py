@@ -76,7 +76,7 @@ class Cursor:
         if isinstance(found, Result):
             self._result = found
         else:
-            self._point = found
+            self._point, self._result = found, None
         return self
 
     def executemany(self, text: str, rows: Iterable[Parameters]) -> "Cursor":
