@@ -62,7 +62,7 @@ def config_page() -> str:
 
 def limits_page() -> str:
     lines = [
-        "# Limits that nobody may tune",
+        "# Limits that cannot be tuned",
         "",
         NOTE.format(source="herdpy/limits.py"),
         "| limit | value |",
