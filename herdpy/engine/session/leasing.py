@@ -142,7 +142,9 @@ class Leasing:
         """Tell whether one's own lease of so many seconds keeps just what is committed now."""
         tablespace = self._database.tablespace
         lease = tablespace.applier.leases.find(number)
-        if lease is None or lease.owner != self._part.user or lease.seconds < seconds:
+        user = self._part.user
+        name = None if user is None else user.name
+        if lease is None or lease.owner != name or lease.seconds < seconds:
             return False
         return lease.taken_at == tablespace.state.position
 

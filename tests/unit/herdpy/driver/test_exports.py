@@ -111,7 +111,7 @@ def test_a_full_disk_of_the_database_makes_no_backup_and_no_harm() -> None:
     run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
     for kind, code in (("write", errno.ENOSPC), ("sync_directory", errno.EIO)):
         run(session, "INSERT INTO t VALUES (?, 0)", disk.step_count)
-        disk.fail(kind, code, path="/segments")
+        disk.fail(kind, code, path="/segments", times=9)  # also behind the reserve that is given up
         with pytest.raises(Exception, match=r"disk|device|segments"):
             write(db.database, SimulatedDisk(2))
         disk.heal()
