@@ -26,6 +26,7 @@ from herdpy.errors import Error
 from herdpy.exec.result import Result
 from herdpy.log.record import BeginLease
 from herdpy.log.syncer import InlineSyncer
+from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.schema import table_to_plain
 from herdpy.model.settings import Settings
@@ -183,6 +184,8 @@ class _Held(NamedTuple):
     read: Callable[[], dict[str, list[Row]]]
     expected: dict[str, list[Row]]
     close: Callable[[], object]
+    owner: Connection | None = None
+    """Whose transaction it reads in: when that is rolled back, it has nothing to show."""
 
 
 class World:
@@ -279,9 +282,9 @@ class World:
         tablespace.start(self.syncer)
         begin_lease = tablespace.begin_lease
 
-        def begin_lease_noted(record: BeginLease) -> Ticket[None]:
+        def begin_lease_noted(record: BeginLease, user: User | None) -> Ticket[None]:
             self.leases.begins(record.id, self.model.logged_content())
-            return begin_lease(record)
+            return begin_lease(record, user)
 
         tablespace.begin_lease = begin_lease_noted  # type: ignore[method-assign]
         prepare = tablespace.log.prepare
@@ -428,6 +431,7 @@ class World:
         self.say(f"{connection.name}: {'commit' if is_commit else 'rollback'}")
         with self._in(connection):
             if not is_commit:
+                self._let_go(connection)
                 connection.session.rollback()
                 self.has_rollback = self.has_rollback or not work.is_empty
                 self.done["rollback"] += 1
@@ -543,6 +547,7 @@ class World:
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
             if found == _DEADLOCK:
+                self._let_go(connection)
                 connection.session.rollback()  # it was rolled back, and wants to be told so
                 connection.work = None
             return
@@ -605,9 +610,10 @@ class World:
             self._held.append(
                 _Held(
                     f"a cursor on {name}",
-                    lambda: {name: ordered([*first, *result.rows()])},
-                    {name: expected},
-                    result.close,
+                    owner=None if connection.work is None else connection,
+                    read=lambda: {name: ordered([*first, *result.rows()])},
+                    expected={name: expected},
+                    close=result.close,
                 )
             )
             return
@@ -707,6 +713,13 @@ class World:
         )
         self._held.append(held)
         self.done["hold"] += 1
+
+    def _let_go(self, connection: Connection) -> None:
+        """Close what is read in a connection's transaction, which is rolled back."""
+        for held in self._held:
+            if held.owner is connection:
+                held.close()
+        self._held = [held for held in self._held if held.owner is not connection]
 
     def check_held(self, *, close_all: bool = False) -> None:
         """Read what is held again; let go of some of it, or all."""
