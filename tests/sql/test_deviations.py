@@ -27,8 +27,8 @@ PAGE = ROOT / "docs" / "reference" / "sql.md"
 # Sentence of the page: statements, each with its rows or its SQLSTATE.
 DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
     "A right on the tablespace holds for all of its tables; there are no schemas and no rights on"
-    " columns. REVOKE by an owner or a superuser takes a right away whoever gave it, and REVOKE of"
-    " a role takes no CASCADE. There is no SET ROLE and no current_user.": [
+    " columns. REVOKE by an owner or a superuser takes a right away, of every grantor, and REVOKE"
+    " of a role takes no CASCADE. There is no SET ROLE and no current_user.": [
         ("CREATE TABLE t (a INT)", None), ("CREATE USER ann", None),
         ("GRANT SELECT ON TABLESPACE default TO ann", None),
         ("SELECT object_name FROM sysgrants", [("default",)]),
@@ -40,6 +40,14 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
     " was rolled back: everything but ROLLBACK and COMMIT is refused with 25P02, and COMMIT fails,"
     " too.": [
         ("BEGIN", None), ("SELECT 1 / 0", "22012"), ("SELECT 2", [(2,)]), ("COMMIT", None),
+    ],
+    # With cursors that are read on: tests/findings/test_transactions.py.
+    "A result is read on behind COMMIT, and behind ROLLBACK (or an error that rolls back), as it"
+    " was when its statement ran; PostgreSQL closes its cursors at both. Only a result that shows"
+    " what its transaction wrote itself ends with a rollback: the next fetch fails with 24000. Rows"
+    " that the driver has already got from a server stay readable.": [
+        ("CREATE TABLE t (a INT)", None), ("BEGIN", None), ("INSERT INTO t VALUES (1)", None),
+        ("SELECT a FROM t", [(1,)]), ("ROLLBACK", None), ("SELECT a FROM t", []),
     ],
     "sum of INTEGER and BIGINT is BIGINT, 22003 beyond; PostgreSQL's sum(bigint) is numeric.": [
         ("SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) AS v (x)", "22003"),
@@ -168,6 +176,14 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
         ("SET statement_timeout = '5s'", None),
         ("ROLLBACK", None),
         ("SHOW statement_timeout", [("5s",)]),
+    ],
+    # Beside another transaction: tests/findings/test_transactions.py.
+    "ON CONFLICT DO NOTHING waits for a transaction that is just writing a row with the key, as in"
+    " PostgreSQL; the row that it has waited for stays locked until its own transaction ends, also"
+    " when it is left as it is.": [
+        ("CREATE TABLE t (a INT PRIMARY KEY)", None), ("INSERT INTO t VALUES (1)", None),
+        ("INSERT INTO t VALUES (1), (2) ON CONFLICT DO NOTHING", None),
+        ("SELECT a FROM t ORDER BY a", [(1,), (2,)]),
     ],
     "TRUNCATE takes the right DELETE, and ON CONFLICT DO NOTHING no right on the columns it "
     "names.": [
