@@ -232,8 +232,9 @@ class Cursor:
             self._check()
         session = self._connection.live_session()
         self._point = self._rows = None
-        if self._result is not None and self._result.columns is not None:
-            self._forget_result()
+        result, self._result = self._result, None
+        if result is not None and result.columns is not None:
+            result.close()
         return session
 
     def _streaming(self) -> Iterator[tuple[Any, ...]]:

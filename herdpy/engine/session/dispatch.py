@@ -18,6 +18,7 @@ from herdpy.exec.result import Result
 from herdpy.model.schema import Table
 from herdpy.model.settings import OPTIONS, change_option, show_option
 from herdpy.model.types import TEXT, Physical
+from herdpy.sql.compile import parameter_kinds
 from herdpy.sql.plan import (
     ExplainPlan,
     InsertPlan,
@@ -138,7 +139,7 @@ class SessionStatements(SessionShort):
                 transaction, prepared, convert, items, lambda item: self._prepare(text, item)
             )
             return self._written(transaction, count)
-        if isinstance(plan, InsertPlan) and plan.source is None:
+        if isinstance(plan, InsertPlan) and plan.source is None and _are_alike(items):
             values = [prepared.values(item, self._now_us) for item in items]
             return self._write(prepared, values, lambda: self._prepare(text, items[0]))
 
@@ -272,3 +273,9 @@ class SessionStatements(SessionShort):
             self._finish_autocommit(transaction)
             if isinstance(statement, DropRole):
                 self._database.end_dropped_users()
+
+
+def _are_alike(items: Sequence[Parameters]) -> bool:
+    """Return whether one plan does for all sets of parameters."""
+    kinds = None if items[0] is None else parameter_kinds(items[0])
+    return all((None if item is None else parameter_kinds(item)) == kinds for item in items)

@@ -159,6 +159,12 @@ class LockTable:
                 self._settle(resource)
             locks.pop()
 
+    def wake_all(self) -> None:
+        """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""
+        for queue in list(self._queues.values()):
+            for waiter in list(queue):
+                waiter.ticket.complete(None)
+
     def abandon(self, owner: Owner) -> None:
         """Leave the queue without the lock (time-out, cancel); repeatable."""
         waiter = owner.waits_for

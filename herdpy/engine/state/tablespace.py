@@ -411,6 +411,7 @@ class Tablespace:
         """Stop: every entry not applied fails with the error, now and for ever."""
         if self.failure is None:
             self.failure = error
+        self.locks.wake_all()  # each tries again, and is told
         while self._queue:
             entry = self._queue[0]
             entry.transaction.is_undone = True

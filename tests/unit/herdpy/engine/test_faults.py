@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from herdpy.config import Config
+from herdpy.engine.state.locks import Mode
 from herdpy.errors import (
     DiskFullError,
     Error,
@@ -204,6 +205,25 @@ def test_a_torn_tail_is_cut(db: Engine, disk: SimulatedDisk) -> None:
         assert rows(db2.session(), ALL) == [(1, 10), (2, 20)]
     with pytest.raises(LogFailedError):  # its disk is gone
         db.database.close()
+
+
+def test_a_waiter_for_a_lock_is_told_that_the_log_failed(db: Engine) -> None:
+    a, b = db.session(autocommit=True), db.session()
+    table(a, (1, 10))
+    a.execute("BEGIN")
+    run(a, "UPDATE t SET v = 11 WHERE id = 1")
+    tablespace = db.database.tablespace
+    run(b, "INSERT INTO t VALUES (2, 20)")
+    waiting = tablespace.open_transactions()[-1]
+    key = (tablespace.state.catalog.table("t").id, (1,))  # type: ignore[union-attr]
+    with tablespace.monitor:
+        wait = tablespace.locks.acquire(waiting, key, Mode.EXCLUSIVE)
+        assert wait is not None
+        assert not wait.is_done
+    tablespace.stop(LogFailedError("the disk is gone"))
+    assert wait.is_done, "nothing else would wake it"
+    with pytest.raises(Error, match="the database stopped"):
+        run(b, "UPDATE t SET v = 12 WHERE id = 1")
 
 
 def test_transaction_memory_is_limited() -> None:
