@@ -95,7 +95,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"SQLite format 3\0")
     found = run("shell", str(tmp_path / "a.db"), "-c", "SELECT 1")
     assert found.returncode == 1
-    assert "Not a directory" in found.stderr
+    assert "is a file: expected a directory" in found.stderr
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

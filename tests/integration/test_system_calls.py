@@ -21,7 +21,7 @@ from tests.sim.disk import SimulatedDisk
 
 pytestmark = pytest.mark.integration
 
-CALLS = "openat,pwrite64,fdatasync,fsync,ftruncate,rename,renameat,renameat2,unlink,unlinkat,mkdir"
+CALLS = "openat,pwrite64,fdatasync,fsync,ftruncate,fallocate,rename,renameat,renameat2,unlink,unlinkat,mkdir"
 
 
 class EqualChance:
@@ -101,6 +101,9 @@ def traced(text: str, root: str) -> list[tuple[Any, ...]]:
             steps.append(("sync_directory" if is_directory else "sync", path, 0))
         elif call == "ftruncate":
             steps.append(("truncate", path, int(arguments.rsplit(", ", 1)[1])))
+        elif call == "fallocate":
+            start, count = arguments.rsplit(", ", 2)[1:]
+            steps.append(("allocate", path, int(start) + int(count)))
         elif call.startswith("rename"):
             made.discard(found[0])
             made.add(found[1])

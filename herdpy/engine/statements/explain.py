@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.errors import ProgrammingError
+from herdpy.errors import ProgrammingError, loading
+from herdpy.exec.interfaces import ColumnRange
 from herdpy.exec.result import Result
-from herdpy.exec.vector.duck import column_ranges
 from herdpy.model.keys import canonical_key
 from herdpy.model.types import TEXT, Key, Physical
 from herdpy.sql import tree
@@ -390,7 +390,12 @@ class _PlanPrinter:
         source = self._snapshot.source(ref.table)
         duck = self._duck_tables.get(ref.id)
         tests = duck.prune if duck is not None else ()
-        ranges = column_ranges(duck, self._values) if duck is not None else []
+        ranges: list[ColumnRange] = []
+        if duck is not None:
+            with loading():
+                from herdpy.exec.vector.duck import column_ranges
+
+                ranges = column_ranges(duck, self._values)
         entries = list(source.pages.entries()) if source.pages is not None else []
         kept = sum(
             all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in ranges)
