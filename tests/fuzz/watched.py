@@ -34,7 +34,7 @@ class Watched:
     async def catch_up(self, server: Server, jobs_max: int) -> None:
         """Let the server's workers do what waits for them, but for so many."""
         await asyncio.sleep(0)
-        while len(server._hub._jobs) > jobs_max:  # noqa: ASYNC110 - lets the workers keep up
+        while len(server._hub.workers.jobs) > jobs_max:  # noqa: ASYNC110 - lets the workers keep up
             await asyncio.sleep(0.001)
 
     def check(self) -> None:
