@@ -21,7 +21,10 @@ from tests.sim.disk import SimulatedDisk
 
 pytestmark = pytest.mark.integration
 
-CALLS = "openat,pwrite64,fdatasync,fsync,ftruncate,fallocate,rename,renameat,renameat2,unlink,unlinkat,mkdir"
+CALLS = (
+    "openat,pwrite64,fdatasync,fsync,ftruncate,fallocate,"
+    "rename,renameat,renameat2,unlink,unlinkat,mkdir"
+)
 
 
 class EqualChance:

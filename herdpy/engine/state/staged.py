@@ -373,6 +373,8 @@ NOTHING = Staged({}, {}, {})
 
 def stages_digest(stages: Sequence[int]) -> bytes:
     """Return what tells whether two commits name the same stages, in the same order."""
+    if any(not 0 <= number < 1 << 63 for number in stages):
+        return b""  # no stage has such a number, so nothing was committed of them
     data = b"".join(number.to_bytes(8, "big", signed=True) for number in stages)
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
