@@ -36,7 +36,7 @@ def connect_with(
     ask: Callable[[str], str] | None,
     **options: Any,
 ) -> Connection:
-    """Open a target; ask(question) returns what is typed without being shown, None: nobody can.
+    """Open a target; ask(question) returns what is typed unseen, None: no terminal.
 
     A server that lets the user in without a password, as by a certificate, asks for none.
     """

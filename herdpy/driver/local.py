@@ -200,7 +200,7 @@ def open_database(target: Target, config: Config) -> Database:
             disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
         )
     disk = _make_directory(target.path)
-    if disk.exists(FORMAT):  # of a directory that is none of ours nothing is said
+    if disk.exists(FORMAT):  # nothing is said of a directory that is no database
         for warning in exposed(disk, target.path, count_max=1):
             _log.warning(warning)
     return Database.open(

@@ -280,7 +280,7 @@ class Database:
             if self._is_closing:
                 raise self._closed_error()
             self._sessions[number] = session
-        session.end_if_dropped()  # meanwhile, and whoever dropped it did not see the session
+        session.end_if_dropped()  # meanwhile, by a statement that did not see the session
         return session
 
     def sessions(self) -> list[Session]:

@@ -81,7 +81,7 @@ class ServerConnection(asyncio.Protocol):
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
         self.user: User | None = None
-        """Who has logged in; None: nobody has, or no login was asked for."""
+        """The user that has logged in; None: none has, or no login was asked for."""
         self._believed: User | None = None  # who the peer has proved to be, before it began
         self._claimed: User | None = None  # who has the name that the peer logs in by
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close

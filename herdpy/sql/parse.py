@@ -171,7 +171,7 @@ def placeholder_index(node: exp.Placeholder) -> int:
 
 
 def require_only(node: exp.Expr, allowed: Iterable[str], scanned: Scanned, what: str) -> None:
-    """Refuse (0A000) a node with a clause that nobody would read: nothing is silently ignored."""
+    """Refuse (0A000) a node with a clause that would not be read: nothing is silently ignored."""
     for name, value in node.args.items():
         if value and name not in allowed:
             clause = "such arguments" if what.endswith("()") else _clause(name, scanned)

@@ -287,7 +287,7 @@ def publish(
         staged = state.staged._replace(stages=stages)
         tablespace.applier.state = state._replace(tables=tables, staged=staged)
         for memtable in renewed:
-            # Behind the assignment: nobody makes an overlay of the old state after this, which
+            # Behind the assignment: no reader makes an overlay of the old state after this, which
             # would keep the retired memtables.
             memtable.overlay = None
         tablespace.retire(retired)

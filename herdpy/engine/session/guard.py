@@ -227,7 +227,7 @@ class SessionGuard(SessionTransaction):
         return self._wait
 
     def end_wait(self) -> None:
-        """Give up the statement that waits, if there is one: nobody runs it again; repeatable."""
+        """Give up the statement that waits, if there is one: it is not run again; repeatable."""
         with self._mutex:
             if self._wait is not None:
                 self._drop_waiting()
