@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from herdpy.driver import local
-from herdpy.driver.dsn import Target, parse_target
+from herdpy.driver.dsn import Target, parse_target, without_passwords
 from herdpy.driver.exports import Progress
 from herdpy.engine.maintenance.directory import LOCK, cannot_open_error, locked_error
 from herdpy.engine.maintenance.doctor import Report
@@ -25,10 +25,12 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
     """
     target = parse_target(directory)
     if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(f"doctor: expected a directory, found {directory!r}")
-    where = target.path
+        raise ProgrammingError(
+            f"doctor: expected a directory, found {without_passwords(repr(directory))}"
+        )
+    where = target.where
     try:
-        disk = local.disk_of_existing(where)
+        disk = local.disk_of_existing(target.path)
         lock = _lock(disk, where)
         try:
             report = examine_disk(disk, where, progress)

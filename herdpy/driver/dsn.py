@@ -14,11 +14,17 @@ MEMORY = ":memory:"
 DEFAULT_PORT = 7000
 DEFAULT_GRPC_PORT = 7001
 DEFAULT_TABLESPACE = "default"
-_CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@", re.IGNORECASE | re.DOTALL)
+_CREDENTIALS = re.compile(
+    r"(\bherd(?:\+grpc)?\s*[:;/\\]+[^\s:/@]*|[a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@"
+    r"|((?<![^\s:/@])[^\s:/@]+):[^\s/@]+@(?=[^\s/@]+$)",
+    re.IGNORECASE | re.DOTALL,
+)
 _SECRET_OPTION = re.compile(
     r"([?&][^=&#\s]*(?:pass|pwd|secret|token)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_ALMOST_URL = re.compile(r"\s*herd(\+grpc)?\s*(:|//|;)|[^/@]*:[^/]*@[^/]*$", re.IGNORECASE)
+"""A herd:// that is misspelled, or user:password@host without it; ./ makes a directory of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,11 @@ class Target:
     """`path` is the real, absolute path of the directory, None for a database in memory."""
 
     path: str | None
+
+    @property
+    def where(self) -> str:
+        """The path as messages show it: what was meant as a URL may have a password."""
+        return MEMORY if self.path is None else without_passwords(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +77,7 @@ class RemoteTarget:
         """The URL without its options."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         scheme = "herd+grpc" if self.is_grpc else "herd"
-        return f"{scheme}://{host}:{self.port}/{self.tablespace}"
+        return without_passwords(f"{scheme}://{host}:{self.port}/{self.tablespace}")
 
 
 def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
@@ -89,6 +100,8 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
         return Target(None)
     scheme = _SCHEME.match(text)
     if scheme is None:
+        if _ALMOST_URL.match(text):
+            raise _not_a_url(text)
         return Target(os.path.realpath(text))
     if scheme[1].lower() in ("herd", "herd+grpc"):
         return _parse_url(text, is_grpc=scheme[1].lower() != "herd")
@@ -104,7 +117,7 @@ def without_passwords(text: str) -> str:
     The only place that takes passwords out of what is shown. It takes too much rather than too
     little: everything up to the last @, and values of options with names like that.
     """
-    return _SECRET_OPTION.sub(r"\1***", _CREDENTIALS.sub(r"\1:***@", text))
+    return _SECRET_OPTION.sub(r"\1***", _CREDENTIALS.sub(r"\1\2:***@", text))
 
 
 def with_password(target: Target | RemoteTarget, password: str | None) -> Target | RemoteTarget:
@@ -132,10 +145,7 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         reason = "" if "@" in text else f": {error}"  # which may have a part of a password
         raise InterfaceError(f"connect: {without_passwords(text)!r} is no URL{reason}") from None
     if not host or url.fragment or url.path.count("/") > 1:
-        raise InterfaceError(
-            "connect: expected herd://host:port/tablespace?option=value, found "
-            f"{without_passwords(text)!r}"
-        )
+        raise _not_a_url(text)
     if url.password is not None and not url.username:
         raise InterfaceError("connect: a password without a user in the URL")
     options: dict[str, object] = {}
@@ -157,6 +167,14 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         tablespace=unquote(url.path[1:]) or DEFAULT_TABLESPACE,
         is_grpc=is_grpc,
         **options,  # type: ignore[arg-type]  # _option() has checked them
+    )
+
+
+def _not_a_url(text: str) -> InterfaceError:
+    return InterfaceError(
+        "connect: expected herd://host:port/tablespace?option=value, found "
+        f"{without_passwords(text)!r}",
+        hint="a directory of such a name is ./<name>",
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from bookie.runtime.interfaces import Disk
 from herdpy.driver import local
-from herdpy.driver.dsn import Target, parse_target
+from herdpy.driver.dsn import Target, parse_target, without_passwords
 from herdpy.driver.interfaces import DriverSession
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
@@ -111,9 +111,11 @@ def _file(path: "str | os.PathLike[str]", what: str) -> tuple[Disk, str, str]:
     """Return the disk of a file's directory, its name there, and its real path."""
     target = parse_target(path)
     if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(f"{what}: expected the path of a file, found {path!r}")
+        raise ProgrammingError(
+            f"{what}: expected the path of a file, found {without_passwords(repr(path))}"
+        )
     disk, name = local.disk_of_file(target.path)
-    return disk, name, target.path
+    return disk, name, target.where
 
 
 def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
@@ -163,7 +165,10 @@ def restore(
     disk, name, shown = _file(backup, "restore")
     target = parse_target(directory)
     if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(f"restore: expected a directory to restore to, found {directory!r}")
+        raise ProgrammingError(
+            "restore: expected a directory to restore to, found "
+            f"{without_passwords(repr(directory))}"
+        )
     try:
         mapping = disk.map(name, disk.size(name))
     except OSError as error:
@@ -171,7 +176,7 @@ def restore(
     content = verify_backup(mapping.view, shown, progress)
     try:
         there = local.disk_of_directory(target.path)
-        write(content, there, local.rng(), target.path, is_replacing=replace, progress=progress)
+        write(content, there, local.rng(), target.where, is_replacing=replace, progress=progress)
     except OSError as error:
         raise disk_error(error) from error
 

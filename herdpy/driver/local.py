@@ -25,7 +25,7 @@ from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
-from herdpy.driver.dsn import MEMORY, Target
+from herdpy.driver.dsn import MEMORY, Target, without_passwords
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.directory import FORMAT
 from herdpy.engine.session.session import Session
@@ -135,7 +135,7 @@ class DatabaseClaim:
     @property
     def where(self) -> str:
         """The target, for messages."""
-        return self.target.path or MEMORY
+        return self.target.where
 
     def abandon(self) -> None:
         """Close for a connection that was collected while open."""
@@ -155,7 +155,7 @@ class DatabaseClaim:
             shared.options = options
             shared.database = open_database(self.target, options.config())
         elif shared.options is not None:
-            _check_same(shared.options, options, self.target.path)
+            _check_same(shared.options, options, self.target.where)
         self._session = shared.database.session(options.settings, autocommit=options.autocommit)
         return self._session
 
@@ -174,7 +174,7 @@ class DatabaseClaim:
             shared.database = None
 
 
-def _check_same(opened: Options, asked: Options, path: str | None) -> None:
+def _check_same(opened: Options, asked: Options, where: str) -> None:
     pairs: list[tuple[str, object, object]] = [
         ("durability", opened.settings.durability.value, asked.settings.durability.value)
     ]
@@ -184,7 +184,7 @@ def _check_same(opened: Options, asked: Options, path: str | None) -> None:
     for name, ours, theirs in pairs:
         if ours != theirs:
             raise ProgrammingError(
-                f"connect: {path} is open in this process with {name}={ours!r}, "
+                f"connect: {where} is open in this process with {name}={ours!r}, "
                 f"asked for {theirs!r}",
                 sqlstate="55006",
                 hint=f"connect with {name}={ours!r}, or close the other connections first",
@@ -199,9 +199,9 @@ def open_database(target: Target, config: Config) -> Database:
         return Database.open(
             disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
         )
-    disk = _make_directory(target.path)
+    disk = _make_directory(target.path, target.where)
     if disk.exists(FORMAT):  # nothing is said of a directory that is no database
-        for warning in exposed(disk, target.path, count_max=1):
+        for warning in exposed(disk, target.where, count_max=1):
             _log.warning(warning)
     return Database.open(
         disk=disk,
@@ -209,7 +209,7 @@ def open_database(target: Target, config: Config) -> Database:
         rng=rng,
         driver=driver,
         config=config,
-        where=target.path,
+        where=target.where,
         temp_directory=f"{target.path}/default/temp",
     )
 
@@ -231,7 +231,7 @@ def disk_of_file(path: str) -> tuple[OsDisk, str]:
 
 def disk_of_directory(path: str) -> OsDisk:
     """Return the disk of a directory, which is made when its parent is there."""
-    return _make_directory(path)
+    return _make_directory(path, without_passwords(path))
 
 
 def disk_of_existing(path: str) -> OsDisk:
@@ -270,8 +270,11 @@ def new_waiting() -> tuple[Driver, Clock]:
     return ThreadDriver(), OsClock()
 
 
-def _make_directory(path: str) -> OsDisk:
-    """Return the disk of a directory, which is made, durably, when its parent is there."""
+def _make_directory(path: str, where: str) -> OsDisk:
+    """Return the disk of a directory, which is made, durably, when its parent is there.
+
+    `where` is how messages name it.
+    """
     is_there = False
     try:
         parent, _, name = path.rpartition("/")
@@ -287,12 +290,12 @@ def _make_directory(path: str) -> OsDisk:
     except OSError as error:
         if is_there and isinstance(error, NotADirectoryError):
             raise OperationalError(
-                f"connect: {path} is a file: expected a directory",
+                f"connect: {where} is a file: expected a directory",
                 sqlstate="58030",
                 hint="A database is a directory: name one, or a path where one is to be made.",
             ) from error
         raise OperationalError(
-            f"connect: {path} cannot be opened or made: {error.strerror or error}",
+            f"connect: {where} cannot be opened or made: {error.strerror or error}",
             sqlstate="58P01" if isinstance(error, FileNotFoundError) else "58030",
             hint="the parent must be a directory, and this one readable and writable",
         ) from error

@@ -44,6 +44,7 @@ from herdpy.engine.maintenance.recovery import recover_tablespace
 from herdpy.engine.session.activity import (
     Client,
     client_rows,
+    end_lost_session,
     kill_session,
     kill_statement,
     statement_rows,
@@ -293,6 +294,10 @@ class Database:
             kill_session(self.sessions(), number, killer)
         else:
             kill_statement(self.sessions(), number)
+
+    def end_lost(self, asker: int, token_session: str) -> None:
+        """End the session of these tokens, which its client has lost, if it holds locks."""
+        end_lost_session(self.sessions(), token_session, asker)
 
     def end_dropped_users(self) -> None:
         """End the sessions whose users were dropped. Any thread; never waits."""

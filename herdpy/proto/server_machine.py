@@ -72,6 +72,12 @@ class Run(NamedTuple):
     message: Any
 
 
+class Skip(NamedTuple):
+    """This request was cancelled while it waited: answer that, or carry it out; answered()."""
+
+    message: Any
+
+
 class Stop(NamedTuple):
     """Cancel the request that runs."""
 
@@ -84,7 +90,7 @@ class Close(NamedTuple):
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per request
 _STATEMENTS = (Execute, ExecuteKept)
-Action = Send | Start | Login | Run | Stop | Close
+Action = Send | Start | Login | Run | Skip | Stop | Close
 
 
 class ServerMachine:
@@ -287,13 +293,14 @@ class ServerMachine:
             message, byte_count = self._waiting.popleft()
             self._waiting_bytes -= byte_count
             self._running_bytes = byte_count
-            actions.append(Run(message))
             request: int = getattr(message, "request", 0)
             self._running = request
             self._waiting_numbers.discard(request)
             if request in self._cancelled:
                 self._cancelled.discard(request)
-                actions.append(Stop())
+                actions.append(Skip(message))
+            else:
+                actions.append(Run(message))
         return actions
 
     def close(self, reason: str) -> list[Action]:

@@ -16,7 +16,13 @@ from herdpy.engine.session.activity import Client, shown_text
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.engine.writes.nonblocking import PendingWrite
-from herdpy.errors import Error, InternalError, ProgrammingError, ProtocolError
+from herdpy.errors import (
+    Error,
+    InternalError,
+    ProgrammingError,
+    ProtocolError,
+    QueryCanceledError,
+)
 from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
@@ -31,6 +37,7 @@ from herdpy.proto.server_machine import (
     Run,
     Send,
     ServerMachine,
+    Skip,
     Start,
     State,
     Stop,
@@ -350,6 +357,8 @@ class ServerConnection(asyncio.Protocol):
                     self._send(action.data)
                 elif isinstance(action, Run):
                     self._run(action.message)
+                elif isinstance(action, Skip):
+                    self._skip(action.message)
                 elif isinstance(action, Stop):
                     self._is_cancelled = True
                     self._stop()
@@ -399,6 +408,20 @@ class ServerConnection(asyncio.Protocol):
             self._run_reserved(message, begun_s, requests)
         else:
             self._queue(message, begun_s, requests)
+
+    def _skip(self, message: messages.ToServer) -> None:
+        """Answer a statement that was cancelled while it waited; carry out anything else."""
+        requests = self._requests
+        assert requests is not None
+        if isinstance(message, _QUEUED):
+            error = QueryCanceledError("the statement was cancelled: it had not begun")
+            frame = requests.failed(message, error)
+            self._note(message, requests, self._hub.clock.monotonic())
+            self._answer(frame)
+        else:
+            self._run(message)
+            self._is_cancelled = True
+            self._stop()
 
     def _submit(
         self,

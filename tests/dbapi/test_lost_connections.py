@@ -155,7 +155,7 @@ class TestInTransactions:
                     commit()
                 assert caught.value.retry is Retry.SAFE
             assert not conn.in_transaction
-            arrive(proxy, fate)
+            arrive(proxy, fate, "57P01")
             conn.execute("INSERT INTO t VALUES (2, 2)")
             conn.commit()
         assert rows(server) == ([(1, 1)] if fate in HAPPENED else []) + [(2, 2)]
@@ -214,7 +214,7 @@ class TestInTransactions:
                     transfer()
                 assert caught.value.retry is Retry.SAFE
                 transfer()
-            arrive(proxy, fate)
+            arrive(proxy, fate, "57P01")
         assert rows(server) == [(1, 1)]
 
 

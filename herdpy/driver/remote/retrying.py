@@ -57,8 +57,16 @@ class RemoteConnection(DriverSession, Protocol):
         """The counter of the request that was sent and not answered."""
         ...
 
+    @property
+    def last_token(self) -> int:
+        """The counter of its last commit token; 0: there was none."""
+        ...
+
     def resolve(self, token_session: str, counter: int) -> str:
-        """Return what became of a commit: committed, refused (it never happens), unknown."""
+        """Return what became of a commit: committed, refused (it never happens), unknown.
+
+        The server ends that session if it is in a transaction, or at a statement.
+        """
         ...
 
     def export(self, kind: str) -> "Export": ...
@@ -88,7 +96,8 @@ class RetryingSession:
         self._autocommit = autocommit
         self._options: dict[str, str] = {}  # what SET changed, by name
         self._lost: Error | None = None  # why the transaction is gone, until its end
-        self._ended: RemoteConnection | None = None  # a lost one, whose transaction was ended
+        self._ended: RemoteConnection | None = None
+        """A lost one, whose transaction is over, although its server may not know."""
         self._is_closed = False
         self._lsn = START_LSN  # of lost connections
         # Read without it.
@@ -319,8 +328,9 @@ class RetryingSession:
         was_inside: bool,
     ) -> bool:
         """Return whether what ran on a lost connection has happened; False: it may run again."""
-        if was_inside:
+        if was_inside or not (self._autocommit or kind is Kind.READ):
             self._ended = session
+        if was_inside:
             if kind is Kind.ROLLBACK:
                 return True
             if kind not in (Kind.COMMIT, Kind.UNKNOWN):
@@ -337,12 +347,17 @@ class RetryingSession:
 
     def _reconnect(self, pauses: Pauses) -> RemoteConnection:
         """Return a new connection, as the old one was set."""
+        lost = self._session
         self._session.close()  # the server ended it, which closes no socket of ours
         self._lsn = self.lsn
         while True:
             try:
                 session = self._connect(self._autocommit)
                 try:
+                    if lost is self._ended and lost.token_session:
+                        # The server may not have noticed the loss, and what runs next would wait
+                        # for the locks of the lost session: the question ends it.
+                        session.resolve(lost.token_session, max(1, lost.last_token))
                     for text in self._options.values():
                         session.execute(text)
                     if self._options and session.in_transaction:

@@ -147,6 +147,11 @@ class RemoteSession:
         return self._undecided
 
     @property
+    def last_token(self) -> int:
+        """The counter of the last commit token; 0: there was none."""
+        return self._counter
+
+    @property
     def autocommit(self) -> bool:
         return self._autocommit
 

@@ -130,6 +130,25 @@ def killed_error() -> OperationalError:
     )
 
 
+def end_lost_session(sessions: Iterable["Session"], token_session: str, own: int) -> None:
+    """End the session of these tokens, which was asked after by one that its client has since.
+
+    The server may not have noticed the loss, and the locks would keep out what the client repeats.
+    One that is idle outside a transaction holds none and goes on.
+    """
+    for session in sessions:
+        is_it = session.token_session == token_session and session.id != own
+        if is_it and (session.in_transaction or session.running is not None):
+            session.kill(
+                OperationalError(
+                    "the connection was ended: its client has lost it, and asked in another one",
+                    sqlstate="57P01",
+                    retry=Retry.UNKNOWN,
+                    hint="The other connection knows what became of a commit.",
+                )
+            )
+
+
 def _unknown(what: str, number: int, table: str) -> ProgrammingError:
     return ProgrammingError(
         f"there is no {what} {number}", sqlstate="42704", hint=f"{table} lists them."

@@ -85,6 +85,10 @@ class Session(SessionStatements):
         self._check_open()
         return self._database.resolve(token_session, counter)
 
+    def end_lost(self, token_session: str) -> None:
+        """End the session of these tokens, if it holds locks: its client has lost it, and asks."""
+        self._database.end_lost(self.id, token_session)
+
     def check_token(self) -> None:
         """Raise 57P05 when nothing can commit by this session's tokens any more."""
         if self._tablespace.applier.tokens.is_expired(self.token_session):

@@ -285,6 +285,7 @@ class Requests:
                 return encode_frame(messages.Tables(message.request, plain))
             case messages.Resolve():
                 outcome = session.resolve(message.token_session, message.counter)
+                session.end_lost(message.token_session)
                 return encode_frame(messages.Resolved(message.request, outcome.value))
             case messages.ReadPartition():
                 return self._answer(message.request, self._read_partition(message))

@@ -43,6 +43,7 @@ from herdpy.proto.server_machine import (
     Close,
     Run,
     Send,
+    Skip,
     ServerMachine,
     Start,
     State,
@@ -117,7 +118,7 @@ class TestServer:
         assert machine.receive(encode_frame(Cancel(7))) == []
         assert machine.receive(encode_frame(Cancel(1))) == [Stop()]
         assert machine.receive(encode_frame(Cancel(2))) == []
-        assert machine.on_reply(b"") == [Run(Execute(2, "b", _NIL)), Stop()]
+        assert machine.on_reply(b"") == [Skip(Execute(2, "b", _NIL))]
         assert machine.on_reply(b"") == []
 
     def test_it_is_full_before_it_holds_too_much(self) -> None:
