@@ -12,7 +12,7 @@ import herdpy
 from bookie.runtime.ticket import Ticket
 from tests.fixtures.servers import RunningServer, running_server
 from tests.sim.disk import SimulatedDisk
-from tests.unit.herdpy.engine.test_at_once import HeldDisk
+from tests.unit.herdpy.engine.writes.test_nonblocking import HeldDisk
 
 INSERT = "INSERT INTO t VALUES (?, ?)"
 

@@ -19,7 +19,7 @@ from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from tests.fixtures.engines import run
 from tests.fixtures.servers import RunningServer, running_server
-from tests.unit.herdpy.server.test_login_rules import PROTOCOLS, url
+from tests.unit.herdpy.server.login.test_login_rules import PROTOCOLS, url
 
 PASSWORD = "long enough"
 ROOT = "SUPERUSER"

@@ -6,7 +6,7 @@ import pytest
 
 from herdpy.errors import OperationalError
 from tests.fixtures.servers import RunningServer
-from tests.unit.herdpy.server import test_security
+from tests.unit.herdpy.server.login import test_security
 
 server = test_security.server
 _face = test_security._face

@@ -9,7 +9,7 @@ from herdpy.sql.functions import FUNCTIONS
 from herdpy.sql.tokens import scan
 from tests.sql.runner import read_blocks
 
-SQL = Path(__file__).parents[3] / "sql"
+SQL = Path(__file__).parents[4] / "sql"
 CHANGING = {
     "INSERT", "UPDATE", "DELETE", "UPSERT", "CREATE", "DROP", "TRUNCATE", "GRANT", "REVOKE",
     "ALTER", "KILL", "COMMIT", "END", "ROLLBACK", "ABORT",

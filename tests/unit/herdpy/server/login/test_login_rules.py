@@ -28,7 +28,7 @@ from tests.fixtures.authorities import Authority, Identity
 from tests.fixtures.engines import Engine, run
 from tests.fixtures.servers import RunningServer, running_server
 from tests.sim.disk import SimulatedDisk
-from tests.unit.herdpy.server.test_security import PASSWORD, add_users, events
+from tests.unit.herdpy.server.login.test_security import PASSWORD, add_users, events
 
 PROTOCOLS = ("tcp", "grpc")
 
