@@ -35,12 +35,12 @@ from herdpy.engine.maintenance.directory import (
     cannot_open_error,
     check_ours,
     create_if_new,
-    is_empty,
     locked_error,
 )
 from herdpy.engine.maintenance.dump import Dump
+from herdpy.engine.maintenance.file_logs import LogSite, OpenLog, open_file_log
 from herdpy.engine.maintenance.housekeeping import MaintenanceTask, Retries
-from herdpy.engine.maintenance.recovery import recover_tablespace
+from herdpy.engine.maintenance.recovery import lead, restored
 from herdpy.engine.session.activity import (
     Client,
     client_rows,
@@ -80,11 +80,10 @@ from herdpy.errors import (
 )
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
-from herdpy.log.syncer import GroupSyncer, InlineSyncer, Syncer
 from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
-from herdpy.storage.manifest import LogDurable, Manifest
+from herdpy.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
@@ -125,7 +124,6 @@ class Database:
         self._generation = process_generation()
         self.tablespace: Tablespace
         self.manifest: Manifest
-        self._syncer: Syncer
         self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Own lock.
         self._mutex = new_mutex()
@@ -143,7 +141,6 @@ class Database:
         self._idle_bytes = 0  # of the log, at the last tick
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
-        self._is_end_noted = False
         self._looked_access: Access | None = None  # when dropped users were last looked for
         self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
         self._bell = driver.new_bell()
@@ -169,12 +166,13 @@ class Database:
         where: str = ":memory:",
         temp_directory: str | None = None,
         is_threaded: bool = True,
+        open_log: OpenLog = open_file_log,
     ) -> "Database":
         """Open or create the database on `disk`, recovered and ready.
 
         `where` is how messages name it; temp_directory is where DuckDB may spill. With
         is_threaded False there is no syncer and no housekeeper: commits sync in the caller, and
-        run_checkpoint() is the caller's to call (simulation).
+        run_checkpoint() is the caller's to call (simulation). open_log makes its log.
         OperationalError 55006: another process has it open. CorruptionError: damage, named.
         """
         self = cls(
@@ -187,7 +185,7 @@ class Database:
             temp_directory=temp_directory,
         )
         try:
-            self._open(is_threaded=is_threaded)
+            self._open(open_log, is_threaded=is_threaded)
             return self  # in the try: an interrupt at this line would leave it open and lost
         except BaseException as error:
             self._is_closed = True
@@ -198,26 +196,29 @@ class Database:
                 raise cannot_open_error(where, error) from error
             raise
 
-    def _open(self, *, is_threaded: bool) -> None:
+    def _open(self, open_log: OpenLog, *, is_threaded: bool) -> None:
         disk, driver = self.disk, self.driver
         check_ours(disk, self.where)
         self._lock = disk.lock(LOCK, describe_process())
         create_if_new(disk, self.rng)
         self.manifest = manifest = Manifest.load(disk, MANIFEST)
-        if is_empty(manifest.state):
+        if manifest.state.is_empty:
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         is_restoring = disk.exists(RESTORE)
-        self.tablespace = tablespace = recover_tablespace(
-            DIRECTORY,
+        site = LogSite(
             disk,
             DIRECTORY,
             manifest,
             self.config,
-            self.clock,
-            is_restoring=is_restoring,
+            driver if is_threaded else None,
+            self.log_appends.measure,
         )
+        self.tablespace = tablespace = restored(
+            DIRECTORY, site, open_log, self.clock, is_restoring=is_restoring
+        )
+        lead(tablespace)
         if is_restoring:
             disk.sync_directory(SEGMENTS)  # what it left is surely gone before its mark is
             disk.unlink(RESTORE)
@@ -233,23 +234,7 @@ class Database:
             SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
 
-        def on_failure(error: Error) -> None:
-            tablespace.on_progress()  # what became durable before counts
-            tablespace.stop(error)
-
-        if is_threaded:
-            self._syncer = GroupSyncer(
-                tablespace.log,
-                driver,
-                tablespace.on_progress,
-                on_failure,
-                self.log_appends.measure,
-            )
-        else:
-            self._syncer = InlineSyncer(
-                tablespace.log, tablespace.on_progress, on_failure, self.log_appends.measure
-            )
-        tablespace.start(self._syncer)
+        tablespace.start()
         if is_threaded:
             self._housekeeper = driver.spawn("herdpy-housekeeper", self._run_maintenance)
 
@@ -627,7 +612,7 @@ class Database:
             ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
             if ended is not None:
                 # No caller waits for it, and perhaps none writes: it is applied when durable.
-                self._syncer.request(Durability.SYNC)
+                self.tablespace.request(Durability.SYNC)
 
     def _end_stagings(self) -> None:
         """Give up the stagings that are not used any more."""
@@ -647,7 +632,7 @@ class Database:
             self._idle_bytes, self._idle_since_s = appended, now_s
         elif now_s - self._idle_since_s >= _TICK_S:
             if log.written_lsn < log.last_lsn:
-                self._syncer.request(Durability.OS)
+                self.tablespace.request(Durability.OS)
             log.mark()
 
     def watch(self, interrupt: StatementInterrupt) -> None:
@@ -687,10 +672,8 @@ class Database:
         if self._housekeeper is not None:
             steps.append(self._housekeeper.join)
         made = vars(self)  # open() may not have come to these
-        if "_syncer" in made:
-            steps.append(self._syncer.close)
         if "tablespace" in made:
-            steps += [self.tablespace.log.close, self._note_durable]
+            steps.append(self.tablespace.log.close)
         if "manifest" in made:
             steps.append(self.manifest.close)
         if self._vector is not None:
@@ -698,22 +681,6 @@ class Database:
         if self._lock is not None:
             steps.append(self._lock.close)
         return steps
-
-    def _note_durable(self) -> None:
-        """Say in the manifest how far a closed log goes, so that losing its end shows."""
-        if self._is_end_noted:
-            return
-        self._is_end_noted = True  # first: a second close() finds the manifest closed
-        log, manifest = self.tablespace.log, self.manifest
-        sequence = log.durable_lsn.entry_id
-        if (
-            log.failure is None
-            and manifest.failure is None
-            and not manifest.is_closed  # by a close() that was interrupted
-            and sequence > max(manifest.state.durable_sequence, manifest.state.checkpoint_lsn[1])
-        ):
-            with suppress(DiskFullError):  # a help for the next open, not a promise
-                manifest.append(LogDurable(sequence))
 
 
 def _close_all(steps: list[Callable[[], object]]) -> None:

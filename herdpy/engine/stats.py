@@ -53,6 +53,7 @@ class DatabaseStats(NamedTuple):
 
     last_lsn: Lsn
     durable_lsn: Lsn
+    log_entries: int
     log_bytes: int
     """Appended since the database was opened."""
     tables: int
@@ -85,6 +86,7 @@ def stats_of(database: "Database") -> DatabaseStats:
     return DatabaseStats(
         last_lsn=log.last_lsn,
         durable_lsn=log.durable_lsn,
+        log_entries=log.entry_count,
         log_bytes=log.bytes_appended,
         tables=len(states),
         pages=sum(

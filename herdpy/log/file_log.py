@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Disk
+from bookie.runtime.interfaces import Disk, Driver
 from herdpy.errors import Error, InvariantViolation, LogFailedError
 from herdpy.limits import frame_bytes_max, frame_overhead_bytes_max, record_bytes_max
-from herdpy.log.file_replay import LogReader
+from herdpy.log.file_replay import LogReader, Place
 from herdpy.log.frame import (
     ALIGNMENT,
     HEADER_BYTES,
@@ -27,9 +27,17 @@ from herdpy.log.frame import (
     encode_frame,
     frame_bytes,
 )
-from herdpy.log.interfaces import Append, LogSpaceError
+from herdpy.log.interfaces import (
+    Append,
+    LogSpaceError,
+    OnDurable,
+    OnFailure,
+    ReplayHint,
+    Syncer,
+)
 from herdpy.log.log_files import LogFile, LogFileListing, LogFiles
 from herdpy.log.record import Noop, encode
+from herdpy.log.syncer import GroupSyncer, InlineSyncer, Measure, unmeasured
 from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 
 _NOOP = encode(Noop())
@@ -92,13 +100,18 @@ class FileLog:
         log_id: bytes,
         known: int,
         slack: int,
-        start: tuple[int, int, int, int] | None,
+        start: Place | None,
+        driver: Driver | None,
+        measure: Measure,
     ) -> None:
         self._disk = disk
         self._log_id = log_id
         self._known_durable_sequence = known
         self._start = start
         self._slack_bytes = slack  # kept free for urgent appends
+        self._driver = driver
+        self._measure = measure
+        self._syncer: GroupSyncer | None = None
         # Under _files_lock; _room only grows, at its end.
         self._files_lock = new_mutex()
         self._files = files
@@ -131,13 +144,14 @@ class FileLog:
         listing: LogFileListing,
         first_file_bytes: int,
         max_file_bytes: int,
-        start: tuple[int, int, int, int] | None = None,
+        hint: bytes = b"",
+        driver: Driver | None = None,
+        measure: Measure = unmeasured,
     ) -> "FileLog":
         """Return the log of an existing directory; files are (number, first sequence) as listed.
 
-        start is a former `place` from which on replay() has to read at the most.
-
-        Reads no file yet: replay() does.
+        `hint` is the data of a former replay_hint. Without a driver commits sync in their own
+        thread. Reads no file yet: replay() does. The handle that had `listing` before is stopped.
         """
         if len(log_id) != 16:
             raise InvariantViolation(f"log id: expected 16 bytes, found {len(log_id)}")
@@ -150,23 +164,49 @@ class FileLog:
             max_file_bytes=max_file_bytes,
         )
         slack = min(frame_overhead_bytes_max, first_file_bytes // 4)
-        return cls(disk, log_files, log_id, known_durable_sequence, slack, start)
+        start = Place.of_hint(hint)
+        self = cls(disk, log_files, log_id, known_durable_sequence, slack, start, driver, measure)
+        listing.take_over(self._stop)
+        return self
 
-    @property
-    def log_id(self) -> bytes:
-        return self._log_id
+    def _stop(self) -> None:
+        """Fail for good: another handle is about to read the files, and to write them then."""
+        with self._files_lock, self._io_lock:
+            if not self._is_closed and self.failure is None:
+                self.failure = LogFailedError(
+                    "the log was opened anew; the fate of unanswered commits is decided there"
+                )
 
     @property
     def last_lsn(self) -> Lsn:
         return self._tail.newest.last_lsn
 
     @property
-    def place(self) -> tuple[int, int, int, int] | None:
+    def failed_after(self) -> Lsn | None:
+        """What never was in flight: no byte of it was given to the system, or ever will be."""
+        if self.failure is None:
+            return None
+        flight = self._in_flight
+        return self.written_lsn if flight is None else flight.newest.last_lsn
+
+    @property
+    def entry_count(self) -> int:
+        return self.last_lsn.entry_id
+
+    @property
+    def replay_hint(self) -> ReplayHint | None:
         cursor = self._tail.newest.cursor
         if cursor.slot < 0:
             return None
         file = self._room[cursor.slot]
-        return file.number, cursor.offset, cursor.sequence, file.byte_count
+        place = Place(file.number, cursor.offset, cursor.sequence, file.byte_count)
+        return ReplayHint(place.behind, place.to_hint())
+
+    def start(self, on_durable: OnDurable, on_failure: OnFailure) -> Syncer:
+        if self._driver is None:
+            return InlineSyncer(self, on_durable, on_failure, self._measure)
+        self._syncer = GroupSyncer(self, self._driver, on_durable, on_failure, self._measure)
+        return self._syncer
 
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
         if self._tail is not _UNREAD:
@@ -181,7 +221,7 @@ class FileLog:
             start=self._start,
         )
         yield from reader.records()
-        self._files.harden()  # from here on what was read is acted upon
+        self._files.listing.harden()  # from here on what was read is acted upon
         if reader.unproven:
             self._harden(reader)
         self._files.adopt_leftovers()
@@ -457,10 +497,13 @@ class FileLog:
     def close(self) -> None:
         if self._is_closed:
             return
+        if self._syncer is not None:
+            self._syncer.close()
         try:
             if self.failure is None and self._tail is not _UNREAD:
                 self.sync()
                 self.mark()
+                self._files.listing.log_ended(self.durable_lsn.entry_id)
         except Error:
             self._release()
             raise

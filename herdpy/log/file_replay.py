@@ -13,6 +13,9 @@ than its frames say, is damage.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from bookie.runtime.interfaces import Disk, File
 from herdpy.errors import CorruptionError
@@ -23,6 +26,33 @@ from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
 
 _WINDOW_BYTES = 1024 * 1024
 _REMEDY = "restore the database from a copy"
+
+
+class Place(NamedTuple):
+    """Where a frame begins; the bytes of a ReplayHint say it in msgpack."""
+
+    file_number: int
+    offset: int
+    sequence: int
+    file_bytes: int
+
+    @property
+    def behind(self) -> Lsn:
+        """A checkpoint at this position or behind it has everything before the frame."""
+        return Lsn(FILE_LEDGER_ID, self.sequence - 1, 0)
+
+    def to_hint(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def of_hint(cls, data: bytes) -> "Place | None":
+        """Invert to_hint(); None for b"". CorruptionError for other bytes."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls) if data else None
+        except msgspec.MsgspecError as error:
+            raise CorruptionError(
+                f"the manifest's place to read the log from cannot be read: {error}; {_REMEDY}"
+            ) from error
 
 
 class _FrameReader:
@@ -118,7 +148,7 @@ class LogReader:
         log_id: bytes,
         after: Lsn,
         known_durable_sequence: int,
-        start: tuple[int, int, int, int] | None = None,
+        start: Place | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -132,14 +162,12 @@ class LogReader:
         # What lies before it is in a checkpoint. The frame there, if it was ever written, is known
         # by its sequence, so that its absence is noticed as it would be on the way from the start.
         self._start = start
-        if start is None or start[2] > after.entry_id + 1 or start[0] != self._first_number:
+        if start is not None and (
+            start.behind > after or not files or start.file_number != files[0].number
+        ):
             self._start = None
         self.unproven: deque[tuple[int, LogFile, int, int]] = deque()
         """(sequence, file, offset, end) of the frames at the end that nothing says were durable."""
-
-    @property
-    def _first_number(self) -> int:
-        return self._files[0].number if self._files else -1
 
     @property
     def next_sequence(self) -> int:

@@ -1,10 +1,19 @@
-"""CommitLog: what the engine needs of a log, whatever keeps it (memory, file, later ledgers)."""
+"""CommitLog: what the engine needs of a log, whatever keeps it: files, later ledgers.
 
-from collections.abc import Iterator
-from typing import Protocol
+Positions are compared as Lsns and never computed: how a log numbers its entries is its own.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from herdpy.errors import Error
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+
+OnDurable = Callable[[Lsn], object]
+"""Told that every record up to a position is durable; by any thread, without a lock of the log."""
+OnFailure = Callable[[Error], object]
+"""Told that the log stopped for good; as OnDurable."""
 
 
 class Append:
@@ -28,17 +37,39 @@ class LogSpaceError(Exception):
     """Bytes of records that found no room; set by the tablespace."""
 
 
+class ReplayHint(NamedTuple):
+    """Where replay may begin, once everything up to `behind` is in a checkpoint."""
+
+    behind: Lsn
+    data: bytes
+    """For the log that is opened again; no other code reads it."""
+
+
+class Syncer(Protocol):
+    """Asks the log for durability. Any thread; never with the tablespace's monitor held."""
+
+    def request(self, durability: Durability) -> None:
+        """Ask for a pass; returns at once, or after having done it in this thread.
+
+        OS is done on return, or the log has failed. NONE asks for nothing, but bounds what the log
+        keeps in memory.
+        """
+        ...
+
+    def ask(self, durability: Durability) -> None:
+        """As request(), of SYNC or NONE, but in another thread if there is one for passes."""
+        ...
+
+
 class CommitLog(Protocol):
     """A sequence of records with a durable prefix.
 
     Threads: append() under the tablespace's monitor, one caller at a time; write() and sync() by
     any thread (they exclude each other inside); the properties by any thread, without a lock.
-    """
 
-    @property
-    def log_id(self) -> bytes:
-        """16 random bytes that every frame carries."""
-        ...
+    Opening a log where another handle has it takes it over: every later append, write and sync of
+    the former handle fails, and nothing of it reaches the log any more.
+    """
 
     @property
     def last_lsn(self) -> Lsn:
@@ -57,7 +88,15 @@ class CommitLog(Protocol):
 
     @property
     def failure(self) -> Error | None:
-        """Why the log stopped for good (failed fsync), or None."""
+        """Why the log stopped for good (failed fsync, taken over), or None."""
+        ...
+
+    @property
+    def failed_after(self) -> Lsn | None:
+        """When it has failed: what was appended behind this is not in the log and never will be.
+
+        What lies between it and durable_lsn may be: the next handle's replay tells.
+        """
         ...
 
     @property
@@ -66,12 +105,23 @@ class CommitLog(Protocol):
         ...
 
     @property
-    def place(self) -> tuple[int, int, int, int] | None:
-        """Where the newest frame begins, None when there is no file yet.
+    def entry_count(self) -> int:
+        """Entries of the log since it was begun; a figure for metrics."""
+        ...
 
-        (file number, offset, sequence, length of the file).
+    @property
+    def replay_hint(self) -> ReplayHint | None:
+        """Where replay may begin when all that is appended so far is in a checkpoint.
 
-        replay() may begin there when everything before that frame is in a checkpoint.
+        None: only at its beginning.
+        """
+        ...
+
+    def start(self, on_durable: OnDurable, on_failure: OnFailure) -> Syncer:
+        """Begin to tell what becomes durable, after replay(); return what asks for it.
+
+        on_durable follows each pass of the Syncer, with durable_lsn; a pass that fails is told to
+        on_failure instead.
         """
         ...
 
@@ -94,7 +144,7 @@ class CommitLog(Protocol):
         ...
 
     def free_spares(self) -> bool:
-        """Remove the files that are kept for later use; False: there were none."""
+        """Give up disk space that is kept for later use; False: there was none."""
         ...
 
     def write(self) -> None:
@@ -102,7 +152,7 @@ class CommitLog(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make durable what was appended before the call; durable_lsn moves.
+        """Make durable what was appended before the call; durable_lsn moves, no callback runs.
 
         On an I/O error sets `failure` and raises it; from then on every append and sync raises it.
         """
@@ -118,7 +168,7 @@ class CommitLog(Protocol):
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
         """Yield every record behind `after` in order; before the first append only.
 
-        CorruptionError (file, offset) for damage inside the durable prefix or a missing file.
+        CorruptionError (where) for damage inside the durable prefix, or a part that is missing.
         """
         ...
 
@@ -127,5 +177,5 @@ class CommitLog(Protocol):
         ...
 
     def close(self) -> None:
-        """Sync, write a mark, release files; idempotent."""
+        """End the Syncer, sync, write a mark, release files; idempotent. Not from a callback."""
         ...

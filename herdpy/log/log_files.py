@@ -10,7 +10,7 @@ without zeroing: every frame carries its file's number, so old ones do not count
 
 import errno
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -51,8 +51,16 @@ class LogFileListing(Protocol):
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None: ...
 
+    def log_ended(self, sequence: int) -> None:
+        """Note that every frame up to here is durable, so that losing the end of the log shows."""
+        ...
+
     def harden(self) -> None:
         """Make the list durable as it was read: replay has proved it, and now it is acted upon."""
+        ...
+
+    def take_over(self, stop: Callable[[], object]) -> None:
+        """Stop the handle that took the list before, by the function that it gave then."""
         ...
 
 
@@ -92,7 +100,7 @@ class LogFiles:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._listing = listing
+        self.listing = listing
         self._file_bytes = first_file_bytes
         self._max_file_bytes = max_file_bytes
         self.files = [LogFile(directory, number, first) for number, first in sorted(files)]
@@ -102,10 +110,6 @@ class LogFiles:
         self._next_number = max(numbers, default=0) + 1
         self._spares: list[tuple[str, int]] = []  # path, bytes
         self._made: LogFile | None = None  # begun, but perhaps not listed or not handed out
-
-    def harden(self) -> None:
-        """Make the list durable as it was read; before anything is written or removed."""
-        self._listing.harden()
 
     def adopt_leftovers(self) -> None:
         """Make spares of what is not listed; behind harden(), when the list has proved right."""
@@ -127,7 +131,7 @@ class LogFiles:
         file = self._made
         if file not in self.files:
             self.files = [*self.files, file]
-        self._listing.log_file_begun(file.number, file.first_sequence, file.byte_count)
+        self.listing.log_file_begun(file.number, file.first_sequence, file.byte_count)
         self._made = None
         return file
 
@@ -193,7 +197,7 @@ class LogFiles:
         """Take files off the list, then off the disk."""
         if not dropped:
             return
-        self._listing.log_files_dropped([file.number for file in dropped])
+        self.listing.log_files_dropped([file.number for file in dropped])
         self.files = [file for file in self.files if file not in dropped]
         for file in dropped:
             file.close()

@@ -1,63 +1,42 @@
-"""Syncers: who calls sync() for the committers, so that several share one fsync.
+"""Syncers: call sync() for the committers, so that several share one fsync.
 
 request() asks that everything appended before it becomes durable (SYNC), or is handed to the
-operating system (OS). on_progress() is called after each pass, without any lock of the syncer, by
+operating system (OS). on_durable(lsn) is called after each pass, without any lock of the syncer, by
 the thread that did it; a log that fails goes to on_failure(error) instead.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Driver, Worker
 from herdpy.errors import Error, InvariantViolation
-from herdpy.log.interfaces import CommitLog
+from herdpy.log.interfaces import CommitLog, OnDurable, OnFailure
 from herdpy.model.durability import Durability
 
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
-_IDLE_S = 1.0
 
 Measure = Callable[[Callable[[], object]], object]
 """Runs a write or sync of the log, and may note how long it took."""
 
 
-def _unmeasured(step: Callable[[], object]) -> None:
+def unmeasured(step: Callable[[], object]) -> None:
+    """Run a step; a Measure that notes nothing."""
     step()
 
 
-class Syncer(Protocol):
-    """Any thread may call; never with the tablespace's monitor held."""
-
-    def request(self, durability: Durability) -> None:
-        """Ask for a pass; returns at once, or after having done it in this thread.
-
-        OS is done on return, or the log has failed. NONE asks for nothing, but bounds what the log
-        keeps in memory.
-        """
-        ...
-
-    def ask(self, durability: Durability) -> None:
-        """As request(), of SYNC or NONE, but in another thread if there is one for passes."""
-        ...
-
-    def close(self) -> None:
-        """Stop and join; what is not synced yet stays so (CommitLog.close() syncs). Idempotent."""
-        ...
-
-
 class InlineSyncer:
-    """Syncs in the caller. For simulation and memory; without on_failure a failure is raised."""
+    """Syncs in the caller. For simulation and memory."""
 
     def __init__(
         self,
         log: CommitLog,
-        on_progress: Callable[[], object],
-        on_failure: Callable[[Error], object] | None = None,
-        measure: Measure = _unmeasured,
+        on_durable: OnDurable,
+        on_failure: OnFailure,
+        measure: Measure = unmeasured,
     ) -> None:
         self._measure = measure
         self._log = log
-        self._on_progress = on_progress
+        self._on_durable = on_durable
         self._on_failure = on_failure
         self._bytes_written = 0
 
@@ -69,12 +48,10 @@ class InlineSyncer:
         try:
             self._measure(log.sync if durability is Durability.SYNC else log.write)
         except Error as error:
-            if self._on_failure is None:
-                raise
             self._on_failure(error)
             return
         self._bytes_written = bytes_appended
-        self._on_progress()
+        self._on_durable(log.durable_lsn)
 
     def ask(self, durability: Durability) -> None:
         self.request(durability)
@@ -82,9 +59,6 @@ class InlineSyncer:
     @property
     def is_much_unwritten(self) -> bool:
         return self._log.bytes_appended - self._bytes_written >= _UNWRITTEN_BYTES_MAX
-
-    def close(self) -> None:
-        """Do nothing: no thread, nothing kept."""
 
 
 class GroupSyncer:
@@ -99,14 +73,13 @@ class GroupSyncer:
         self,
         log: CommitLog,
         driver: Driver,
-        on_progress: Callable[[], object],
-        on_failure: Callable[[Error], object],
-        measure: Measure = _unmeasured,
+        on_durable: OnDurable,
+        on_failure: OnFailure,
+        measure: Measure = unmeasured,
     ) -> None:
-        self._log = log
         self._driver = driver
         self._on_failure = on_failure
-        self._inline = InlineSyncer(log, on_progress, on_failure, measure)
+        self._inline = InlineSyncer(log, on_durable, on_failure, measure)
         self._bell = driver.new_bell()
         self._running: object | None = None  # the newest pass, perhaps waiting for one before it
         self._is_sync_wanted = False
@@ -149,31 +122,23 @@ class GroupSyncer:
                 self._running = None
 
     def _work(self) -> None:
-        is_marked = True
         try:
             while not self._is_closing:
-                is_rung = self._bell.wait(None if is_marked else _IDLE_S)
+                self._bell.wait(None)
                 if self._is_sync_wanted:
                     self._is_sync_wanted = False
                     self._pass(Durability.SYNC)
-                    is_marked = False
-                elif not is_rung:
-                    self._mark()
-                    is_marked = True
         except Exception as error:
             self._on_failure(InvariantViolation(f"the syncer died: {error!r}"))
             raise
         finally:
             self._bell.ring()  # spawn() may have been interrupted and left a second thread
 
-    def _mark(self) -> None:
-        try:
-            self._log.mark()
-        except Error as error:
-            self._on_failure(error)
-
     def close(self) -> None:
-        """Not from on_progress or on_failure: it joins the thread that calls them."""
+        """Stop and join; what is not synced yet stays so. Idempotent.
+
+        Not from on_durable or on_failure: it joins the thread that calls them.
+        """
         self._is_closing = True
         self._bell.ring()
         if self._worker is not None:

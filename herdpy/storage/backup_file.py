@@ -27,7 +27,7 @@ import msgspec
 
 from herdpy.errors import CorruptionError, InvariantViolation
 from herdpy.model.lsn import FILE_LEDGER_ID
-from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit
+from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, without_log
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
@@ -240,11 +240,8 @@ def _checked_state(state: ManifestState, reader: _Reader) -> ManifestState:
     ledger, entry, index = state.checkpoint_lsn
     counts = (entry, index, state.position, state.next_table_id, state.next_segment)
     if (
-        state.log_files
-        or state.log_bytes
-        or state.log_start is not None
+        state != without_log(state)
         or state.pins
-        or state.durable_sequence != entry
         or ledger != FILE_LEDGER_ID
         or not all(0 <= count < COUNTER_MAX for count in counts)
         or max(state.tables, default=0) >= state.next_table_id

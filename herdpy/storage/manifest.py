@@ -108,6 +108,16 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     log_bytes: dict[int, int] = {}
     pins: dict[str, Pin] = {}
 
+    @property
+    def replay_hint(self) -> bytes:
+        """log_start as the log's own bytes; b"" for None."""
+        return b"" if self.log_start is None else msgspec.msgpack.encode(self.log_start)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was ever written to the tablespace."""
+        return not (self.log_files or self.tables) and self.next_table_id == 1
+
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
     """What changes of one table; definition is given when it is new or changed.
@@ -189,6 +199,22 @@ def apply_edit(state: ManifestState, edit: Edit) -> ManifestState:
 def without_pins(state: ManifestState) -> ManifestState:
     """Return the state without leases, and without what only they need."""
     return apply_edit(msgspec.structs.replace(state, pins={}), LogDurable(0))
+
+
+def without_log(state: ManifestState) -> ManifestState:
+    """Return the state as that of a tablespace whose log begins behind the checkpoint."""
+    return msgspec.structs.replace(
+        state,
+        log_files=(),
+        log_bytes={},
+        log_start=None,
+        durable_sequence=state.checkpoint_lsn[1],
+    )
+
+
+def log_start_of(hint: bytes) -> tuple[int, int, int, int] | None:
+    """Invert ManifestState.replay_hint: format 1 has the hint of a file log in clear."""
+    return msgspec.msgpack.decode(hint, type=tuple[int, int, int, int]) if hint else None
 
 
 def renumbered(state: ManifestState, by: int) -> ManifestState:

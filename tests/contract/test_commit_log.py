@@ -11,10 +11,10 @@ from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_disk import OsDisk
 from herdpy.errors import InvariantViolation
 from herdpy.log.interfaces import Append, CommitLog
-from herdpy.log.memory_log import MemoryLog
 from herdpy.log.record import Noop, decode
 from herdpy.model.lsn import START_LSN, Lsn
-from tests.fixtures.logs import LOG_ID, LogHome, put
+from tests.fixtures.logs import LogHome, put
+from tests.fixtures.memory_log import MemoryLog, MemoryStore
 from tests.sim.disk import SimulatedDisk
 
 
@@ -24,10 +24,10 @@ class Home(Protocol):
 
 class MemoryHome:
     def __init__(self) -> None:
-        self.log = MemoryLog(LOG_ID)
+        self.store = MemoryStore()
 
     def opened(self, after: Lsn = START_LSN) -> CommitLog:
-        return self.log
+        return MemoryLog(self.store)
 
 
 DISKS: dict[str, Callable[[Path], Disk]] = {
@@ -67,7 +67,6 @@ def test_the_mark_that_replayed_leaves_out_is_a_noop() -> None:
 
 
 def test_a_new_log_is_empty_and_durable(log: CommitLog) -> None:
-    assert log.log_id == LOG_ID
     assert log.last_lsn == log.durable_lsn == log.written_lsn == START_LSN
     assert log.failure is None
     assert log.bytes_appended == 0

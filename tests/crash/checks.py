@@ -14,13 +14,13 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile
-from herdpy.log.memory_log import MemoryLog
 from herdpy.log.record import Begin, Commit, CommitToken, Rollback, TransactionId, decode
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import ManifestState
 from tests.crash.model import SHAPES, Model
 from tests.crash.world import World, content_of
+from tests.fixtures.memory_log import MemoryLog
 from tests.sim.clock import SimulatedClock
 
 
@@ -160,7 +160,7 @@ class ListLog(MemoryLog):
     """A log that replays records at the positions they had."""
 
     def __init__(self, records: list[tuple[Lsn, bytes]]) -> None:
-        super().__init__(bytes(16))
+        super().__init__()
         self._records = records
 
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:

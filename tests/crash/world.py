@@ -156,9 +156,6 @@ class PumpSyncer:
         self._world.has_rollback = False
         self._world.model.refresh()
 
-    def close(self) -> None:
-        self._inner.close()
-
 
 class Connection:
     """A session, what its open transaction did so far, and what runs in it now."""
@@ -278,8 +275,7 @@ class World:
         database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]
         inner = tablespace.syncer
         assert isinstance(inner, InlineSyncer)
-        database._syncer = self.syncer = PumpSyncer(self, inner)
-        tablespace.start(self.syncer)
+        tablespace.syncer = self.syncer = PumpSyncer(self, inner)
         begin_lease = tablespace.begin_lease
 
         def begin_lease_noted(record: BeginLease, user: User | None) -> Ticket[None]:

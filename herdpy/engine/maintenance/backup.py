@@ -17,7 +17,7 @@ from herdpy.engine.maintenance.checkpoint import without_leases
 from herdpy.engine.maintenance.recovery import open_segments, open_tables
 from herdpy.model.lsn import Lsn
 from herdpy.storage.backup_file import BackupHead, write_blocks
-from herdpy.storage.manifest import ManifestState, without_pins
+from herdpy.storage.manifest import ManifestState, without_log, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import PageEntry
 from herdpy.storage.verify import check_sums
@@ -42,15 +42,8 @@ class Backup:
 
         CorruptionError: a segment or a bitmap is damaged.
         """
-        listed = without_pins(listed)
-        state = msgspec.structs.replace(
-            listed,
-            engine=without_leases(listed.engine),
-            log_files=(),
-            log_bytes={},
-            log_start=None,
-            durable_sequence=listed.checkpoint_lsn[1],
-        )
+        listed = without_log(without_pins(listed))
+        state = msgspec.structs.replace(listed, engine=without_leases(listed.engine))
         software = f"herdpy {version('herdpy-db')}"
         head = BackupHead(backup_id, made_us, software, state)
         return cls(head, open_segments(disk, directory, listed))

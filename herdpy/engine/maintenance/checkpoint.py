@@ -37,7 +37,14 @@ from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
-from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, PageRef, TableEdit
+from herdpy.storage.manifest import (
+    Checkpoint,
+    Manifest,
+    ManifestState,
+    PageRef,
+    TableEdit,
+    log_start_of,
+)
 from herdpy.storage.segment import segment_name
 from herdpy.storage.staged_writer import StageDelta
 
@@ -167,20 +174,19 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     if manifest.failure is not None:
         raise manifest.failure
     finish_listing(tablespace, manifest)
-    log_start = tablespace.log.place
-    if log_start is not None:  # what lies before it is applied, and so in the checkpoint
-        tablespace.log.sync()
-        tablespace.on_progress()
+    hint = tablespace.log.replay_hint
+    if hint is not None:  # what lies before it is applied, and so in the checkpoint
+        tablespace.sync_log()
     merge_frozen(tablespace)
     frozen = freeze(tablespace)
     state = frozen.state
     listed = manifest.state
     if tuple(state.lsn) == tuple(listed.checkpoint_lsn):
         return False
-    tablespace.log.sync()
-    tablespace.on_progress()
-    if log_start is not None and log_start[2] > state.lsn.entry_id + 1:
-        log_start = listed.log_start  # behind a mark, which is no part of the state
+    tablespace.sync_log()
+    hint_data = b"" if hint is None else hint.data
+    if hint is not None and hint.behind > state.lsn:
+        hint_data = listed.replay_hint  # behind a mark, which is no part of the state
     deltas = [
         TableDelta(
             table_state.table,
@@ -218,7 +224,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         next_table_id=frozen.next_table_id,
         segments=(*written.segments, *pinned.segments),
         tables=(*written.edits, *dropped),
-        log_start=log_start,
+        log_start=log_start_of(hint_data),
         pins=pinned.pins,
         unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
     )

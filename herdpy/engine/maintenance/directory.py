@@ -9,11 +9,11 @@ never written to. One process at a time, but for check_ours(): it holds LOCK.
 import errno
 
 from bookie.runtime.interfaces import Disk, Rng
+from herdpy.engine.maintenance.file_logs import log_file_paths
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
-from herdpy.log.log_files import numbered_files
-from herdpy.storage.manifest import Manifest, ManifestState
+from herdpy.storage.manifest import Manifest
 
 FORMAT_VERSION = 1
 FORMAT = "FORMAT"
@@ -23,7 +23,6 @@ RESTORE = "RESTORE"
 DIRECTORY = "default"
 MANIFEST = f"{DIRECTORY}/MANIFEST"
 SEGMENTS = f"{DIRECTORY}/segments"
-LOG = f"{DIRECTORY}/log"
 PARTS = ("log", "segments", "temp")
 OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
 
@@ -109,18 +108,13 @@ def _check_nothing_in(disk: Disk) -> None:
     FORMAT is written before anything is logged. With data in the directory its absence is damage,
     and what format it named is not known.
     """
-    has_manifest = disk.exists(MANIFEST) and not is_empty(Manifest.read(disk, MANIFEST))
-    if has_manifest or numbered_files(disk, LOG) or segment_files(disk, SEGMENTS):
+    has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST).is_empty
+    if has_manifest or log_file_paths(disk, DIRECTORY) or segment_files(disk, SEGMENTS):
         raise CorruptionError(
             f"{FORMAT} is missing, though there is data under {DIRECTORY}/",
             hint="Restore the file from a copy of the directory; "
             f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
         )
-
-
-def is_empty(state: ManifestState) -> bool:
-    """Tell whether nothing was ever written to the tablespace."""
-    return not (state.log_files or state.tables) and state.next_table_id == 1
 
 
 def ensure_directory(disk: Disk, path: str) -> None:

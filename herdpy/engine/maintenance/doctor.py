@@ -12,21 +12,18 @@ from bookie.runtime.interfaces import Disk
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
-    LOG,
     MANIFEST,
     OURS,
     RESTORE,
     SEGMENTS,
     check_format,
 )
+from herdpy.engine.maintenance.file_logs import file_log_reader
 from herdpy.engine.maintenance.leftovers import check_leftovers
-from herdpy.engine.maintenance.recovery import apply_records, check_log_files, state_at_checkpoint
+from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.state import TableState
 from herdpy.errors import CorruptionError, Error, InvariantViolation
-from herdpy.log.file_replay import LogReader
-from herdpy.log.log_files import LogFile
-from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef
@@ -193,16 +190,8 @@ class _Doctor:
         """Read the log; apply it when the pages that it changes are whole."""
         disk = self._disk
         try:
-            check_log_files(disk, LOG, listed)
+            reader = file_log_reader(disk, DIRECTORY, listed)
             check_leftovers(disk, DIRECTORY, listed, is_restoring=disk.exists(RESTORE))
-            reader = LogReader(
-                disk,
-                [LogFile(LOG, number, first) for number, first in sorted(listed.log_files)],
-                log_id=listed.log_id,
-                after=Lsn(*listed.checkpoint_lsn),
-                known_durable_sequence=max(listed.durable_sequence, listed.checkpoint_lsn[1]),
-                start=listed.log_start,
-            )
             records = list(reader.records())
             self.report.log_record_count = len(records)
             pinned = {name: found for name, found in leased.items() if found is not None}

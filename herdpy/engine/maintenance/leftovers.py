@@ -22,11 +22,10 @@ loses nothing: the log has it all.
 
 from bookie.runtime.interfaces import Disk
 from herdpy.errors import CorruptionError
-from herdpy.log.file_replay import find_unlisted_frame
 from herdpy.storage.manifest import ManifestState
 from herdpy.storage.segment import segment_number
 
-_HINT = (
+MISFIT_HINT = (
     "Nothing was changed. Put back the newest copy of the manifest that fits these files, or "
     "restore the database from a backup."
 )
@@ -35,21 +34,12 @@ _HINT = (
 def check_leftovers(
     disk: Disk, directory: str, listed: ManifestState, *, is_restoring: bool = False
 ) -> None:
-    """Raise CorruptionError for what only a damaged or an older manifest explains; reads only.
+    """Raise CorruptionError for segments that only a damaged or older manifest explains.
 
+    Reads only; file_logs.py looks at the log's files.
     `is_restoring`: restoring a backup over this database was interrupted and may have left
     segments.
     """
-    newest = max((number for number, _ in listed.log_files), default=0)
-    found = find_unlisted_frame(disk, f"{directory}/log", newest, listed.log_id)
-    if found is not None:
-        path, offset, sequence = found
-        raise CorruptionError(
-            f"{directory}/MANIFEST lists no log file above number {newest}, but {path} holds the "
-            f"frame with sequence {sequence} at offset {offset}: the manifest is cut, or older "
-            "than the log",
-            hint=_HINT,
-        )
     if listed.log_files or listed.segments or is_restoring:
         return
     for name in segment_files(disk, f"{directory}/segments"):
@@ -57,7 +47,7 @@ def check_leftovers(
             raise CorruptionError(
                 f"{directory}/MANIFEST says that nothing was ever written, but there is "
                 f"{directory}/segments/{name}: the manifest is cut, or older than the segments",
-                hint=_HINT,
+                hint=MISFIT_HINT,
             )
 
 

@@ -1,11 +1,15 @@
-"""Recovery: manifest, then the log behind its checkpoint, then ROLLBACK of what was left open."""
+"""Recovery: what the manifest and the log behind its checkpoint say, and the beginning of writing.
 
-from collections.abc import Iterable, Mapping, Sequence
+restored() is what every copy of a tablespace does, and it writes no record; lead() is for the one
+that appends: a new epoch, ROLLBACK of what was left open.
+"""
+
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bookie.runtime.interfaces import Clock, Disk
-from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
+from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
@@ -16,95 +20,53 @@ from herdpy.engine.state.staged import Staged
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import CorruptionError, DiskFullError
-from herdpy.log.file_log import FileLog
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, decode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
-from herdpy.storage.manifest import LogFileBegun, LogFilesDropped, Manifest, ManifestState
+from herdpy.storage.manifest import ManifestState
 from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import TablePages
 
 
-class ManifestListing:
-    """Lists log files in the manifest; implements log.file_log.LogFileListing."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-
-    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
-        self._manifest.append(LogFileBegun(number, first_sequence, byte_count))
-
-    def log_files_dropped(self, numbers: Sequence[int]) -> None:
-        self._manifest.append(LogFilesDropped(tuple(numbers)))
-
-    def harden(self) -> None:
-        self._manifest.harden()
-
-
-def recover_tablespace(
-    name: str,
-    disk: Disk,
-    directory: str,
-    manifest: Manifest,
-    config: Config,
-    clock: Clock,
-    *,
-    is_restoring: bool = False,
+def restored(
+    name: str, site: LogSite, open_log: OpenLog, clock: Clock, *, is_restoring: bool = False
 ) -> Tablespace:
-    """Return the tablespace as its last acknowledged commit left it.
+    """Return the tablespace as the end of its log leaves it, with what is open then.
 
     CorruptionError names file and offset; nothing is skipped or guessed, and nothing on the disk
-    has been changed: `manifest` was loaded and not hardened, and everything is read before the
+    has been changed: the manifest was loaded and not hardened, and everything is read before the
     first write. `is_restoring`: leftovers.py.
     """
-    listed = manifest.state
+    disk, directory, listed = site.disk, site.directory, site.manifest.state
     segments = open_segments(disk, f"{directory}/segments", listed)
     state = state_of(listed, open_tables(listed.tables, segments))
     pinned = open_pins(listed, segments)
-    check_log_files(disk, f"{directory}/log", listed)
+    log = open_log(site)
     check_leftovers(disk, directory, listed, is_restoring=is_restoring)
-    log = FileLog.open(
-        disk,
-        f"{directory}/log",
-        log_id=listed.log_id,
-        files=listed.log_files,
-        known_durable_sequence=max(listed.durable_sequence, listed.checkpoint_lsn[1]),
-        listing=ManifestListing(manifest),
-        first_file_bytes=config.log_file_bytes_first,
-        max_file_bytes=config.log_file_bytes_max,
-        start=listed.log_start,
-    )
-    reserve = DiskReserve(disk, f"{directory}/reserve", config.disk_reserve_bytes, log)
+    reserve = DiskReserve(disk, f"{directory}/reserve", site.config.disk_reserve_bytes, log)
     tablespace = Tablespace(name, log, clock, state, reserve)
     applier = tablespace.applier
     applier.next_table_id = listed.next_table_id
     restore_engine(applier, listed.engine, pinned)
     replay_log(tablespace, state.lsn)  # behind its end the manifest is durable
-    remove_unlisted(disk, f"{directory}/segments", manifest)
+    remove_unlisted(disk, f"{directory}/segments", site.manifest)
     applier.next_row_id = dict(applier.reserved)
-    applier.epoch += 1
-    applier.counter = 0
     reserve.hold()
-    _roll_back_open(tablespace)
-    _end_statements(tablespace)
     return tablespace
 
 
-def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
-    """Raise CorruptionError for a log file that is missing or shorter than when it was begun.
+def lead(tablespace: Tablespace) -> None:
+    """Begin to write behind a log that is replayed: under a new epoch, with nothing open.
 
-    A file that was emptied holds no frame that could say so itself.
+    On a full disk the records follow when there is room.
     """
-    for number, expected in listed.log_bytes.items():
-        path = f"{directory}/{number:08d}.log"
-        found = disk.size(path) if disk.exists(path) else 0
-        if found < expected:
-            raise CorruptionError(
-                f"log file {path} was begun with {expected} bytes and ends at offset {found}",
-                hint="Restore the database from a copy; commits in the missing part are lost.",
-            )
+    applier = tablespace.applier
+    applier.epoch += 1
+    applier.counter = 0
+    _roll_back_open(tablespace)
+    _end_statements(tablespace)
 
 
 def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:

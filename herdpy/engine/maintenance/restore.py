@@ -17,7 +17,6 @@ from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
     LOCK,
-    LOG,
     MANIFEST,
     OURS,
     PARTS,
@@ -28,6 +27,7 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
     write_format,
 )
+from herdpy.engine.maintenance.file_logs import log_file_paths
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.recovery import open_tables, state_at_checkpoint
 from herdpy.engine.state.applier import Applier
@@ -38,7 +38,6 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
 )
-from herdpy.log.log_files import numbered_files
 from herdpy.storage.backup_file import (
     COUNTER_MAX,
     PIECE_BYTES,
@@ -215,5 +214,5 @@ def _remove_old(disk: Disk, state: ManifestState) -> None:
     for name in segment_files(disk, SEGMENTS):
         if name not in listed:
             disk.unlink(f"{SEGMENTS}/{name}")
-    for _, path in numbered_files(disk, LOG):
+    for path in log_file_paths(disk, DIRECTORY):
         disk.unlink(path)

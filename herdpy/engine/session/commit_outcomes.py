@@ -21,6 +21,5 @@ def resolve(tablespace: Tablespace, driver: Driver, session: str, counter: int) 
         driver.wait(found)
         found.result()
         found = with_log_space(tablespace, lambda: tablespace.decide(token))
-    if tablespace.log.durable_lsn < tablespace.state.lsn:
-        tablespace.log.sync()  # a commit of durability os or none did not wait for it
+    tablespace.sync_log(tablespace.state.lsn)  # commits of durability os or none did not wait
     return found

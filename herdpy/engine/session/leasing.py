@@ -160,8 +160,7 @@ class Leasing:
         if ticket is not None:
             self._wait(ticket)
         elif not lease.is_gone:  # another session is ending it, or a call that was interrupted
-            tablespace.log.sync()
-            tablespace.on_progress()
+            tablespace.sync_log()
         return ticket is not None
 
     def _wait(self, ticket: Ticket[None]) -> None:

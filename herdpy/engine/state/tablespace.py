@@ -31,7 +31,7 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import record_bytes_max
-from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
+from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
 from herdpy.log.record import (
     Begin,
     BeginLease,
@@ -52,7 +52,6 @@ from herdpy.log.record import (
     Rows,
     encode,
 )
-from herdpy.log.syncer import Syncer
 from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
@@ -130,12 +129,13 @@ class Tablespace:
         self.clock = clock
         self.monitor = new_mutex()
         self.registry = SnapshotRegistry()
-        self.syncer: Syncer | None = None  # set once by start()
+        self.syncer: Syncer | None = None  # set by start()
         # By the thread that checkpoints or compacts.
         self.unpublished: Unpublished | None = None
         # Monitor.
         self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
         self.locks = LockTable()
+        self.durable_lsn = state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self._incoming: Entry | None = None
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
@@ -144,8 +144,11 @@ class Tablespace:
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
         """Memtables that went into pages, with the first snapshot token that cannot have them."""
 
-    def start(self, syncer: Syncer) -> None:
-        self.syncer = syncer
+    def start(self) -> None:
+        """Have the log tell what becomes durable, once it is replayed."""
+        log = self.log
+        self.syncer = log.start(self.on_durable, lambda error: self._on_failure(log, error))
+        self.on_durable(log.durable_lsn)
 
     # --- reading: no monitor -----------------------------------------------------------------
 
@@ -376,12 +379,13 @@ class Tablespace:
         while queue:
             entry = queue[0]
             lsn = entry.lsn or _lsn(entry)
-            if entry.ends and entry.durability is Durability.SYNC and lsn > self.log.durable_lsn:
+            if entry.ends and entry.durability is Durability.SYNC and lsn > self.durable_lsn:
                 failure = self.failure or self.log.failure
                 if failure is None:
                     return
-                self._fail(failure)
-                return
+                if lsn > self.log.durable_lsn:  # else the log has not come to tell it
+                    self._fail(failure)
+                    return
             if lsn > applier.state.lsn:
                 # Only the entry's last record can end anything; the others ride on its Lsn.
                 record = entry.changes[-1]
@@ -425,19 +429,38 @@ class Tablespace:
         with self.monitor:
             self._fail(_as_error(cause))
 
-    def on_progress(self) -> None:
-        """Run by the syncer when more of the log is durable, or when it failed.
+    def on_durable(self, lsn: Lsn) -> None:
+        """Take in that the log is durable up to lsn; the log's callback.
 
         An error stops the tablespace: a syncer that dies must not leave a committer waiting.
         """
         try:
             with self.monitor:
+                self.durable_lsn = max(lsn, self.durable_lsn)
                 if self._incoming is not None:
                     self._take(self._incoming)
                 self.drain()
         except Exception as error:
             self.stop(error)
             raise
+
+    def _on_failure(self, log: CommitLog, error: Error) -> None:
+        self.on_durable(log.durable_lsn)  # what became durable before counts
+        self.stop(error)
+
+    def request(self, durability: Durability) -> None:
+        """Ask the log for durability, if it has been started."""
+        if self.syncer is not None:
+            self.syncer.request(durability)
+
+    def sync_log(self, upto: Lsn | None = None) -> None:
+        """Make durable and apply what is in the log; nothing to do when `upto` is durable.
+
+        Waits, without the monitor. The log's failure is raised.
+        """
+        if upto is None or upto > self.durable_lsn:
+            self.log.sync()
+            self.on_durable(self.log.durable_lsn)
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 

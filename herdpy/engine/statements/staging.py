@@ -275,8 +275,8 @@ class Staging:
 
         if with_log_space(tablespace, step):
             self._await(system)
-        if durability is Durability.SYNC and tablespace.log.durable_lsn < tablespace.state.lsn:
-            tablespace.log.sync()  # what is known already may not be durable yet
+        if durability is Durability.SYNC:
+            tablespace.sync_log(tablespace.state.lsn)  # what is known already may not be durable
 
     def _await(self, transaction: Transaction) -> None:
         outcome, syncer = transaction.outcome, self._tablespace.syncer
@@ -507,8 +507,7 @@ class Staging:
 
     def _durable(self, commit: Commit) -> Lsn:
         """Return the position of a commit when it is durable."""
-        if self._tablespace.log.durable_lsn < commit.lsn:
-            self._tablespace.log.sync()
+        self._tablespace.sync_log(commit.lsn)
         return commit.lsn
 
     def _again(self, name: str, numbers: list[int]) -> Lsn | None:

@@ -127,9 +127,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     figures = stats_of(hub.database)
-    yield CounterMetricFamily(
-        "herdpy_log_entries", "Frames of the log.", value=figures.last_lsn.entry_id
-    )
+    yield CounterMetricFamily("herdpy_log_entries", "Frames of the log.", value=figures.log_entries)
     yield CounterMetricFamily("herdpy_log_bytes", "Appended.", value=figures.log_bytes)
     connections = GaugeMetricFamily("herdpy_connections", "Open.", labels=["protocol"])
     for protocol, count in hub.connections_by_protocol().items():

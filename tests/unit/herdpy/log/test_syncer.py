@@ -7,17 +7,26 @@ import pytest
 
 from bookie.runtime.drivers import ThreadDriver
 from herdpy.errors import Error, InvariantViolation, LogFailedError
-from herdpy.log.memory_log import MemoryLog
 from herdpy.log.syncer import GroupSyncer, InlineSyncer
 from herdpy.model.durability import Durability
-from tests.fixtures.logs import LOG_ID, LogHome, put
+from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.logs import LogHome, put
+from tests.fixtures.memory_log import MemoryLog
 from tests.sim.disk import SimulatedDisk
+
+
+def ignore(_: Lsn) -> None:
+    """Not of interest."""
+
+
+def fail(told: object) -> None:
+    raise AssertionError(told)
 
 
 def test_inline_does_what_is_asked() -> None:
     log = LogHome(SimulatedDisk(7)).opened()
-    calls: list[str] = []
-    syncer = InlineSyncer(log, lambda: calls.append("progress"))
+    calls: list[Lsn] = []
+    syncer = InlineSyncer(log, calls.append, fail)
     put(log, b"a")
     syncer.request(Durability.NONE)
     assert log.written_lsn < log.last_lsn
@@ -26,14 +35,13 @@ def test_inline_does_what_is_asked() -> None:
     assert log.durable_lsn < log.written_lsn == log.last_lsn
     syncer.request(Durability.SYNC)
     assert log.durable_lsn == log.last_lsn
-    assert calls == ["progress"] * 2
-    syncer.close()
+    assert calls == [START_LSN, log.last_lsn]
     log.close()
 
 
 def test_none_bounds_what_is_in_memory() -> None:
     log = LogHome(SimulatedDisk(7), max_file_bytes=1 << 20).opened()
-    syncer = InlineSyncer(log, lambda: None)
+    syncer = InlineSyncer(log, ignore, fail)
     for _ in range(40):
         put(log, b"x" * 50_000)
         syncer.request(Durability.NONE)
@@ -42,15 +50,13 @@ def test_none_bounds_what_is_in_memory() -> None:
     log.close()
 
 
-def test_inline_without_a_listener_raises() -> None:
+def test_inline_tells_a_failure() -> None:
     disk = SimulatedDisk(7)
     log = LogHome(disk).opened()
     put(log, b"a")
     disk.fail("sync", errno.EIO)
-    with pytest.raises(LogFailedError):
-        InlineSyncer(log, lambda: None).request(Durability.SYNC)
     told: list[Error] = []
-    InlineSyncer(log, lambda: None, told.append).request(Durability.SYNC)
+    InlineSyncer(log, fail, told.append).request(Durability.SYNC)
     assert told == [log.failure]
     log.close()
 
@@ -61,8 +67,8 @@ def test_a_lone_committer_syncs_in_its_own_thread() -> None:
     syncer = GroupSyncer(
         log,
         ThreadDriver(),
-        lambda: threads.append(threading.current_thread().name),
-        lambda error: pytest.fail(str(error)),
+        lambda _: threads.append(threading.current_thread().name),
+        fail,
     )
     for _ in range(3):
         put(log, b"a")
@@ -90,12 +96,12 @@ def test_committers_that_come_during_a_sync_share_the_next() -> None:
             entered.release()
             assert may_go_on.acquire(timeout=30)
 
-    def progress() -> None:
-        if log.durable_lsn >= wanted:
+    def progress(lsn: Lsn) -> None:
+        if lsn >= wanted:
             is_done.set()
 
     wanted = log.last_lsn._replace(entry_id=999)
-    syncer = GroupSyncer(log, ThreadDriver(), progress, lambda error: pytest.fail(str(error)))
+    syncer = GroupSyncer(log, ThreadDriver(), progress, fail)
     disk.latency = hold
     first = threading.Thread(target=syncer.request, args=(Durability.SYNC,), name="first")
     first.start()
@@ -120,11 +126,11 @@ def test_many_threads_all_become_durable() -> None:
     log = LogHome(SimulatedDisk(7)).opened()
     monitor = threading.Condition()
 
-    def progress() -> None:
+    def progress(_: Lsn) -> None:
         with monitor:
             monitor.notify_all()
 
-    syncer = GroupSyncer(log, ThreadDriver(), progress, lambda error: pytest.fail(str(error)))
+    syncer = GroupSyncer(log, ThreadDriver(), progress, fail)
 
     def commit(number: int) -> None:
         for count in range(50):
@@ -150,7 +156,7 @@ def test_a_failure_is_told_to_the_listener() -> None:
     log = LogHome(disk).opened()
     put(log, b"a")
     told: list[Error] = []
-    syncer = GroupSyncer(log, ThreadDriver(), lambda: None, told.append)
+    syncer = GroupSyncer(log, ThreadDriver(), fail, told.append)
     disk.fail("sync", errno.EIO)
     syncer.request(Durability.SYNC)
     assert told == [log.failure]
@@ -160,8 +166,8 @@ def test_a_failure_is_told_to_the_listener() -> None:
 
 
 def test_a_memory_log_is_synced_at_once() -> None:
-    log = MemoryLog(LOG_ID)
-    syncer = InlineSyncer(log, lambda: None)
+    log = MemoryLog()
+    syncer = InlineSyncer(log, ignore, fail)
     put(log, b"a")
     syncer.request(Durability.SYNC)
     assert log.durable_lsn == log.last_lsn

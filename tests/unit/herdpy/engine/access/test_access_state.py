@@ -15,7 +15,6 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import CorruptionError
 from herdpy.log.interfaces import Append
-from herdpy.log.memory_log import MemoryLog
 from herdpy.log.record import ChangeAccess, CreateTable, decode, encode
 from herdpy.model.access import (
     Fact,
@@ -33,6 +32,7 @@ from herdpy.sql.script import split_statements
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine
+from tests.fixtures.memory_log import MemoryLog
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_malformed_changes_are_a_value_error(plain: list[Any]) -> None:
 def test_a_record_that_cannot_be_read_is_named_at_recovery(engine: Engine) -> None:
     tablespace = engine.database.tablespace
     record = ChangeAccess(None, 1, [[[1, "x"], []]])
-    log = MemoryLog(b"")
+    log = MemoryLog()
     log.append(Append((encode(record),)))
     log.sync()
     other = Tablespace("other", log, tablespace.clock, State(1, START_LSN, Catalog(1, ()), {}))

@@ -109,8 +109,7 @@ def test_a_no_waits_until_its_refusal_is_durable(seed: int) -> None:
         use(a, 1)
         with pytest.raises(SerializationError):  # logged, if not durable: the commit is late
             a.commit()
-        tablespace.log.sync()
-        tablespace.on_progress()
+        tablespace.sync_log()
         assert found.is_done
         assert tablespace.decide(token) is Outcome.REFUSED
 
@@ -125,8 +124,7 @@ def test_a_question_waits_for_a_commit_that_is_under_way() -> None:
         transaction.token = UsedToken((a.token_session, 1), 0)
         outcome = tablespace.commit(transaction)
         assert tablespace.decide((a.token_session, 1)) is outcome
-        tablespace.log.sync()
-        tablespace.on_progress()
+        tablespace.sync_log()
         assert tablespace.decide((a.token_session, 1)) is Outcome.COMMITTED
 
 

@@ -1,0 +1,145 @@
+"""File logs of a tablespace: opened, read and checked by what the manifest keeps for them.
+
+The only module of the engine that knows that a log may be files; the others have a CommitLog, made
+by a function like open_file_log().
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from bookie.runtime.interfaces import Disk, Driver
+from herdpy.config import Config
+from herdpy.engine.maintenance.leftovers import MISFIT_HINT
+from herdpy.errors import CorruptionError, DiskFullError
+from herdpy.log.file_log import FileLog
+from herdpy.log.file_replay import LogReader, Place, find_unlisted_frame
+from herdpy.log.interfaces import CommitLog
+from herdpy.log.log_files import LogFile, numbered_files
+from herdpy.log.syncer import Measure
+from herdpy.model.lsn import Lsn
+from herdpy.storage.manifest import (
+    LogDurable,
+    LogFileBegun,
+    LogFilesDropped,
+    Manifest,
+    ManifestState,
+)
+
+
+class LogSite:
+    """What the log of a tablespace is opened with, once or again; implements LogFileListing.
+
+    Without a driver there are no threads: commits sync in the caller.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        manifest: Manifest,
+        config: Config,
+        driver: Driver | None,
+        measure: Measure,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.manifest = manifest
+        self.config = config
+        self.driver = driver
+        self.measure = measure
+        self._stop_former: Callable[[], object] | None = None
+
+    def take_over(self, stop: Callable[[], object]) -> None:
+        former, self._stop_former = self._stop_former, stop
+        if former is not None:
+            former()
+
+    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
+        self.manifest.append(LogFileBegun(number, first_sequence, byte_count))
+
+    def log_files_dropped(self, numbers: Sequence[int]) -> None:
+        self.manifest.append(LogFilesDropped(tuple(numbers)))
+
+    def log_ended(self, sequence: int) -> None:
+        manifest = self.manifest
+        is_usable = manifest.failure is None and not manifest.is_closed
+        if is_usable and sequence > _known_durable(manifest.state):
+            with suppress(DiskFullError):  # a help for the next open, not a promise
+                manifest.append(LogDurable(sequence))
+
+    def harden(self) -> None:
+        self.manifest.harden()
+
+
+OpenLog = Callable[[LogSite], CommitLog]
+"""Opens a tablespace's log, to be replayed and then appended to; whoever had it open is stopped.
+
+CorruptionError: what the manifest says cannot be true; nothing was changed.
+"""
+
+
+def open_file_log(site: LogSite) -> CommitLog:
+    """Return the log that is kept in files below the tablespace's directory."""
+    listed, config = site.manifest.state, site.config
+    _check_files(site.disk, site.directory, listed)
+    return FileLog.open(
+        site.disk,
+        f"{site.directory}/log",
+        log_id=listed.log_id,
+        files=listed.log_files,
+        known_durable_sequence=_known_durable(listed),
+        listing=site,
+        first_file_bytes=config.log_file_bytes_first,
+        max_file_bytes=config.log_file_bytes_max,
+        hint=listed.replay_hint,
+        driver=site.driver,
+        measure=site.measure,
+    )
+
+
+def file_log_reader(disk: Disk, directory: str, listed: ManifestState) -> LogReader:
+    """Return a reader of what lies behind the checkpoint; errors as those of open_file_log()."""
+    _check_files(disk, directory, listed)
+    return LogReader(
+        disk,
+        [LogFile(f"{directory}/log", number, first) for number, first in sorted(listed.log_files)],
+        log_id=listed.log_id,
+        after=Lsn(*listed.checkpoint_lsn),
+        known_durable_sequence=_known_durable(listed),
+        start=Place.of_hint(listed.replay_hint),
+    )
+
+
+def log_file_paths(disk: Disk, directory: str) -> list[str]:
+    """Return the path of every log file in a tablespace's directory, listed or not."""
+    return [path for _, path in numbered_files(disk, f"{directory}/log")]
+
+
+def _known_durable(listed: ManifestState) -> int:
+    return max(listed.durable_sequence, listed.checkpoint_lsn[1])
+
+
+def _check_files(disk: Disk, directory: str, listed: ManifestState) -> None:
+    """Raise CorruptionError for what only damage, or an older manifest, explains; reads only.
+
+    A file that was emptied holds no frame that could say so itself; a file is listed before its
+    first frame is written (leftovers.py).
+    """
+    for number, expected in listed.log_bytes.items():
+        path = f"{directory}/log/{number:08d}.log"
+        found = disk.size(path) if disk.exists(path) else 0
+        if found < expected:
+            raise CorruptionError(
+                f"log file {path} was begun with {expected} bytes and ends at offset {found}",
+                hint="Restore the database from a copy; commits in the missing part are lost.",
+            )
+    newest = max((number for number, _ in listed.log_files), default=0)
+    unlisted = find_unlisted_frame(disk, f"{directory}/log", newest, listed.log_id)
+    if unlisted is not None:
+        path, offset, sequence = unlisted
+        raise CorruptionError(
+            f"{directory}/MANIFEST lists no log file above number {newest}, but {path} holds the "
+            f"frame with sequence {sequence} at offset {offset}: the manifest is cut, or older "
+            "than the log",
+            hint=MISFIT_HINT,
+        )
