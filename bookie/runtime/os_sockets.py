@@ -4,15 +4,36 @@ import asyncio
 import os
 import socket
 
+IDLE_S = 60
+"""How long a connection may say nothing before its peer's machine is asked."""
+INTERVAL_S = 20
+PROBES = 3
+GONE_S = IDLE_S + INTERVAL_S * PROBES
+"""After so long a peer whose machine is gone is noticed, whichever side waits."""
+
+
+def set_keep_alive(own: socket.socket) -> None:
+    """Let TCP notice a peer whose machine is gone, within GONE_S where the system can say when."""
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", IDLE_S),
+        ("TCP_KEEPINTVL", INTERVAL_S),
+        ("TCP_KEEPCNT", PROBES),
+        ("TCP_USER_TIMEOUT", GONE_S * 1000),  # of bytes sent that the peer does not acknowledge
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            own.setsockopt(socket.IPPROTO_TCP, option, value)
+
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Let TCP notice a peer whose machine is gone; does nothing where there is no socket."""
+    """As set_keep_alive(), for a transport; does nothing where there is no socket."""
     own = transport.get_extra_info("socket")
     if own is None:
         return
     # By a duplicate: what uvloop hands out takes no options.
     try:
         with socket.socket(fileno=os.dup(own.fileno())) as duplicate:
-            duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            set_keep_alive(duplicate)
     except OSError:
         return  # the peer is gone already

@@ -5,6 +5,7 @@ import socket
 from time import monotonic
 
 from bookie.runtime.os_process import processor_count, yield_processor
+from bookie.runtime.os_sockets import set_keep_alive
 from bookie.runtime.spinning import Spinning
 
 _RECEIVE_BYTES = 256 * 1024
@@ -25,7 +26,7 @@ class BlockingStream:
         self._spin_s = 0.0
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_keep_alive(self._socket)
 
     def set_timeout(self, timeout_s: float | None) -> None:
         """Let receive() and send() raise TimeoutError after so long; None: never."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
 from bookie.runtime.os_backoff import Backoff
+from bookie.runtime.os_sockets import keep_alive
 from herdpy.aio.switching import can_wait, wait_for
 
 if TYPE_CHECKING:
@@ -89,9 +90,7 @@ class LoopStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        found: socket.socket | None = transport.get_extra_info("socket")
-        if found is not None:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         self._received.append(data)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from bookie.runtime.os_sockets import keep_alive
 from herdpy.engine.session.activity import Client, shown_text
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.statements.lock_wait import LockWait
@@ -103,6 +104,7 @@ class ServerConnection(asyncio.Protocol):
         self.peer = _address(transport.get_extra_info("peername"))
         self.protocol = transport.get_extra_info("protocol") or "tcp"
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        keep_alive(transport)  # else the locks of a client whose machine is gone would stay
         self._is_securing = self._tls is not None
         refusal = self._hub.admit(self)
         if refusal is not None:
