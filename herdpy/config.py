@@ -239,6 +239,13 @@ class ServerConfig:
         "microseconds",
         "to look for the next request before the loop sleeps, where that pays; 0: none",
     )
+    loop_sync_us: int = _setting(
+        1_000,
+        0,
+        1_000_000,
+        "microseconds",
+        "that a sync of the log may take for the loop to do the next; 0: always in a thread",
+    )
     drain_timeout_s: float = _setting(
         10.0, 0, 86_400, "seconds", "for open transactions to end after SIGTERM"
     )

@@ -24,19 +24,22 @@ class Timed:
     end at the same instant in two threads one may go uncounted.
     """
 
-    __slots__ = ("_clock", "_ended_s", "histogram")
+    __slots__ = ("_clock", "_ended_s", "histogram", "last_s")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.histogram = Histogram()
         self._ended_s: float | None = None
+        self.last_s = 0.0
+        """How long the newest one took."""
 
     def measure(self, step: Callable[[], T]) -> T:
         """Run a step and note how long it took, if it came to its end."""
         begun_s = self._clock.monotonic()
         result = step()
         self._ended_s = ended_s = self._clock.monotonic()
-        self.histogram.observe(ended_s - begun_s)
+        self.last_s = ended_s - begun_s
+        self.histogram.observe(self.last_s)
         return result
 
     @property

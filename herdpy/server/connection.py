@@ -403,6 +403,7 @@ class ServerConnection(asyncio.Protocol):
                 parameters = None  # once more, where errors are answered
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
+        hub.loop_sync.other = self.number
         if requests.in_transaction:
             job = partial(requests.carry_out, message)
             self._submit(message, begun_s, job, is_urgent=True)
@@ -500,6 +501,7 @@ class ServerConnection(asyncio.Protocol):
         if frame is not None:
             took_s = hub.clock.monotonic() - begun_s
             hub.metrics.observe("select", None, took_s)
+            hub.loop_sync.other = self.number
             self._answer(frame)
             return True
         try:
@@ -517,6 +519,7 @@ class ServerConnection(asyncio.Protocol):
         hub.workers.when_done(
             begun.outcome, partial(self._written, message, begun_s, requests, begun)
         )
+        hub.loop_sync.ask(self.number, begun.transaction.durability)
         return True
 
     def _stop(self) -> None:

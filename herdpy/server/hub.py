@@ -18,6 +18,7 @@ from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.gate import Gate, too_many_unauthenticated
+from herdpy.server.loop_sync import LoopSync
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
@@ -62,6 +63,14 @@ class Hub:
         )
         self.spins = self.spinning.is_on
         self._started_s = database.clock.monotonic()
+        self.loop_sync = LoopSync(
+            self.loop,
+            database.clock,
+            database.tablespace,
+            database.log_appends,
+            workers,
+            config.loop_sync_us / 1e6,
+        )
         self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()

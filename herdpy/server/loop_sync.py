@@ -1,18 +1,44 @@
-"""LoopSync: the server's loop syncs the log itself while all that comes to it are commits.
+"""LoopSync: the server's loop syncs the log by itself while it would do nothing else.
 
-A thread of its own for the sync costs two changes of thread in each commit, more than the commit
-itself. The loop may do it where nothing else would have run meanwhile: while everything that came
-for a while were writes of one row, no worker runs a statement, and the disk is fast. On the loop.
+A sync in a thread of its own costs a commit two changes of thread, which take longer than the rest
+of it. The loop, which serves all connections, may stand still for a sync only where none of them
+would notice (ADR 44): while nothing but commits come, which wait for the disk in any case, or all
+comes from one connection; while no worker runs a statement; and while the disk is fast. On the
+loop.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Protocol
 
 from bookie.runtime.interfaces import Clock
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.model.durability import Durability
 
-_ONLY_COMMITS_S = 0.1
-_SYNC_S_MAX = 0.001
-_WEIGHT = 1 / 8
+STREAK = 16
+"""So many commits must have come since another connection asked for anything else."""
+PAUSE_S = 10.0
+"""For so long after a slow sync the next ones are done in their thread."""
+
+
+class Duration(Protocol):
+    """Of the newest sync, in any thread."""
+
+    @property
+    def last_s(self) -> float: ...
+
+
+class Waiting(Protocol):
+    """The workers, as far as they matter here."""
+
+    @property
+    def jobs(self) -> Sized:
+        """What they run."""
+        ...
+
+    def run_then_due(self, step: Callable[[], object]) -> None:
+        """Run a step, and what it has made due."""
+        ...
 
 
 class LoopSync:
@@ -22,36 +48,50 @@ class LoopSync:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        is_working: Callable[[], bool],
-        sync: Callable[[], object],
+        tablespace: Tablespace,
+        syncs: Duration,
+        workers: Waiting,
+        sync_s_max: float,
     ) -> None:
-        """is_working: a worker runs or is waited for; sync: does a pass in the caller."""
+        """sync_s_max: what a sync may take; 0: the loop never does one."""
         self._loop = loop
         self._clock = clock
-        self._is_working = is_working
-        self._sync = sync
-        self.other_s = clock.monotonic()
-        """When something else than a commit was begun."""
-        self._sync_s = 0.0  # on average
+        self._tablespace = tablespace
+        self._syncs = syncs
+        self._workers = workers
+        self._sync_s_max = sync_s_max
+        self.other: int | None = None
+        """The connection that asked for something else than a commit, if any since the newest."""
+        self._streak = 0
         self._is_due = False
+        self._not_before_s = clock.monotonic()
 
-    def ask(self) -> bool:
-        """Have the loop sync when it has taken what came with this; False: it must not."""
-        if self._is_due:
-            return True
-        if (
-            self._sync_s > _SYNC_S_MAX
-            or self._clock.monotonic() - self.other_s < _ONLY_COMMITS_S
-            or self._is_working()
-        ):
-            self._sync_s -= self._sync_s * _WEIGHT * 0.01
-            return False
-        self._is_due = True
-        self._loop.call_soon(self._run)
-        return True
+    def ask(self, connection: int, durability: Durability) -> None:
+        """Have the log synced for a commit of a connection, if its durability wants it.
+
+        What came together with it is synced with it.
+        """
+        other, self.other = self.other, None
+        self._streak = 1 if other is not None and other != connection else self._streak + 1
+        syncer = self._tablespace.syncer
+        assert syncer is not None  # of an open database
+        if durability is not Durability.SYNC:
+            syncer.ask(durability)
+        elif not self._is_due:
+            now_s = self._clock.monotonic()
+            if self._syncs.last_s > self._sync_s_max:
+                self._not_before_s = now_s + PAUSE_S
+            if self._streak < STREAK or self._workers.jobs or now_s < self._not_before_s:
+                syncer.ask(durability)
+            else:
+                self._is_due = True
+                self._loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._is_due = False
-        begun_s = self._clock.monotonic()
-        self._sync()
-        self._sync_s += (self._clock.monotonic() - begun_s - self._sync_s) * _WEIGHT
+        self._workers.run_then_due(self._sync)
+
+    def _sync(self) -> None:
+        syncer = self._tablespace.syncer
+        assert syncer is not None
+        syncer.request(Durability.SYNC)

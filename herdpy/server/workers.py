@@ -148,6 +148,15 @@ class Workers:
             self._is_told = True
             self._loop.call_soon_threadsafe(self._run_due)
 
+    def run_then_due(self, step: Callable[[], object]) -> None:
+        """Run a step on the loop, and behind it what it has made due, without waking the loop."""
+        was_told, self._is_told = self._is_told, True
+        try:
+            step()
+        finally:
+            self._is_told = was_told
+            self._run_due()
+
     def _run_due(self) -> None:
         self._is_told = False  # before the look: what comes behind it tells again
         due = self._due

@@ -484,6 +484,8 @@ class World:
             begun = session.write_at_once(operation.text, operation.parameters)
             if begun is None:
                 return None
+            if begun.outcome is not None:
+                self.syncer.ask(begun.transaction.durability)
             if begun.outcome is not None and not begun.outcome.is_done:
                 self.syncer.sync()  # it stands behind another one that waits for the disk
             session.end_write(begun)

@@ -133,7 +133,7 @@ class SessionShort(SessionPlans):
         """Log the row of a write that came before; None: no effect, the general path knows why.
 
         With a text an autocommit statement waits for its commit, as that statement; without, the
-        syncer is asked, and the caller takes the outcome.
+        caller asks the syncer and takes the outcome.
         """
         tablespace, database = self._tablespace, self._database
         with self._mutex:
@@ -176,11 +176,8 @@ class SessionShort(SessionPlans):
                             self._give_up(transaction)
                             self._statement = None
                         return None
-                    if transaction.is_autocommit:
-                        if text is not None:
-                            self._finish_row(transaction, text)
-                        elif tablespace.syncer is not None:
-                            tablespace.syncer.ask(transaction.durability)
+                    if transaction.is_autocommit and text is not None:
+                        self._finish_row(transaction, text)
                 except BaseException as error:
                     self._recover(error)
                     raise
@@ -203,16 +200,12 @@ class SessionShort(SessionPlans):
         self._await_commit(transaction)
         self._statement = None
 
-    def _ask_for_sync(self, transaction: Transaction) -> None:
-        syncer = self._tablespace.syncer
-        if syncer is not None:
-            syncer.ask(transaction.durability)
-
     def write_at_once(self, text: str, parameters: Parameters) -> PendingWrite | None:
         """Run a short write that came before, without any wait; None: execute() has to.
 
         For a thread that serves many sessions: what is busy is left alone. When an outcome is
-        given, end_write() follows as soon as it is done, before any other call.
+        given, the caller has the log synced as the transaction's durability wants it, and
+        end_write() follows as soon as the outcome is done, before any other call.
         """
         latest = self._database.plans.latest.get(text)
         if latest is None or latest.bind is None:
@@ -278,6 +271,5 @@ class SessionShort(SessionPlans):
                 self._tablespace.rollback(transaction)
             else:
                 outcome = transaction.outcome
-                self._ask_for_sync(transaction)
         self._database.after_write()
         return PendingWrite(count, transaction, outcome)

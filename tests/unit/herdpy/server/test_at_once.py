@@ -24,7 +24,7 @@ def disk() -> SimulatedDisk:
 
 @pytest.fixture
 def server(disk: SimulatedDisk) -> Iterator[RunningServer]:
-    with running_server(disk) as running:
+    with running_server(disk, loop_sync_us=0) as running:
         with herdpy.connect(running.url, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
             connection.execute(INSERT, (0, 0))

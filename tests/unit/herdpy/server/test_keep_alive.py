@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from contextlib import closing
+from typing import Any
 
 import pytest
 import uvloop
@@ -24,12 +25,14 @@ def options(descriptor: int) -> tuple[int, int, int]:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that cannot say when")
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_served_connection_is_asked_whether_its_client_is_there(new_loop) -> None:
+def test_a_served_connection_is_asked_whether_its_client_is_there(new_loop: Any) -> None:
     expected = (1, IDLE_S, GONE_S * 1000)
-    with running_server(new_loop=new_loop) as server:
-        with closing(herdpy.connect(server.url)) as connection:
-            stream = connection._session._session._stream  # type: ignore[attr-defined]
-            assert options(stream._socket.fileno()) == expected
-            (served,) = server.server._hub.connections
-            assert served._transport is not None
-            assert options(served._transport.get_extra_info("socket").fileno()) == expected
+    with (
+        running_server(new_loop=new_loop) as server,
+        closing(herdpy.connect(server.url)) as connection,
+    ):
+        stream = connection._session._session._stream  # type: ignore[attr-defined]
+        assert options(stream._socket.fileno()) == expected
+        (served,) = server.server._hub.connections
+        assert served._transport is not None
+        assert options(served._transport.get_extra_info("socket").fileno()) == expected

@@ -11,7 +11,7 @@ from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import access_names_max
 from herdpy.model.access import SELECT, Access, Changes, Grant
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
-from tests.fixtures.engines import Engine
+from tests.fixtures.engines import Engine, begin_write
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_writes_that_begin_without_a_wait_are_checked(engine: Engine) -> None:
     text = "INSERT INTO t VALUES (?, ?)"
     for number in range(2, 5):
         root.execute(text, (number, "x"))
-    begun = root.write_at_once(text, (5, "x"))
+    begun = begin_write(engine.database, root, text, (5, "x"))
     assert begun is not None
     root.end_write(begun)
     assert ann.write_at_once(text, (6, "x")) is None
@@ -142,7 +142,7 @@ def test_writes_that_begin_without_a_wait_are_checked(engine: Engine) -> None:
     run(root, "GRANT INSERT ON t TO ann")
     assert ann.write_at_once(text, (6, "x")) is None  # it has not been looked at yet
     ann.execute(text, (6, "x"))
-    begun = ann.write_at_once(text, (7, "x"))
+    begun = begin_write(engine.database, ann, text, (7, "x"))
     assert begun is not None
     ann.end_write(begun)
     run(root, "REVOKE INSERT ON t FROM ann")

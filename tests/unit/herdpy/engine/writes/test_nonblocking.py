@@ -8,7 +8,7 @@ from herdpy.engine.session.activity import killed_error
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.model.durability import Durability
-from tests.fixtures.engines import Engine, engine, rows, run, table
+from tests.fixtures.engines import Engine, begin_write, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 
 INSERT = "INSERT INTO t VALUES (?, ?)"
@@ -61,7 +61,7 @@ def test_as_execute_does_it() -> None:
             (DELETE, (1,), 1),
             (DELETE, (1,), 0),
         ):
-            begun = session.write_at_once(text, parameters)
+            begun = begin_write(db.database, session, text, parameters)
             assert begun is not None, text
             assert begun.row_count == count
             assert (begun.outcome is None) == (count == 0)
@@ -105,7 +105,7 @@ def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> No
         writer, reader = db.session(autocommit=True), db.session(autocommit=True)
         held.hold()
         try:
-            begun = writer.write_at_once(INSERT, (3, 30))
+            begun = begin_write(db.database, writer, INSERT, (3, 30))
             assert begun is not None
             assert begun.outcome is not None
             held.until_reached()  # by another thread
@@ -219,7 +219,7 @@ def test_a_log_that_fails_is_told_by_the_outcome() -> None:
             raise OSError(5, "Input/output error")
 
     disk.latency = fail
-    begun = session.write_at_once(INSERT, (3, 30))
+    begun = begin_write(db.database, session, INSERT, (3, 30))
     assert begun is not None
     assert begun.outcome is not None
     done = threading.Event()
@@ -260,7 +260,7 @@ def test_what_does_not_wait_for_the_disk_is_written_all_the_same() -> None:
         number = 0
         while log.bytes_appended < 3_000_000:
             number += 1
-            begun = session.write_at_once(INSERT, (number, "x" * 1000))
+            begun = begin_write(db.database, session, INSERT, (number, "x" * 1000))
             if begun is None:  # the log is being made longer
                 run(session, INSERT, number, "x" * 1000)
                 continue
