@@ -45,19 +45,8 @@ _new: Any = tuple.__new__  # a NamedTuple without the Python function around it,
 _MARK_BYTES = frame_bytes(RECORD_OVERHEAD_BYTES + len(_NOOP))  # every append leaves room for it
 
 
-class _Cursor(NamedTuple):
-    """The open frame: in _room[slot] at offset, with what is in it so far."""
-
-    slot: int  # -1: no file
-    offset: int
-    sequence: int
-    payload_bytes: int
-    record_count: int
-    end: int  # of the frame, as it is so far
-
-
-class _Piece(NamedTuple):
-    """Records that follow each other in one frame."""
+class _Frame(NamedTuple):
+    """A whole frame, to be written to _room[slot] at offset."""
 
     slot: int
     offset: int
@@ -66,10 +55,18 @@ class _Piece(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """One append and the state of the log after it."""
+    """The open frame, in _room[slot] at offset, and the log, behind records just appended to it.
 
-    pieces: Sequence[_Piece]
-    cursor: _Cursor
+    One for each frame that an append reaches: the last one says that the log has taken it.
+    """
+
+    slot: int  # -1: no file
+    offset: int
+    sequence: int
+    records: Sequence[bytes]
+    payload_bytes: int  # of the frame, as it is so far
+    record_count: int
+    end: int  # of the frame, as it is so far
     last_lsn: Lsn
     append: Append | None  # the last one that was not a mark of ours
     append_lsn: Lsn
@@ -77,7 +74,7 @@ class _Placed(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """What is appended and not taken for writing; appending to queue is the moment of effect."""
+    """What is appended and not taken for writing; adding to queue is the moment of effect."""
 
     queue: list[_Placed]
     base: _Placed
@@ -87,7 +84,12 @@ class _Tail(NamedTuple):
         return self.queue[-1] if self.queue else self.base
 
 
-_UNREAD = _Tail([], _Placed([], _Cursor(-1, 0, 0, 0, 0, 0), START_LSN, None, START_LSN, 0))
+def _base(slot: int, offset: int, sequence: int, last_lsn: Lsn) -> _Placed:
+    """Return the state of a log that ends in an empty frame."""
+    return _Placed(slot, offset, sequence, (), 0, 0, offset, last_lsn, None, START_LSN, 0)
+
+
+_UNREAD = _Tail([], _base(-1, 0, 0, START_LSN))
 
 
 class FileLog:
@@ -195,11 +197,11 @@ class FileLog:
 
     @property
     def replay_hint(self) -> ReplayHint | None:
-        cursor = self._tail.newest.cursor
-        if cursor.slot < 0:
+        newest = self._tail.newest
+        if newest.slot < 0:
             return None
-        file = self._room[cursor.slot]
-        place = Place(file.number, cursor.offset, cursor.sequence, file.byte_count)
+        file = self._room[newest.slot]
+        place = Place(file.number, newest.offset, newest.sequence, file.byte_count)
         return ReplayHint(place.behind, place.to_hint())
 
     def start(self, on_durable: OnDurable, on_failure: OnFailure) -> Syncer:
@@ -226,8 +228,7 @@ class FileLog:
             self._harden(reader)
         self._files.adopt_leftovers()
         self.written_lsn = self.durable_lsn = reader.last_lsn
-        cursor = _Cursor(-1, 0, reader.next_sequence, 0, 0, 0)
-        self._tail = _Tail([], _Placed([], cursor, reader.last_lsn, None, START_LSN, 0))
+        self._tail = _Tail([], _base(-1, 0, reader.next_sequence, reader.last_lsn))
 
     def _harden(self, reader: LogReader) -> None:
         """Make durable the tail that replay accepted: readers are going to see it.
@@ -250,23 +251,40 @@ class FileLog:
 
     def append(self, append: Append, *, is_urgent: bool = False) -> None:
         records = append.records
-        longest = len(records[0]) if len(records) == 1 else max(map(len, records), default=-1)
-        if not 0 <= longest <= record_bytes_max:
+        size = len(records[0]) if len(records) == 1 else max(map(len, records), default=-1)
+        if not 0 <= size <= record_bytes_max:
             raise InvariantViolation(
                 f"file log: expected records of at most {record_bytes_max} bytes, found "
                 f"{max(map(len, records), default='none')}"
             )
         with self._mutex:
             queue, base = self._tail
-            placed = queue[-1] if queue else base
-            if placed.append is not append:
+            slot, offset, sequence, _, payload_bytes, count, _, _, known, lsn, total = placed = (
+                queue[-1] if queue else base
+            )
+            if known is not append:
                 if self.failure is not None or self._is_closed or base is _UNREAD.base:
                     self._check_usable()
                 slack = _MARK_BYTES if is_urgent else self._slack_bytes
-                placed = self._place(placed, records, append, slack)
-                queue.append(placed)  # the moment of effect
-            append.lsn = placed.append_lsn
-            self.bytes_appended = placed.bytes_appended
+                room = self._room
+                payload_bytes += RECORD_OVERHEAD_BYTES + size
+                end = offset + HEADER_BYTES + ((payload_bytes + ALIGNMENT - 1) & -ALIGNMENT)
+                if (
+                    len(records) == 1  # nearly always: one more in the open frame, as _place() does
+                    and slot >= 0
+                    and end - offset <= frame_bytes_max
+                    and end + (slack if slot + 1 == len(room) else 0) <= room[slot].byte_count
+                ):
+                    lsn = _new(Lsn, (FILE_LEDGER_ID, sequence, count))
+                    total += size
+                    frame = (slot, offset, sequence, records, payload_bytes, count + 1, end)
+                    queue.append(_new(_Placed, (*frame, lsn, append, lsn, total)))
+                else:
+                    pieces = self._place(placed, records, append, slack)
+                    lsn, total = pieces[-1].append_lsn, pieces[-1].bytes_appended
+                    queue += pieces  # the moment of effect, as above
+            append.lsn = lsn
+            self.bytes_appended = total
 
     def has_taken(self, append: Append) -> bool:
         with self._mutex:
@@ -274,34 +292,31 @@ class FileLog:
 
     def _place(
         self, before: _Placed, records: Sequence[bytes], append: Append | None, slack: int
-    ) -> _Placed:
-        """Return the state after appending records; LogSpaceError when they do not fit.
+    ) -> list[_Placed]:
+        """Return the states after appending records; LogSpaceError when they do not fit.
 
         Without an append they are a mark of ours.
         """
-        slot, offset, sequence, payload_bytes, count, _ = before.cursor
+        slot, offset, sequence, _, payload_bytes, count, end, lsn, *_ = before
         room = self._room
         file_bytes = room[slot].byte_count if slot >= 0 else 0
-        if len(records) == 1 and append is not None:  # nearly always: one more in the open frame
-            size = len(records[0])
-            grown = payload_bytes + RECORD_OVERHEAD_BYTES + size
-            whole = HEADER_BYTES + ((grown + ALIGNMENT - 1) & -ALIGNMENT)  # frame_bytes(), at once
-            if whole <= frame_bytes_max and offset + whole + slack <= file_bytes:
-                lsn = _new(Lsn, (FILE_LEDGER_ID, sequence, count))
-                piece_of_one = _new(_Piece, (slot, offset, sequence, records))
-                cursor = _new(_Cursor, (slot, offset, sequence, grown, count + 1, offset + whole))
-                total = before.bytes_appended + size
-                return _new(_Placed, ((piece_of_one,), cursor, lsn, append, lsn, total))
-        pieces: list[_Piece] = []
+        placed: list[_Placed] = []
         piece: list[bytes] = []
+        total = before.bytes_appended
+
+        def put() -> None:
+            nonlocal piece
+            frame = (slot, offset, sequence, piece, payload_bytes, count, end)
+            placed.append(_Placed(*frame, lsn, before.append, before.append_lsn, total))
+            piece = []
+
         for record in records:
             grown = payload_bytes + RECORD_OVERHEAD_BYTES + len(record)
             while frame_bytes(grown) > min(frame_bytes_max, file_bytes - offset):
                 if count:  # seal the frame
                     if piece:
-                        pieces.append(_Piece(slot, offset, sequence, piece))
-                        piece = []
-                    offset += frame_bytes(payload_bytes)
+                        put()
+                    offset = end
                     sequence += 1
                     payload_bytes = count = 0
                 else:
@@ -314,21 +329,17 @@ class FileLog:
                 grown = RECORD_OVERHEAD_BYTES + len(record)
             piece.append(record)
             payload_bytes = grown
+            end = offset + frame_bytes(payload_bytes)
+            lsn = Lsn(FILE_LEDGER_ID, sequence, count)
             count += 1
-        pieces.append(_Piece(slot, offset, sequence, piece))
-        rest = file_bytes - offset - frame_bytes(payload_bytes)
-        if rest < slack and slot + 1 >= len(room):
+            total += len(record)
+        put()
+        if file_bytes - end < slack and slot + 1 >= len(room):
             self._bytes_wanted = self._bytes_for(records)
             raise LogSpaceError
-        lsn = Lsn(FILE_LEDGER_ID, sequence, count - 1)
-        return _Placed(
-            pieces,
-            _Cursor(slot, offset, sequence, payload_bytes, count, file_bytes - rest),
-            lsn,
-            before.append if append is None else append,
-            before.append_lsn if append is None else lsn,
-            before.bytes_appended + sum(map(len, records)),
-        )
+        if append is not None:
+            placed[-1] = placed[-1]._replace(append=append, append_lsn=lsn)
+        return placed
 
     def _bytes_for(self, records: Sequence[bytes]) -> int:
         """Return the length of a file that surely takes the records and leaves the slack."""
@@ -341,10 +352,10 @@ class FileLog:
         with self._files_lock:
             self._check_usable()
             wanted = max(self._bytes_wanted, self._bytes_for((b"",)) + byte_count * 9 // 8)
-            cursor = self._tail.newest.cursor
-            if any(file.byte_count >= wanted for file in self._room[cursor.slot + 1 :]):
+            newest = self._tail.newest
+            if any(file.byte_count >= wanted for file in self._room[newest.slot + 1 :]):
                 return
-            if cursor.slot >= 0 and self._room[cursor.slot].byte_count - cursor.end >= wanted:
+            if newest.slot >= 0 and self._room[newest.slot].byte_count - newest.end >= wanted:
                 return
             file = self._files.begin(wanted, self.durable_lsn.entry_id + 1)
             self._room.append(file)  # the moment of effect
@@ -396,7 +407,7 @@ class FileLog:
             newest = self._tail.newest
             if newest is not placed and newest.append is not placed.append:
                 return  # not idle: the next frame will say it
-            self._tail.queue.append(self._place(newest, (_NOOP,), None, 0))
+            self._tail.queue.extend(self._place(newest, (_NOOP,), None, 0))
         self.sync()
 
     def _write_queue(self) -> None:
@@ -410,24 +421,21 @@ class FileLog:
                 self._in_flight = tail
             if self._in_flight is tail:
                 newest = tail.queue[-1] if tail.queue else tail.base
-                slot, _, sequence, _, _, end = newest.cursor
-                sealed = _new(_Cursor, (slot, end, sequence + 1, 0, 0, end))
-                _, _, last_lsn, append, append_lsn, total = newest
-                base = _new(_Placed, ((), sealed, last_lsn, append, append_lsn, total))
+                slot, _, sequence, _, _, _, end, *log = newest
+                base = _new(_Placed, (slot, end, sequence + 1, (), 0, 0, end, *log))
                 self._tail = _new(_Tail, ([], base))
         flight = self._in_flight
         if flight is None:
             return
-        frames: list[_Piece] = []
+        frames: list[_Frame] = []
         records: list[bytes] = []  # of the last frame
-        for placed in flight.queue:
-            for piece in placed.pieces:
-                if frames and frames[-1].sequence == piece.sequence:
-                    records.extend(piece.records)
-                else:
-                    records = list(piece.records)
-                    frame = (piece.slot, piece.offset, piece.sequence, records)
-                    frames.append(_new(_Piece, frame))
+        last = -1  # its sequence
+        for slot, offset, sequence, more, *_ in flight.queue:
+            if sequence == last:
+                records += more
+            else:
+                records, last = list(more), sequence
+                frames.append(_new(_Frame, (slot, offset, sequence, records)))
         durable_sequence = self.durable_lsn.entry_id
         start = 0
         while start < len(frames):
@@ -456,8 +464,8 @@ class FileLog:
                 raise InvariantViolation(f"log file {file.path}: it is not open for writing")
             data = encoded[0] if len(encoded) == 1 else b"".join(encoded)
             file.handle.write_at(frames[start].offset, data)
-            last = frames[stop - 1]
-            place = (FILE_LEDGER_ID, last.sequence, len(last.records) - 1)
+            frame = frames[stop - 1]
+            place = (FILE_LEDGER_ID, frame.sequence, len(frame.records) - 1)
             file.last_lsn = _new(Lsn, place)
             self._written_slot = slot
             start = stop

@@ -21,6 +21,7 @@ The payload's length and CRC include the zeros. A whole frame has at most frame_
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import google_crc32c
@@ -71,11 +72,8 @@ def encode_frame(
     sequence: int,
     durable_sequence: int,
 ) -> bytes:
-    parts: list[bytes] = []
-    for record in records:
-        parts.append(_U32.pack(len(record)))
-        parts.append(record)
-    payload = b"".join(parts)
+    lengths = map(_U32.pack, map(len, records))
+    payload = b"".join(chain.from_iterable(zip(lengths, records, strict=True)))
     payload += bytes(-len(payload) % ALIGNMENT)
     header = _HEADER.pack(
         MAGIC,

@@ -12,7 +12,8 @@ DOUBLE 8 bytes big-endian, sign bit flipped · DECIMAL 16 bytes likewise · TEXT
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from herdpy.model.types import Key, Kind, Physical, Row
 
@@ -54,12 +55,31 @@ def canonical_key(values: Sequence[Physical], kinds: Sequence[Kind]) -> Key:
 
 def compile_key_of(ordinals: Sequence[int], kinds: Sequence[Kind]) -> Callable[[Row], Key]:
     """Return the function row → key; generated, because it runs once per row written."""
+    source = f"lambda r: {key_source(ordinals, kinds)}"
+    function: Callable[[Row], Key] = eval(source, {"float_order": float_order})  # noqa: S307 - built from integers
+    return function
+
+
+def key_source(ordinals: Sequence[int], kinds: Sequence[Kind]) -> str:
+    """Return Python source of the key of a row `r`, over `float_order`."""
     parts = ", ".join(
-        f"f(r[{ordinal}])" if kind is Kind.DOUBLE else f"r[{ordinal}]"
+        f"float_order(r[{ordinal}])" if kind is Kind.DOUBLE else f"r[{ordinal}]"
         for ordinal, kind in zip(ordinals, kinds, strict=True)
     )
-    function: Callable[[Row], Key] = eval(f"lambda r: ({parts},)", {"f": float_order})  # noqa: S307 - built from integers
-    return function
+    return f"({parts},)"
+
+
+def compile_keys_of(
+    ordinals: Sequence[int], kinds: Sequence[Kind]
+) -> Callable[[Iterable[Row]], list[Key]]:
+    """Return the function rows → their keys, which takes many rows at less than a call for each."""
+    if Kind.DOUBLE in kinds:
+        key_of = compile_key_of(ordinals, kinds)
+        return lambda rows: list(map(key_of, rows))
+    values = itemgetter(*ordinals)
+    if len(ordinals) > 1:
+        return lambda rows: list(map(values, rows))
+    return lambda rows: list(zip(map(values, rows)))
 
 
 def encode_key(key: Key, kinds: Sequence[Kind]) -> bytes:

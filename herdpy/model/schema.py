@@ -1,10 +1,10 @@
 """Tables and columns as immutable facts, and their plain form for log and manifest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from herdpy.model.keys import compile_key_of
+from herdpy.model.keys import compile_key_of, compile_keys_of
 from herdpy.model.types import Key, Kind, Physical, Row, SqlType
 
 ROW_ID_NAME = "_rowid"
@@ -41,6 +41,7 @@ class Table:
     key: tuple[int, ...]
     version: int = 1
     key_of: Callable[[Row], Key] = field(init=False, repr=False, compare=False)
+    keys_of: Callable[[Iterable[Row]], list[Key]] = field(init=False, repr=False, compare=False)
     wide_ordinals: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The DECIMAL columns whose scaled integers may exceed 64 bits (msgpack cannot hold them)."""
     is_heap: bool = field(init=False, repr=False, compare=False)
@@ -50,8 +51,9 @@ class Table:
         wide = [i for i, column in enumerate(self.columns) if _is_wide(column.type)]
         object.__setattr__(self, "wide_ordinals", tuple(wide))
         object.__setattr__(self, "is_heap", self.columns[self.key[0]].hidden)
-        kinds = [self.columns[ordinal].type.kind for ordinal in self.key]
+        kinds = self.key_kinds
         object.__setattr__(self, "key_of", compile_key_of(self.key, kinds))
+        object.__setattr__(self, "keys_of", compile_keys_of(self.key, kinds))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (table_from_plain, (table_to_plain(self),))
@@ -64,6 +66,10 @@ class Table:
     @property
     def visible_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if not column.hidden)
+
+    @property
+    def key_kinds(self) -> tuple[Kind, ...]:
+        return tuple(self.columns[ordinal].type.kind for ordinal in self.key)
 
     @property
     def key_names(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from herdpy.storage.page import (
     build_page,
     finish_page,
     integer_key,
-    key_kinds,
     split_rows,
 )
 
@@ -99,7 +98,7 @@ def _page(table: Table, columns: Sequence[Array]) -> BuiltPage:
 
 def column_keys(table: Table, columns: Sequence[Array]) -> list[Key]:
     """Return the keys of rows, given the columns of the key."""
-    kinds = key_kinds(table)
+    kinds = table.key_kinds
     values = [
         physical_values(array, table.columns[ordinal])
         for array, ordinal in zip(columns, table.key, strict=True)

@@ -24,7 +24,7 @@ from herdpy.model.keys import decode_key
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import split_evenly, split_for_levels
 from herdpy.storage.manifest import BitmapRef, ManifestState, PageRef, TableEdit
-from herdpy.storage.page import build_page, key_kinds
+from herdpy.storage.page import build_page
 from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
@@ -349,7 +349,7 @@ class _Draft:
         from herdpy.storage.arrow_shadows import merged_pages
 
         table, base = self.table, TablePages(self.table, self._before.base)
-        kinds = key_kinds(table)
+        kinds = table.key_kinds
         for built in merged_pages(table, levels, low, high):
             ends = decode_key(built.low_key, kinds), decode_key(built.high_key, kinds)
             is_full = built.row_count * 2 >= page_rows_max

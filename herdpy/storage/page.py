@@ -104,11 +104,6 @@ def aligned(byte_count: int) -> int:
     return -(-byte_count // buffer_alignment_bytes) * buffer_alignment_bytes
 
 
-def key_kinds(table: Table) -> tuple[Kind, ...]:
-    """Return the kinds of the key's columns."""
-    return tuple(table.columns[ordinal].type.kind for ordinal in table.key)
-
-
 def integer_key(table: Table) -> int | None:
     """Return the key's ordinal when the key is one column held as int32 or int64."""
     if len(table.key) != 1:
@@ -185,7 +180,7 @@ def finish_page(
 
     keys: those of all rows, in order, None when integer_key() says that no index is needed.
     """
-    kinds = key_kinds(table)
+    kinds = table.key_kinds
     index: list[tuple[int, int, int]] = []
     if keys is not None:
         hashes = [google_crc32c.value(encode_key(key, kinds)) for key in keys]
@@ -362,7 +357,7 @@ class Page:
         """Return the canonical key of one row; reads the key's columns only."""
         cells = self._key_cells
         if cells is None:
-            key, kinds = self.table.key, key_kinds(self.table)
+            key, kinds = self.table.key, self.table.key_kinds
             wraps = ["float_order" if kind is Kind.DOUBLE else "" for kind in kinds]
             cells = self._key_cells = compile_cells([self._reader(i) for i in key], wraps)
         return cells[0](cells[1], index)
@@ -548,7 +543,7 @@ class Page:
         places = self._buffer(header.key_index[1]).cast("H")
         if not len(hashes) == len(places) == self._row_count:
             raise self._damage(_PRELUDE_BYTES, "the index of the keys has not one entry per row")
-        kinds = key_kinds(self.table)
+        kinds = self.table.key_kinds
 
         def find(key: Key) -> int:
             wanted = google_crc32c.value(encode_key(key, kinds))

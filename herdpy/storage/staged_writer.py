@@ -11,7 +11,7 @@ from typing import NamedTuple
 from herdpy.model.keys import decode_key
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.storage.manifest import PageRef, TableEdit
-from herdpy.storage.page import Page, key_kinds
+from herdpy.storage.page import Page
 from herdpy.storage.segment import Segment, SegmentWriter
 from herdpy.storage.table_pages import NO_SEGMENT, PageEntry, TablePages, open_entry
 
@@ -77,7 +77,7 @@ def memory_entries(
     """Return runs of pages that no segment has yet."""
     from herdpy.storage.arrow_runs import staged_runs
 
-    kinds = key_kinds(table)
+    kinds = table.key_kinds
     found: list[list[PageEntry]] = []
     for run in staged_runs(table, pieces, keeps_repeats=keeps_repeats, is_first_kept=is_first_kept):
         entries: list[PageEntry] = []

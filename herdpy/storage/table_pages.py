@@ -19,7 +19,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.column import unpack_bits
 from herdpy.storage.manifest import BitmapRef, PageRef
-from herdpy.storage.page import Page, key_kinds
+from herdpy.storage.page import Page
 from herdpy.storage.segment import Segment
 
 _CHUNK_ROWS_FIRST = 128
@@ -109,7 +109,7 @@ class PageEntry:
 
 def open_entry(table: Table, ref: PageRef, segments: Mapping[int, Segment]) -> PageEntry:
     """Return the entry of a listed page; reads its bitmap, but nothing of the page."""
-    kinds = key_kinds(table)
+    kinds = table.key_kinds
     segment = segments[ref.segment]
     try:
         low, high = decode_key(ref.low_key, kinds), decode_key(ref.high_key, kinds)
@@ -237,6 +237,13 @@ class TablePages:
         if len(sources) == 1:
             return sources[0]
         return merge(*sources, key=itemgetter(0), reverse=is_reverse)
+
+    def may_hold(self, low: Key, high: Key) -> bool:
+        """Return False if surely no page has a key from low to high."""
+        for level in self._levels:  # noqa: SIM110 - once for each row that is written
+            if low <= level.highs[-1] and level.lows[0] <= high:
+                return True
+        return False
 
     def overlaps(self, low: Key, high: Key) -> bool:
         """Return whether a base page spans keys between two whole keys, both included."""

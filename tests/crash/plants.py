@@ -9,7 +9,7 @@ from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.log.file_log import FileLog, _Cursor
+from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile, LogFiles
 from herdpy.log.record import Rows
@@ -67,9 +67,10 @@ def _append_over_tail(right: Any) -> Any:
             file = files[-1]
             file.handle = self._disk.open(file.path)
             self._room = [file]
-            base = self._tail.base
-            cursor = _Cursor(0, end, reader.next_sequence, 0, 0, end)
-            self._tail = self._tail._replace(base=base._replace(cursor=cursor))
+            base = self._tail.base._replace(
+                slot=0, offset=end, sequence=reader.next_sequence, end=end
+            )
+            self._tail = self._tail._replace(base=base)
 
     return replay
 

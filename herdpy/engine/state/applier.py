@@ -10,7 +10,6 @@ changes into memtables, stamped with the next position, and then a new State is 
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 from herdpy.engine.state.commit_tokens import CommitTokens
@@ -178,7 +177,12 @@ class Applier:
                 raise InvariantViolation("I4: a statement whose rows came by two records")
             owner.whole = record  # made by the leader, with all rows of the statement in it
         elif owner is not None:
-            owner.write(table.id, _changes(record, table), record.statement, lsn)
+            inserts, changes = rows_of(record, table)
+            is_new = not changes and owner.write_new(
+                table.id, table.keys_of(inserts), inserts, record.statement, lsn
+            )
+            if not is_new:
+                owner.write(table.id, _changes(record, table), record.statement, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
 
     # --- records that end something: effective when the log says so ------------------------------
@@ -244,9 +248,10 @@ class Applier:
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
-                rows = map(itemgetter(1), writes.values())  # OwnVersion.row
-                changes = zip(writes, rows, strict=True)
-                self._put(table_state.memtable, changes, position, row_bytes)
+                memtable, keys = table_state.memtable, list(writes)
+                rows = [version[1] for version in writes.values()]
+                if not memtable.put_new(keys, rows, position, row_bytes):
+                    self._put(memtable, zip(keys, rows, strict=True), position, row_bytes)
         return state
 
     def _apply_staging(self, record: StagingRecord, lsn: Lsn) -> State:
@@ -288,7 +293,7 @@ class Applier:
                 return
         if not record.changes and len(record.inserts) > 1:
             inserts, _ = rows_of(record, table)
-            keys = list(map(table.key_of, inserts))
+            keys = table.keys_of(inserts)
             if memtable.put_new(keys, inserts, position, row_bytes):
                 return
         self._put(memtable, _changes(record, table), position, row_bytes)
@@ -375,7 +380,7 @@ def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
     key_of = table.key_of
     if len(inserts) == 1 and not changes:
         return ((key_of(inserts[0]), inserts[0]),)
-    pairs = zip(map(key_of, inserts), inserts, strict=True)
+    pairs = zip(table.keys_of(inserts), inserts, strict=True)
     return chain(pairs, _change_effects(changes, key_of)) if changes else pairs
 
 

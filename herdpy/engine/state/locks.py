@@ -124,22 +124,24 @@ class LockTable:
 
     def acquire_rows(self, owner: Owner, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
         """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
-        exclusive, shared, queues, locks = self._exclusive, self._shared, self._queues, owner.locks
-        for key in keys:
-            resource = (table_id, key)
-            if (
-                owner.waits_for is not None
-                or resource in exclusive
-                or resource in shared
-                or (queues and resource in queues)
-            ):
-                wait = self.acquire(owner, resource, Mode.EXCLUSIVE)
-                if wait is not None:
-                    return wait
-            else:
-                locks.append(resource)
-                exclusive[resource] = owner
+        resources: list[Resource] = [(table_id, key) for key in keys]
+        exclusive = self._exclusive
+        is_free = owner.waits_for is None and not self._queues
+        if is_free and exclusive.keys().isdisjoint(resources) and not self._has_shared(resources):
+            owner.locks += resources  # as acquire() does with each
+            exclusive.update(dict.fromkeys(resources, owner))
+            return None
+        for resource in resources:
+            wait = self.acquire(owner, resource, Mode.EXCLUSIVE)
+            if wait is not None:
+                return wait
         return None
+
+    def _has_shared(self, rows: Iterable[Resource]) -> bool:
+        """Return whether one of the rows is held SHARED; tables and names mostly are, no rows."""
+        return any(len(resource) == 2 for resource in self._shared) and not (
+            self._shared.keys().isdisjoint(rows)
+        )
 
     def release_all(self, owner: Owner) -> None:
         """Give up every lock and every place in a queue; repeatable."""

@@ -170,17 +170,17 @@ class Memtable:
                 touch(key)
 
     def put_new(
-        self, keys: Sequence[Key], rows: Sequence[Row], position: int, row_bytes: int
+        self, keys: Sequence[Key], rows: Sequence[Row | None], position: int, row_bytes: int
     ) -> bool:
-        """Put many rows at once, if none of the keys is there; False: nothing happened.
+        """Put many changes at once, if none of the keys is there; False: nothing happened.
 
         The keys are distinct. After an interrupt put_all() of the same rows ends the work.
         """
         chains = self.chains
         if not chains.keys().isdisjoint(keys):
             return False
-        if not self._cell_count and rows:
-            self._cell_count = len(rows[0])
+        if not self._cell_count:
+            self._cell_count = next((len(row) for row in rows if row is not None), 0)
         self._added += keys
         self.byte_count += len(keys) * _version_bytes(row_bytes, self._cell_count)
         chains.update(zip(keys, zip(repeat(position), rows, repeat(None)), strict=False))
@@ -323,6 +323,9 @@ def trim(version: Version, horizon: list[int]) -> tuple[Version, int]:
 
     What is newer than the last position of horizon is kept whole.
     """
+    if version[0] <= horizon[0]:  # nearly always: every snapshot sees the newest one
+        dropped = _version_count(version) - 1
+        return ((version[0], version[1], TRIMMED), dropped) if dropped else (version, 0)
     kept: list[Version] = []
     dropped = 0
     index = len(horizon) - 1

@@ -12,7 +12,7 @@ statement happens wholly or not at all.
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,8 +56,9 @@ from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
-from herdpy.model.types import Row
+from herdpy.model.types import Key, Row
 
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per row
 Definition = CreateTable | DropTable | ChangeAccess
 
 ROW_OVERHEAD_BYTES = 300
@@ -72,12 +73,10 @@ class Entry(Append):
 
     __slots__ = (
         "changes",
-        "durability",
         "ends",
         "is_filled",
         "is_row",
         "is_void",
-        "ticket",
         "transaction",
     )
 
@@ -94,14 +93,12 @@ class Entry(Append):
         self.records = tuple(encoded)
         self.lsn = None
         self.transaction = transaction
-        self.durability = transaction.durability
         self.ends = ends
         self.is_filled = False
         self.is_row = False
         """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
-        self.ticket: Ticket[None] | None = transaction.outcome if ends else None
 
 
 class Unpublished(NamedTuple):
@@ -268,6 +265,12 @@ class Tablespace:
 
         LogSpaceError or the log's failure: nothing happened.
         """
+        self._append(entry, is_urgent=is_urgent)
+        self._fill(entry)
+        self.drain()
+
+    def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
+        """Put an entry into the log; until it is filled in, enter() carries it on."""
         if self.failure is not None or self.log.failure is not None:
             self.check_writable()
         self._incoming = entry
@@ -278,8 +281,6 @@ class Tablespace:
                 error.byte_count = sum(map(len, entry.records))
             self._incoming = None
             raise
-        self._fill(entry)
-        self.drain()
 
     def submit_definitions(self, transaction: Transaction, *definitions: Definition) -> None:
         """Log one statement's definitions; their transaction is filled in. Monitor held."""
@@ -301,23 +302,26 @@ class Tablespace:
         self,
         transaction: Transaction,
         table: Table,
+        key: Key,
         old: Row | None,
         new: Row | None,
         memory_bytes_max: int,
     ) -> bool:
         """Log one row's change, whose key is locked; False: nothing happened, it is too much.
 
-        old None: an INSERT. The table has a key, and its rows are in the log as they are. Errors of
-        submit() and commit_token().
+        old None: an INSERT. The table has a key, which the change keeps, and its rows are in the
+        log as they are. Errors of submit() and commit_token().
         """
+        applier = self.applier
         before: Sequence[Record] = ()
         token: tuple[CommitToken | None, int] = (None, 0)
         tx = None
         if not transaction.is_autocommit:
-            before = self.begin_records(transaction)
+            if transaction.id not in applier.transactions:
+                before = self.begin_records(transaction)
             tx = transaction.id
         elif transaction.token is not None:
-            token = self.applier.tokens.check_commit(transaction.token)
+            token = applier.tokens.check_commit(transaction.token)
         statement = transaction.statement
         inserts: list[Row] = [new] if old is None and new is not None else []
         changes: list[Change] = [] if old is None else [(old, new)]
@@ -326,13 +330,26 @@ class Tablespace:
         size = len(data) * 3 + ROW_OVERHEAD_BYTES
         if len(data) > record_bytes_max or transaction.byte_count + size > memory_bytes_max:
             return False
-        records: tuple[Record, ...] = (record,)
-        encoded = (data,)
-        if before:
+        if tx is None or before:
             records, encoded = (*before, record), (*map(encode, before), data)
-        entry = Entry(records, encoded, transaction, ends=tx is None)
-        entry.is_row = tx is None
-        self.submit(entry)
+            entry = Entry(records, encoded, transaction, ends=tx is None)
+            entry.is_row = tx is None
+            self.submit(entry)
+        else:
+            entry = Entry((record,), (data,), transaction, ends=False)
+            self._append(entry)
+            lsn = _lsn(entry)
+            transaction.write_row(table.id, key, new, lsn)  # as fill() has it
+            transaction.statement = statement + 1
+            if self._queue:
+                entry.is_filled = True
+                self._fill(entry)
+                self.drain()
+            else:  # nothing is on its way before it
+                state = applier.state
+                published = (state.position, lsn, state.catalog, state.tables, state.staged)
+                applier.state = _new(State, published)
+                self._incoming = None
         transaction.byte_count += size
         return True
 
@@ -379,7 +396,8 @@ class Tablespace:
         while queue:
             entry = queue[0]
             lsn = entry.lsn or _lsn(entry)
-            if entry.ends and entry.durability is Durability.SYNC and lsn > self.durable_lsn:
+            is_waited = entry.ends and entry.transaction.durability is Durability.SYNC
+            if is_waited and lsn > self.durable_lsn:
                 failure = self.failure or self.log.failure
                 if failure is None:
                     return
@@ -402,8 +420,8 @@ class Tablespace:
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
                 self.locks.release_all(entry.transaction)
-            if entry.ticket is not None:
-                entry.ticket.complete(None)  # before it leaves the queue, so that it is surely told
+                # Before it leaves the queue, so that its session is surely told.
+                entry.transaction.outcome.complete(None)
             queue.popleft()
 
     def end(self, transaction: Transaction) -> None:
@@ -420,8 +438,8 @@ class Tablespace:
             entry = self._queue[0]
             entry.transaction.is_undone = True
             self.end(entry.transaction)
-            if entry.ticket is not None:
-                entry.ticket.fail(error)
+            if entry.ends:
+                entry.transaction.outcome.fail(error)
             self._queue.popleft()
 
     def stop(self, cause: BaseException) -> None:

@@ -4,8 +4,9 @@ Threads: fields change under the tablespace's monitor; `writes` may be read with
 transaction's own session, because each key's chain changes by one dict store.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
@@ -124,6 +125,30 @@ class Transaction:
                 if older.lsn == lsn:
                     older = older.older
             table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
+
+    def write_row(self, table_id: int, key: Key, row: Row | None, lsn: Lsn) -> None:
+        """Stamp one change of the statement, as write() does."""
+        table = self.writes.get(table_id)
+        if table is None or key in table:
+            self.write(table_id, ((key, row),), self.statement, lsn)
+        else:
+            table[key] = _new_version(OwnVersion, (self.statement, row, lsn, None))
+
+    def write_new(
+        self, table_id: int, keys: Sequence[Key], rows: Sequence[Row], statement: int, lsn: Lsn
+    ) -> bool:
+        """Stamp new rows, as write() does, if it wrote none of the keys; False: nothing happened.
+
+        The keys are distinct.
+        """
+        table = self.writes.get(table_id)
+        if table is None:
+            table = self.writes.setdefault(table_id, {})
+        if not table.keys().isdisjoint(keys):
+            return False
+        versions = zip(repeat(statement), rows, repeat(lsn), repeat(None), strict=False)
+        table.update(zip(keys, map(_new_version, repeat(OwnVersion), versions), strict=True))
+        return True
 
     def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:
         """Note a table made or (None) dropped; again for the same record changes nothing."""

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from herdpy.engine.state.memtable import TRIMMED
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
 from herdpy.exec.coerce import default_sources, output_converter, to_physical
-from herdpy.model.keys import float_order
+from herdpy.exec.row.expressions import Writer
+from herdpy.exec.row.row_check import check_lines
+from herdpy.exec.row.select import assigned_row
+from herdpy.model.keys import float_order, key_source
 from herdpy.model.schema import Table
 from herdpy.model.types import (
     BIGINT_MAX,
@@ -36,7 +39,7 @@ from herdpy.sql.tree import ColumnRef, Parameter
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
     from herdpy.engine.state.transactions import OwnVersion
-    from herdpy.model.types import Key, Row
+    from herdpy.model.types import Key
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
@@ -70,24 +73,19 @@ _SAME_TESTS = {
 }
 
 
-class _Source:
-    """Lines of one function over `p`, and its globals."""
+class _Source(Writer):
+    """Lines of one function over the parameters `p`."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table | None = None) -> None:
         import datetime
 
-        self.space: dict[str, Any] = {"date": datetime.date, "datetime": datetime.datetime}
+        super().__init__(table)
+        self.space.update(date=datetime.date, datetime=datetime.datetime, float_order=float_order)
         self.lines: list[str] = []
 
-    def name(self, value: object) -> str:
-        name = f"k{len(self.space)}"
-        self.space[name] = value
-        return name
-
-    def function(self, arguments: str) -> Callable[..., Any]:
-        text = "\n    ".join([f"def shortcut({arguments}):", *self.lines])
-        exec(text, self.space)  # noqa: S102 - our own text
-        return self.space["shortcut"]
+    def made(self, arguments: str) -> Callable[..., Any]:
+        """Return the function of the lines."""
+        return self.function(arguments, self.lines)
 
     def take(self, types: NaturalTypes, slots: Sequence[Slot]) -> list[str] | None:
         """Write the test of the parameters; return source of each slot's value, None: cannot."""
@@ -141,18 +139,11 @@ def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:
     if values is None:
         return None
     source.lines.append(f"return [{', '.join(values)}]")
-    return source.function("p")
+    return source.made("p")
 
 
-def compile_row(
-    plan: InsertPlan,
-    types: NaturalTypes,
-    slots: Sequence[Slot],
-    new_check: "Callable[[], Callable[[Row], None]]",
-) -> MakeRow | None:
-    """Return f(parameters, now_us) → the one row of VALUES, checked, for a table with a key.
-
-    new_check() gives what compile_check_row() does.
+def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) -> MakeRow | None:
+    """Return f(parameters, now_us) → (key, the one row of VALUES), checked; of a table with a key.
 
     f answers None for parameters whose natural types are not exactly `types`, and raises what the
     general way does for values that do not fit. None instead of f: values that are computed,
@@ -175,10 +166,10 @@ def compile_row(
         parts[ordinal] = values[expression.index]
     source.lines += [
         f"r = ({', '.join(parts)},)",
-        f"{source.name(new_check())}(r)",
-        "return r",
+        *check_lines(source, table),
+        f"return {key_source(table.key, table.key_kinds)}, r",
     ]
-    return source.function("p, now_us")
+    return source.made("p, now_us")
 
 
 _LOOKUP = """\
@@ -205,6 +196,7 @@ if version is None:
             {from_page}
     if version is TRIMMED: return None
 {found}"""
+"""Behind it `version` is that of a memtable, or None behind what a page has."""
 
 
 def compile_point_read(
@@ -241,43 +233,51 @@ def compile_point_read(
     found = f"r = version[1]\nreturn [] if r is None else [{from_row}]"
     text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="[]")
     source.lines += text.splitlines()
-    return source.function("p, state, own, statement")
+    return source.made("p, state, own, statement")
 
 
 def compile_change(
-    plan: UpdatePlan | DeletePlan,
-    types: NaturalTypes,
-    slots: Sequence[Slot],
-    new_assign: "Callable[[UpdatePlan], Callable[[Row, Sequence[Physical]], Row]]",
-    new_check: "Callable[[UpdatePlan], Callable[[Row], None]]",
+    plan: UpdatePlan | DeletePlan, types: NaturalTypes, slots: Sequence[Slot]
 ) -> ChangeRow | None:
     """Return f(parameters, state, own writes, statement) → (key, row before, row after or None).
 
-    Of an UPDATE or DELETE of the row with one key, which an UPDATE keeps; new_assign() and
-    new_check() give what compile_assignments() and compile_check_row() do. f answers None when
-    there is no such row, for parameters whose natural types are not exactly `types`, and where the
-    version it needs was pruned; it raises what the general path does for values that do not fit.
+    Of an UPDATE or DELETE of the row with one key, which an UPDATE keeps; the row after is checked.
+    f answers None when there is no such row, for parameters whose natural types are not exactly
+    `types`, and where the version it needs was pruned; it raises what the general path does for
+    values that do not fit.
     """
     find, table = plan.find, plan.ref.table
     if not isinstance(find, RowFind) or not isinstance(find.access, PointAccess):
         return None
     if find.residual is not None or table.is_heap or table.wide_ordinals:
         return None
-    source = _Source()
+    source = _Source(table)
     values = source.take(types, slots)
     if values is None or not _take_key(source, table, find.access, values, absent="None"):
         return None
-    change = "return key, r, None"
+    change = ["return key, r, None"]
     if isinstance(plan, UpdatePlan):
         if any(ordinal in table.key for ordinal, _ in plan.assignments):
             return None
-        assign, check = source.name(new_assign(plan)), source.name(new_check(plan))
-        change = f"n = {assign}(r, [{', '.join(values)}]); {check}(n); return key, r, n"
-    found = f"r = version[1]\nif r is None: return None\n{change}"
-    from_page = f"r = place[0].page.row(place[1]); {change}"
-    text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="None")
+        new = assigned_row(source, table, plan.assignments)
+        change = [
+            f"p = [{', '.join(values)}]",
+            *source.prelude,
+            "old = r",
+            f"r = {new}",
+            *check_lines(source, table),
+            "return key, old, r",
+        ]
+        source.prelude = []  # over the parameters as the slots have them
+    found = ["if version is not None:", "    r = version[1]", "    if r is None: return None"]
+    text = _LOOKUP.format(
+        table_id=table.id,
+        found="\n".join([*found, *change]),
+        from_page="r = place[0].page.row(place[1])",
+        absent="None",
+    )
     source.lines += text.splitlines()
-    return source.function("p, state, own, statement")
+    return source.made("p, state, own, statement")
 
 
 def _take_key(
@@ -292,7 +292,7 @@ def _take_key(
         source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return {absent}"]
         kind = table.columns[ordinal].type.kind
         names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
-    source.space.update(TRIMMED=TRIMMED, float_order=float_order)
+    source.space.update(TRIMMED=TRIMMED)
     source.lines.append(f"key = ({', '.join(names)},)")
     return True
 

@@ -152,11 +152,11 @@ class Prepared:
         types, plan = self._types, self.plan
         if types is not None:
             if isinstance(plan, InsertPlan):
-                make = compile_row(plan, types, self.slots, lambda: self.check(plan))
+                make = compile_row(plan, types, self.slots)
                 if make is not None:
                     self.write_row = partial(insert_row, plan.statement.table, make)
             elif isinstance(plan, UpdatePlan | DeletePlan) and self.is_short:
-                change = compile_change(plan, types, self.slots, self.assign, self.check)
+                change = compile_change(plan, types, self.slots)
                 if change is not None:
                     self.write_row = partial(change_row, plan.ref.table, change)
             self._types = None  # last: threads that meet here make the same twice

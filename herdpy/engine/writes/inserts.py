@@ -46,7 +46,7 @@ class FreshInsert(Write):
             skips_conflicts=skips_conflicts,
         )
         self._rows = rows
-        self._keys: list[Key] = [table.key_of(row) for row in rows]
+        self._keys: list[Key] = table.keys_of(rows)
 
     def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
         return [(None, row) for row in self._rows], len(self._rows)
@@ -102,10 +102,11 @@ def are_fresh(
     memtables: tuple[Memtable, ...] = ()
     if table is not None:
         memtables = (table.memtable, *table.frozen)
-    if pages is not None and not may_hold(pages, min(keys), max(keys)):
+    if pages is not None and not pages.may_hold(min(keys), max(keys)):
         pages = None
-    if len(keys) > _MANY_KEYS and not own and all(map(_is_apart(keys), memtables)):
-        memtables = ()
+    is_apart = not own or (len(keys) > _MANY_KEYS and own.keys().isdisjoint(keys))
+    if len(keys) > _MANY_KEYS and is_apart and all(map(_is_apart(keys), memtables)):
+        own, memtables = None, ()
         if pages is None:
             return True
     for key in keys:
@@ -130,11 +131,3 @@ _MANY_KEYS = 1_000
 def _is_apart(keys: Sequence[Key]) -> Callable[[Memtable], bool]:
     """Return whether a memtable has none of the keys, at once."""
     return lambda memtable: not memtable.is_given_up and memtable.chains.keys().isdisjoint(keys)
-
-
-def may_hold(pages: TablePages, low: Key, high: Key) -> bool:
-    """Return False if surely no page has a key from low to high."""
-    for level in (pages.base, *pages.runs):
-        if level and level[0].low <= high and low <= level[-1].high:
-            return True
-    return False

@@ -14,12 +14,12 @@ from typing import Any
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.engine.writes.inserts import are_fresh, may_hold
+from herdpy.engine.writes.inserts import are_fresh
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
-MakeRow = Callable[[Any, int], Row | None]
-"""(parameters, now_us) → a row, whole and checked, or None; made by compile_row()."""
+MakeRow = Callable[[Any, int], tuple[Key, Row] | None]
+"""(parameters, now_us) → a key and its row, whole and checked, or None; made by compile_row()."""
 ChangeRow = Callable[
     [Any, State, dict[int, dict[Key, OwnVersion]] | None, int], tuple[Key, Row, Row | None] | None
 ]
@@ -38,10 +38,10 @@ def insert_row(
     memory_bytes_max: int,
 ) -> bool:
     """Insert the row that make() makes of the parameters, whole and checked, if its key is new."""
-    row = make(parameters, transaction.begun_us)
-    if row is None:
+    made = make(parameters, transaction.begun_us)
+    if made is None:
         return False
-    key = table.key_of(row)
+    key, row = made
     applier = tablespace.applier
     before = applier.state
     seen = before.tables.get(table.id)
@@ -56,7 +56,7 @@ def insert_row(
             now = state.tables.get(table.id)
             if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
                 return False
-        return tablespace.log_change(transaction, table, None, row, memory_bytes_max)
+        return tablespace.log_change(transaction, table, key, None, row, memory_bytes_max)
 
 
 def change_row(
@@ -87,7 +87,7 @@ def change_row(
             version = now.memtable.chains.get(key)
             if version is not None and version[1] is not old:
                 return False
-        return tablespace.log_change(transaction, table, old, new, memory_bytes_max)
+        return tablespace.log_change(transaction, table, key, old, new, memory_bytes_max)
 
 
 def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) -> bool:
@@ -98,6 +98,4 @@ def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) ->
     pages = table.pages
     if table.frozen:
         return are_fresh((key,), table, own, pages)
-    if not pages.base and not pages.runs:
-        return True
-    return not may_hold(pages, key, key) or pages.locate(key) is None
+    return not pages.may_hold(key, key) or pages.locate(key) is None

@@ -40,6 +40,11 @@ def compile_check_row(table: Table) -> CheckRow:
     the row is logged.
     """
     writer = Writer(None)
+    return writer.function("r", [*check_lines(writer, table), "return None"])
+
+
+def check_lines(writer: Writer, table: Table) -> list[str]:
+    """Return the lines of that function, for one that has a row `r` anyway."""
     lines: list[str] = []
     for ordinal, column in enumerate(table.columns):
         if not column.hidden:
@@ -47,7 +52,7 @@ def compile_check_row(table: Table) -> CheckRow:
             lines += _value_lines(writer, column, f"r[{ordinal}]")
     lines += _key_lines(writer, table)
     lines += _row_lines(writer, table)
-    return writer.function("r", [*lines, "return None"])
+    return lines
 
 
 # --- one value -----------------------------------------------------------------------------------

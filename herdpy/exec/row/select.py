@@ -213,7 +213,14 @@ def compile_assignments(
 ) -> Callable[[Row, Sequence[Physical]], Row]:
     """Return f(old row, p) → new row, not yet checked; all assignments read the old row."""
     writer = Writer(table)
+    return writer.function("r, p", [f"return {assigned_row(writer, table, assignments)}"])
+
+
+def assigned_row(
+    writer: Writer, table: Table, assignments: Sequence[tuple[int, Expression]]
+) -> str:
+    """Return source of that row."""
     parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
     for ordinal, expression in assignments:
         parts[ordinal] = writer.value(expression)
-    return writer.function("r, p", [f"return ({', '.join(parts)},)"])
+    return f"({', '.join(parts)},)"

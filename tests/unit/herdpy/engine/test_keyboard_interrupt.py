@@ -205,7 +205,7 @@ def test_statement_of_a_transaction_happens_wholly_or_not_at_all(
 def test_statement_of_a_transaction_that_the_log_has_not_taken_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines, first = inspect.getsourcelines(Tablespace.submit)
+    lines, first = inspect.getsourcelines(Tablespace._append)
     appending = first + next(n for n, line in enumerate(lines) if "self.log.append(" in line)
     n, where, seen = 0, "first", 0
     while where:

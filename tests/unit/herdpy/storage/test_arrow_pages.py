@@ -25,7 +25,7 @@ from herdpy.storage.arrow_runs import staged_runs
 from herdpy.storage.arrow_shadows import merged_pages, shadows
 from herdpy.storage.arrow_staged import staged_bytes
 from herdpy.storage.manifest import PageRef
-from herdpy.storage.page import BuiltPage, Page, build_page, key_kinds
+from herdpy.storage.page import BuiltPage, Page, build_page
 from herdpy.storage.table_pages import PageEntry
 
 _TYPES = (
@@ -119,7 +119,7 @@ _KEYS: list[tuple[SqlType, Callable[[random.Random], Any]]] = [
 
 
 def _entries(table: Table, run: list[BuiltPage]) -> list[PageEntry]:
-    kinds = key_kinds(table)
+    kinds = table.key_kinds
     return [
         PageEntry(
             _opened(table, built),

@@ -12,7 +12,7 @@ from herdpy.model.keys import decode_key
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT
 from herdpy.storage.column import _cut, _upper_bound, pack_bits, unpack_bits
-from herdpy.storage.page import Page, build_page, key_kinds, split_rows
+from herdpy.storage.page import Page, build_page, split_rows
 from tests.fixtures.storage_tables import KEYS, PLAIN, TEXTS, rows_of, same_rows, table_of
 
 
@@ -47,8 +47,8 @@ def test_round_trip(name: str, data: st.DataObject) -> None:
     assert same_rows(page.rows(start, stop), rows[start:stop])
     keys = [table.key_of(row) for row in rows]
     assert [page.key(index) for index in range(len(rows))] == keys
-    assert decode_key(built.low_key, key_kinds(table)) == keys[0]
-    assert decode_key(built.high_key, key_kinds(table)) == keys[-1]
+    assert decode_key(built.low_key, table.key_kinds) == keys[0]
+    assert decode_key(built.high_key, table.key_kinds) == keys[-1]
     for index, key in enumerate(keys):
         assert page.find(key) == index
     absent = table.key_of(data.draw(rows_of(table, max_size=1))[0])
