@@ -8,7 +8,7 @@ the others. Page reads raise CorruptionError as page.py says.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from operator import itemgetter
+from itertools import chain, islice
 from typing import Any, cast
 
 import msgspec
@@ -216,15 +216,15 @@ class TablePages:
         low_inclusive: bool = True,
         high_inclusive: bool = True,
         is_reverse: bool = False,
-    ) -> Iterator[tuple[Key, Row]]:
-        """Yield (key, row) in key order between canonical keys or prefixes (None = open).
+    ) -> Iterator[list[Row]]:
+        """Yield rows in key order between canonical keys or prefixes (None = open), in chunks.
 
         An inclusive prefix takes in all keys that begin with it, an exclusive one none of them.
-        Rows are decoded in chunks as they are asked for.
+        Rows are decoded as they are asked for; no chunk is empty.
         """
         low, high = low or (), high or ()
         low_inclusive, high_inclusive = low_inclusive or not low, high_inclusive or not high
-        sources: list[Iterator[tuple[Key, Row]]] = []
+        sources: list[Iterator[list[Row]]] = []
         for level in self._levels:
             first = _bound(level.highs, low, is_inclusive=low_inclusive)
             last = _bound(level.lows, high, is_inclusive=not high_inclusive)
@@ -236,7 +236,8 @@ class TablePages:
                 sources.append(self._level_range(entries, bounds, is_reverse=is_reverse))
         if len(sources) == 1:
             return sources[0]
-        return merge(*sources, key=itemgetter(0), reverse=is_reverse)
+        rows = map(chain.from_iterable, sources)
+        return in_chunks(merge(*rows, key=self.table.key_of, reverse=is_reverse))
 
     def may_hold(self, low: Key, high: Key) -> bool:
         """Return False if surely no page has a key from low to high."""
@@ -264,9 +265,8 @@ class TablePages:
         bounds: tuple[Key, bool, Key, bool],
         *,
         is_reverse: bool,
-    ) -> Iterator[tuple[Key, Row]]:
+    ) -> Iterator[list[Row]]:
         low, low_inclusive, high, high_inclusive = bounds
-        key_of = self.table.key_of
         chunk = _CHUNK_ROWS_FIRST
         last = len(entries) - 1
         positions = range(last, -1, -1) if is_reverse else range(last + 1)
@@ -287,9 +287,17 @@ class TablePages:
                     end = min(start + chunk, stop)
                     rows = entry.live_rows(start, end)
                     start = end
-                for row in rows:
-                    yield key_of(row), row
+                if rows:
+                    yield rows
                 chunk = min(chunk * 2, _CHUNK_ROWS_MAX)
+
+
+def in_chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield rows in chunks, small ones first."""
+    size = _CHUNK_ROWS_FIRST
+    while chunk := list(islice(rows, size)):
+        yield chunk
+        size = min(size * 2, _CHUNK_ROWS_MAX)
 
 
 def _is_empty(entry: PageEntry, bounds: tuple[Key, bool, Key, bool]) -> bool:

@@ -10,6 +10,7 @@ Monitor of the tablespace, but for plan_adoption(), which reads immutable object
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import is_
 from typing import NamedTuple
 
@@ -155,8 +156,9 @@ def _keys(table: TableState) -> Iterable[Key]:
     for memtable in (table.memtable, *table.frozen):
         for key, version in memtable.chains.items():
             seen.setdefault(key, version[1] is not None)
-    for key, _ in table.pages.range(None, None):
-        seen.setdefault(key, True)
+    key_of = table.table.key_of
+    for row in chain.from_iterable(table.pages.range(None, None)):
+        seen.setdefault(key_of(row), True)
     return [key for key, is_there in seen.items() if is_there]
 
 

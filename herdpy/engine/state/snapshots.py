@@ -4,9 +4,10 @@ A reader registers with position 0 (which stops pruning), reads the tablespace's
 immutable object), and then narrows its registration to the State's position. No lock is taken.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
-from itertools import count
+from itertools import chain, count, groupby
+from operator import gt, lt
 from typing import TYPE_CHECKING
 
 from herdpy.config import MIB
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 KeyRange = tuple[Key | None, Key | None]
 """Keys from the first on, those from the second on not among them; None: open."""
 _OVERLAY_KEYS_COPIED = 256
+_MERGED_ROWS_MAX = 1024
 _NO_LSN = Lsn(0, 0, 0)
 
 
@@ -401,7 +403,7 @@ class TableSnapshot:
         keys = self._overlay_keys(
             low, high, low_open=not low_inclusive, high_open=not high_inclusive, reverse=is_reverse
         )
-        base = (
+        chunks = (
             self._pages.range(
                 low,
                 high,
@@ -412,33 +414,46 @@ class TableSnapshot:
             if self._pages is not None
             else iter(())
         )
-        return self._merge(base, keys, is_reverse=is_reverse)
+        return chain.from_iterable(self._merge(chunks, keys, is_reverse=is_reverse))
 
     def _merge(
-        self, base: Iterator[tuple[Key, Row]], keys: Iterator[Key], *, is_reverse: bool
-    ) -> Iterator[Row]:
-        previous: Key | None = None
-        item: tuple[Key, Row] | None = None
-        for key in keys:
-            if key == previous:
+        self, chunks: Iterator[list[Row]], keys: Iterator[Key], *, is_reverse: bool
+    ) -> Iterator[Iterable[Row]]:
+        """Yield the rows of pages in chunks, and in their places what else is known of some keys.
+
+        A chunk that no such key lies in is passed on as it is.
+        """
+        key_of, is_beyond = self.table.key_of, lt if is_reverse else gt
+        keys = (key for key, _ in groupby(keys))
+        key = next(keys, None)
+        for chunk in chunks:
+            if key is None or is_beyond(key, key_of(chunk[-1])):
+                yield chunk
                 continue
-            if previous is None:
-                item = next(base, None)
-            previous = key
-            while item is not None and (item[0] > key if is_reverse else item[0] < key):
-                yield item[1]
-                item = next(base, None)
-            is_decided, row = self.overlay_row(key)
-            if item is not None and item[0] == key:
-                if not is_decided:
-                    row = item[1]
-                item = next(base, None)
-            if row is not None:
-                yield row
-        if item is not None:
-            yield item[1]
-        for _, row in base:
-            yield row
+            rows: list[Row] = []
+            for row in chunk:
+                here = key_of(row)
+                while key is not None and is_beyond(here, key):
+                    found = self.overlay_row(key)[1]
+                    if found is not None:
+                        rows.append(found)
+                    if len(rows) >= _MERGED_ROWS_MAX:
+                        yield rows
+                        rows = []
+                    key = next(keys, None)
+                if key == here:
+                    is_decided, found = self.overlay_row(here)
+                    if not is_decided:
+                        found = row
+                    if found is not None:
+                        rows.append(found)
+                    key = next(keys, None)
+                else:
+                    rows.append(row)
+            yield rows
+        if key is not None:
+            found = (self.overlay_row(each)[1] for each in chain((key,), keys))
+            yield (row for row in found if row is not None)
 
     @property
     def pages(self) -> TablePages | None:

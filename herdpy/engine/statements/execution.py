@@ -5,6 +5,7 @@ Made by a session for one statement; the same thread uses it to its end.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
@@ -129,7 +130,7 @@ class Execution:
             make_reader = partial(self._whole_reader, prepared, plan, values, snapshot, source)
         return Result(
             prepared.columns,
-            _closing(rows, snapshot),
+            chain(rows, _closed(snapshot)),
             close=snapshot.close,
             make_reader=make_reader,
             check=_check_of(snapshot),
@@ -584,9 +585,7 @@ def _takes_all(plan: RowSelect) -> bool:
     )
 
 
-def _closing(rows: Iterator[Any], snapshot: Snapshot) -> Iterator[Any]:
-    """Yield rows and let the snapshot go with the last one."""
-    try:
-        yield from rows
-    finally:
-        snapshot.close()
+def _closed(snapshot: Snapshot) -> Iterator[Any]:
+    """Yield nothing, and let the snapshot go."""
+    snapshot.close()
+    yield from ()

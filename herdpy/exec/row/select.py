@@ -8,7 +8,7 @@ Functions for writing only compute rows: locks, log and memtable are the engine'
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from herdpy.errors import InvariantViolation
@@ -66,7 +66,11 @@ def _compile_reader(
 ) -> Reader:
     writer = Writer(table)
     writer.space.update(
-        count=_row_count, islice=islice, float_order=float_order, maxsize=sys.maxsize
+        count=_row_count,
+        islice=islice,
+        chain=chain.from_iterable,
+        float_order=float_order,
+        maxsize=sys.maxsize,
     )
     lines: list[str] = []
     has_limit = limit is not None or offset is not None
@@ -90,18 +94,21 @@ def _compile_reader(
             lines += _scan_lines(writer, table, access, is_reverse=is_reverse)
         if has_limit and not condition:
             lines.append("scan = islice(scan, skip, stop)")
-        lines += _CHUNKS.format(found=found, where=condition and f" if {condition}").splitlines()
+        where = f" if {condition}" if condition else ""
+        chunk = "chunk" if found == "r" and not where else f"[{found} for r in chunk{where}]"
+        lines += _CHUNKS.format(chunk=chunk).splitlines()
+        rows = "chain(chunks())"
         is_late = has_limit and condition
-        lines.append(f"return {'islice(rows(), skip, stop)' if is_late else 'rows()'}")
+        lines.append(f"return {f'islice({rows}, skip, stop)' if is_late else rows}")
     return writer.function("source, p, interrupt", lines)
 
 
 _CHUNKS = f"""\
-def rows():
+def chunks():
     size = {_CHUNK_ROWS_FIRST}
     while chunk := list(islice(scan, size)):
         interrupt.check()
-        yield from [{{found}} for r in chunk{{where}}]
+        yield {{chunk}}
         size = min(2 * size, {_CHUNK_ROWS_MAX})"""
 
 

@@ -17,7 +17,7 @@ from herdpy.storage.manifest import Checkpoint, Compaction, ManifestState, apply
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import TablePages
 from tests.crash.sizes import small_sizes
-from tests.fixtures.storage_tables import table_of
+from tests.fixtures.storage_tables import rows_by_key, table_of
 
 SINGLE = table_of(BIGINT, TEXT)
 COMPOSITE = table_of(BIGINT, TEXT, DOUBLE, key=(1, 2))
@@ -90,7 +90,7 @@ class Store:
 
     def check(self) -> None:
         for pages in (self.pages, self.reopened()):
-            assert dict(pages.range(None, None)) == self.rows
+            assert dict(rows_by_key(pages, None, None)) == self.rows
             assert pages.live_count == len(self.rows)
             for key in list(self.rows)[:50]:
                 assert pages.get(key) == self.rows[key]

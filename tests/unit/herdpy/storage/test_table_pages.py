@@ -16,7 +16,7 @@ from herdpy.storage.checkpoint_writer import TableDelta, write_delta
 from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit
 from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import TablePages
-from tests.fixtures.storage_tables import table_of
+from tests.fixtures.storage_tables import rows_by_key, table_of
 from tests.sim.disk import SimulatedDisk
 
 SINGLE = table_of(BIGINT, TEXT)
@@ -59,7 +59,7 @@ class Model:
 
     def check(self) -> None:
         for pages in (self.pages, self.reopened()):
-            assert dict(pages.range(None, None)) == self.rows
+            assert dict(rows_by_key(pages, None, None)) == self.rows
             assert sorted(pages.rows()) == sorted(self.rows.values())
             assert pages.live_count == len(self.rows)
             for key, row in self.rows.items():
@@ -117,10 +117,15 @@ def check_range(model: Model, low: Key | None, high: Key | None, data: st.DataOb
     low_in, high_in = data.draw(st.booleans()), data.draw(st.booleans())
     expected = prefix_range(model.rows, low, high, low_in, high_in)
     for is_reverse in (False, True):
-        found = model.pages.range(
-            low, high, low_inclusive=low_in, high_inclusive=high_in, is_reverse=is_reverse
+        found = rows_by_key(
+            model.pages,
+            low,
+            high,
+            low_inclusive=low_in,
+            high_inclusive=high_in,
+            is_reverse=is_reverse,
         )
-        assert list(found) == (expected[::-1] if is_reverse else expected)
+        assert found == (expected[::-1] if is_reverse else expected)
 
 
 def bulk(first: int, count: int) -> dict[Key, Row | None]:
@@ -140,7 +145,7 @@ def test_big_pages_go_to_base_small_ones_to_runs() -> None:
     assert [entry.dead_count for entry in model.pages.base] == [1366, 1365, 1365, 0]
     assert [page.run for page in model.state.tables[7].pages] == [0, 0, 0, 0, 1, 2]
     model.check()
-    keys = [key for key, _ in model.pages.range((500,), (100_005,), high_inclusive=False)]
+    keys = [key for key, _ in rows_by_key(model.pages, (500,), (100_005,), high_inclusive=False)]
     assert keys == sorted(key for key in model.rows if (500,) <= key < (100_005,))
     model.checkpoint({(key,): None for key in range(page_rows_max)})
     assert len(model.pages.base) == 3
@@ -227,4 +232,4 @@ def test_listed_in_the_manifest_after_a_crash() -> None:
             n: Segment.open(disk, segment_name(n), n, size) for n, size in state.segments.items()
         }
         pages = TablePages.open(SINGLE, state.tables[7].pages, segments)
-        assert dict(pages.range(None, None)) == bulk(0, 100)
+        assert dict(rows_by_key(pages, None, None)) == bulk(0, 100)
