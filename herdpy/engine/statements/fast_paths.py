@@ -35,15 +35,13 @@ from herdpy.sql.tree import ColumnRef, Parameter
 
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
-    from herdpy.engine.state.transactions import OwnVersion
-    from herdpy.model.types import Key, Row
+    from herdpy.engine.state.transactions import Transaction
+    from herdpy.model.types import Row
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
-ReadRow = Callable[
-    [Any, "State", "dict[int, dict[Key, OwnVersion]] | None", int], list[tuple[Any, ...]] | None
-]
-"""(parameters, state, own writes, statement) → rows; see compile_point_read."""
+ReadRow = Callable[[Any, "State", "Transaction | None"], list[tuple[Any, ...]] | None]
+"""(parameters, state, transaction) → rows; see compile_point_read."""
 
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
@@ -183,10 +181,11 @@ def compile_row(
 
 _LOOKUP = """\
 version = None
-if own is not None:
-    writes = own.get({table_id})
+if transaction is not None:
+    writes = transaction.writes.get({table_id})
     if writes is not None:
         version = writes.get(key)
+        statement = transaction.statement
         while version is not None and version[0] >= statement: version = version[3]
 if version is None:
     table = state.tables.get({table_id})
@@ -210,7 +209,7 @@ if version is None:
 def compile_point_read(
     plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot]
 ) -> ReadRow | None:
-    """Return f(parameters, state, own writes, statement) → the rows, logical, at most one.
+    """Return f(parameters, state, transaction) → the rows, logical, at most one.
 
     It reads one immutable State without registering: where the version it needs was pruned
     meanwhile it answers None, and the caller asks again with the newest State. None instead of f:
@@ -241,7 +240,7 @@ def compile_point_read(
     found = f"r = version[1]\nreturn [] if r is None else [{from_row}]"
     text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="[]")
     source.lines += text.splitlines()
-    return source.function("p, state, own, statement")
+    return source.function("p, state, transaction")
 
 
 def compile_change(
@@ -251,7 +250,7 @@ def compile_change(
     new_assign: "Callable[[UpdatePlan], Callable[[Row, Sequence[Physical]], Row]]",
     new_check: "Callable[[UpdatePlan], Callable[[Row], None]]",
 ) -> ChangeRow | None:
-    """Return f(parameters, state, own writes, statement) → (key, row before, row after or None).
+    """Return f(parameters, state, transaction) → (key, row before, row after or None).
 
     Of an UPDATE or DELETE of the row with one key, which an UPDATE keeps; new_assign() and
     new_check() give what compile_assignments() and compile_check_row() do. f answers None when
@@ -277,7 +276,7 @@ def compile_change(
     from_page = f"r = place[0].page.row(place[1]); {change}"
     text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="None")
     source.lines += text.splitlines()
-    return source.function("p, state, own, statement")
+    return source.function("p, state, transaction")
 
 
 def _take_key(
