@@ -1,8 +1,8 @@
 """GrpcStream: a session stream of herdpy.proto in place of a TCP connection.
 
-Frames go in and come out, as of bookie/runtime/os_stream.py: BlockingStream; on the wire they are
-the typed messages of docs/protocols/grpc.md. One thread receives at a time, and one sends. grpc's
-threads and the one that reads end with end().
+Frames go in and come out, as of bookie/runtime/os_stream.py: BlockingStream, and travel in the
+messages of docs/protocols/grpc.md. One thread receives at a time, and one sends. grpc's threads and
+the one that reads end with end().
 """
 
 from collections import deque
@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from bookie.runtime.frames import FrameSplitter
 from bookie.runtime.interfaces import Driver
 from bookie.runtime.os_threads import ThisThread
 from herdpy.errors import ProtocolError
 from herdpy.proto import herdpy_pb2 as pb
-from herdpy.proto.messages import FRAME_BYTES_MAX, LENGTH_BYTES
-from herdpy.proto.typed_session import from_reply, to_request
+from herdpy.proto.messages import FRAME_BYTES_MAX
+from herdpy.proto.typed_session import from_reply
 
 SESSION_METHOD = "/herdpy.v1.Herdpy/Session"
-_TYPED_BYTES_MAX = 256 * 1024
-"""A longer frame is cut: a gRPC server takes 4 MiB in one message, and typed values are longer."""
+_PIECE_BYTES_MAX = 256 * 1024
+"""More is cut: a gRPC server takes 4 MiB in one message."""
 _WAITING_BYTES_MAX = 1024 * 1024
 """send() waits while grpc has more to send."""
 _JOIN_S = 5.0
@@ -73,7 +72,6 @@ class GrpcStream:
         """Connect, by TLS if there is any; OSError (TimeoutError after timeout_s)."""
         self._run_detached = run_detached
         self._timeout_s: float | None = timeout_s
-        self._splitter = FrameSplitter(FRAME_BYTES_MAX)
         self._incoming: deque[pb.SessionReply] = deque()
         self._has_come = driver.new_bell()
         self._requests = _Requests(driver)
@@ -108,19 +106,12 @@ class GrpcStream:
 
     def send(self, data: bytes) -> None:
         """Send frames, wholly; OSError."""
-        for body in self._splitter.feed(data):
-            if len(body) <= _TYPED_BYTES_MAX:
-                self._send(to_request(body), len(body))
-                continue
-            frame = len(body).to_bytes(LENGTH_BYTES, "big") + bytes(body)
-            for start in range(0, len(frame), _TYPED_BYTES_MAX):
-                piece = frame[start : start + _TYPED_BYTES_MAX]
-                self._send(pb.SessionRequest(frames=piece), len(piece))
-
-    def _send(self, request: pb.SessionRequest, byte_count: int) -> None:
-        # Past the end, what came last may say why it ended: it is received first.
-        if not self._requests.put(request, byte_count) and not self._incoming:
-            raise self._failure or ConnectionError("the connection is closed")
+        for start in range(0, len(data), _PIECE_BYTES_MAX):
+            piece = data[start : start + _PIECE_BYTES_MAX]
+            # Past the end, what came last may say why it ended: it is received first.
+            request = pb.SessionRequest(frames=piece)
+            if not self._requests.put(request, len(piece)) and not self._incoming:
+                raise self._failure or ConnectionError("the connection is closed")
 
     def receive(self) -> bytes:
         """Wait for frames and return them; b"" at the end; OSError."""

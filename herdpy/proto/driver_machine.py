@@ -138,9 +138,9 @@ class DriverMachine:
                 if body is None:
                     return replies
                 self._large, self.is_large = None, False
-                self._take(decode_to_driver(body), replies)
+                self.take_message(decode_to_driver(body), replies)
             for frame in self._splitter.feed(data):
-                self._take(decode_to_driver(frame), replies)
+                self.take_message(decode_to_driver(frame), replies)
             if self._splitter.is_partial:
                 begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
                 if begun is not None:
@@ -151,7 +151,8 @@ class DriverMachine:
             self.failure = self.failure or error
         return replies
 
-    def _take(self, message: Any, replies: list[Message]) -> None:
+    def take_message(self, message: Any, replies: list[Message]) -> None:
+        """Take one message, and add what to send because of it; OperationalError: it ends."""
         if isinstance(message, (LoginRequired, ScramChallenge, ScramVerified)):
             self._log_in(message, replies)
             return

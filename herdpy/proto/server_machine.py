@@ -1,4 +1,4 @@
-"""ServerMachine: the server's side of one connection, without I/O: bytes in, actions out.
+"""ServerMachine: the server's side of one connection, without I/O: messages in, actions out.
 
 States: NEW until Hello was answered, LOGIN if it was by a question, then READY, then CLOSED.
 Requests are answered in the order in which they came, one at a time; Cancel and Ping pass them. The
@@ -32,7 +32,6 @@ from herdpy.proto.messages import (
     ScramProof,
     ScramStart,
     decode_to_server,
-    encode_frame,
 )
 
 WAITING_MAX = 1000
@@ -49,9 +48,9 @@ class State(Enum):
 
 
 class Send(NamedTuple):
-    """Send these bytes."""
+    """Send this message."""
 
-    data: bytes
+    message: Message
 
 
 class Start(NamedTuple):
@@ -150,7 +149,12 @@ class ServerMachine:
         actions: list[Action] = []
         try:
             for frame in self._splitter.feed(data):
-                self._take(frame, actions)
+                arrived: Any = frame.obj
+                if self._running is not None and 2 * len(frame) < len(arrived):
+                    frame = memoryview(
+                        bytes(frame)
+                    )  # what waits must not keep all that came with it
+                self._take(decode_to_server(frame), len(frame), actions)
                 if self.state is State.CLOSED:
                     break
             if self._splitter.is_partial or self._waiting or self._is_starting:
@@ -161,18 +165,26 @@ class ServerMachine:
             self._fail(error, actions)
         return actions
 
-    def _take(self, frame: memoryview, actions: list[Action]) -> None:
-        arrived: Any = frame.obj
-        if self._running is not None and 2 * len(frame) < len(arrived):
-            frame = memoryview(bytes(frame))  # what waits must not keep all that came with it
-        message: Any = decode_to_server(frame)
+    def take(self, message: Message, byte_count: int) -> list[Action]:
+        """Take a message that came whole, of so many bytes."""
+        actions: list[Action] = []
+        if self.state is not State.CLOSED:
+            try:
+                self._take(message, byte_count, actions)
+            except ProtocolError as error:
+                self._fail(error, actions)
+            if self._waiting or self._is_starting:
+                self.is_holding = True
+        return actions
+
+    def _take(self, message: Any, byte_count: int, actions: list[Action]) -> None:
         if self.state is State.READY and message.__class__ in _STATEMENTS and message.request > 0:
             message = self._with_text(message)
             if self._running is None:
-                self._running, self._running_bytes = message.request, len(frame)
+                self._running, self._running_bytes = message.request, byte_count
                 actions.append(_new(Run, (message,)))
             else:
-                self._take_request(message, len(frame), actions)
+                self._take_request(message, byte_count, actions)
             return
         number: int = getattr(message, "request", 1)
         if number < 1:  # 0 means the connection
@@ -184,13 +196,13 @@ class ServerMachine:
         elif isinstance(message, (ScramStart, ScramProof)):
             self._fail(ProtocolError("a login after Welcome"), actions)
         elif isinstance(message, Ping):
-            actions.append(Send(encode_frame(Pong(message.request))))
+            actions.append(Send(Pong(message.request)))
         elif isinstance(message, Cancel):
             self._cancel(message.request, actions)
         elif isinstance(message, Hello):
             self._fail(ProtocolError("a second Hello"), actions)
         else:
-            self._take_request(self._with_text(message), len(frame), actions)
+            self._take_request(self._with_text(message), byte_count, actions)
 
     def _take_request(self, message: Any, byte_count: int, actions: list[Action]) -> None:
         if self._running is None:
@@ -251,7 +263,7 @@ class ServerMachine:
 
     def _fail(self, error: Error, actions: list[Action]) -> None:
         """End the connection because of what the peer sent."""
-        actions.append(Send(encode_frame(to_failed(0, error, in_transaction=False))))
+        actions.append(Send(to_failed(0, error, in_transaction=False)))
         actions += self.close(error.message)
 
     # --- what the owner tells --------------------------------------------------------------------
@@ -262,7 +274,7 @@ class ServerMachine:
             return []
         self._is_starting = False
         self.state = State.LOGIN
-        return [Send(encode_frame(question))]
+        return [Send(question)]
 
     def welcome(self, *answers: Message) -> list[Action]:
         """Go on after Start or Login: the session is there."""
@@ -271,7 +283,7 @@ class ServerMachine:
         self._is_starting = False
         self.state = State.READY
         self._splitter.frame_bytes_max = FRAME_BYTES_MAX
-        return [Send(b"".join(map(encode_frame, answers)))]
+        return [Send(answer) for answer in answers]
 
     def refuse(self, error: Error) -> list[Action]:
         """End the connection after Start, or at any other moment, and say why."""
@@ -283,12 +295,12 @@ class ServerMachine:
         self._fail(error, actions)
         return actions
 
-    def on_reply(self, frame: bytes) -> list[Action]:
-        """Send the answer to what ran (empty: there is none), and go on with what waits."""
+    def on_reply(self) -> list[Action]:
+        """Go on with what waits: what ran was answered."""
         self._running = None
         if self.state is State.CLOSED:
             return []
-        actions: list[Action] = [Send(frame)] if frame else []
+        actions: list[Action] = []
         if self._waiting:
             message, byte_count = self._waiting.popleft()
             self._waiting_bytes -= byte_count

@@ -76,16 +76,6 @@ def from_rows(rows: Iterable[pb.Row]) -> list[list[Any]]:
     return [[from_value(value) for value in row.values] for row in rows]
 
 
-def to_parameters(parameters: Any) -> pb.Parameters | None:
-    """Return a statement's parameters; None: it has none."""
-    if parameters is None:
-        return None
-    if isinstance(parameters, dict):
-        named = {name: to_value(item) for name, item in parameters.items()}
-        return pb.Parameters(named=pb.NamedValues(values=named))
-    return pb.Parameters(positional=pb.Row(values=map(to_value, parameters)))
-
-
 def from_parameters(parameters: pb.Parameters) -> list[Any] | dict[str, Any]:
     """Return the parameters of a message that has some; [] when no kind is set."""
     if parameters.WhichOneof("kind") == "named":

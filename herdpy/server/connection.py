@@ -28,7 +28,7 @@ from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.proto import messages
-from herdpy.proto.messages import Message, Welcome
+from herdpy.proto.messages import Message, Welcome, encode_frame
 from herdpy.proto.parameters import decode_small_parameters
 from herdpy.proto.scram import ScramServer
 from herdpy.proto.server_machine import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
-_Answering = asyncio.Future[bytes | memoryview | LockWait]
+_Answering = asyncio.Future[Any]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
@@ -69,6 +69,8 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, hub: "Hub", number: int, tls: ServerTls | None = None) -> None:
         self.number = number
+        self.encode: Callable[[Message], Any] = encode_frame
+        """Makes of a message what its transport writes; any thread. Until connection_made()."""
         self.peer = ""
         self.protocol = "tcp"
         self.client = ""
@@ -131,6 +133,13 @@ class ServerConnection(asyncio.Protocol):
         if hub.is_draining:
             self.drain()
 
+    def take(self, message: Message, byte_count: int) -> None:
+        """Take a message that came in no frame, of so many bytes."""
+        self._do(self._machine.take(message, byte_count))
+        self._count_received()
+        self._pause_or_resume()
+        self.drain()
+
     def pause_writing(self) -> None:
         self._is_writing_paused = True
         self._pause_or_resume()
@@ -142,7 +151,7 @@ class ServerConnection(asyncio.Protocol):
         self._hub.stalled.remove(self)
         if self._is_held:
             self._is_held = False
-            self._do(self._machine.on_reply(b""))
+            self._do(self._machine.on_reply())
         self._pause_or_resume()
         self.drain()
 
@@ -315,7 +324,13 @@ class ServerConnection(asyncio.Protocol):
         self._stop_timer()
         self._login = None
         self._requests = Requests(
-            session, hub.results, hub.parameters, hub.clock, self._audit, hub.kept_exports
+            session,
+            self.encode,
+            hub.results,
+            hub.parameters,
+            hub.clock,
+            self._audit,
+            hub.kept_exports,
         )
         self._audit("login", session=session.id)
         welcome = Welcome(
@@ -356,7 +371,7 @@ class ServerConnection(asyncio.Protocol):
             while waiting:
                 action = waiting.popleft()
                 if isinstance(action, Send):
-                    self._send(action.data)
+                    self._send(action.message)
                 elif isinstance(action, Run):
                     self._run(action.message)
                 elif isinstance(action, Skip):
@@ -373,9 +388,9 @@ class ServerConnection(asyncio.Protocol):
         finally:
             self._is_acting = False
 
-    def _send(self, data: bytes | memoryview) -> None:
+    def _send(self, message: Message) -> None:
         if self._transport is not None and not self._is_lost and not self._is_securing:
-            self._transport.write(data)
+            self._transport.write(self.encode(message))
 
     def _close(self, close: Close) -> None:
         _log.debug("connection %d of %s ends: %s", self.number, self.peer, close.reason)
@@ -430,7 +445,7 @@ class ServerConnection(asyncio.Protocol):
         self,
         message: messages.ToServer,
         begun_s: float,
-        job: Callable[[], bytes | memoryview | LockWait],
+        job: Callable[[], Any],
         *,
         is_urgent: bool,
     ) -> None:
@@ -444,10 +459,10 @@ class ServerConnection(asyncio.Protocol):
         job = partial(requests.carry_out_reserved, message)
         running = self._hub.workers.submit_reserved(job)
 
-        def end(future: asyncio.Future[bytes | memoryview | LockWait | None]) -> None:
+        def end(future: _Answering) -> None:
             is_done = future.cancelled() or future.exception() is not None
             if is_done or future.result() is not None:
-                self._carried_out(message, begun_s, cast("_Answering", future))
+                self._carried_out(message, begun_s, future)
             elif self._is_lost:
                 self._is_running = False
                 self._end_session()
@@ -512,7 +527,7 @@ class ServerConnection(asyncio.Protocol):
             begun = self._bug(message, requests, error)
         if begun is None:
             return False
-        if isinstance(begun, bytes):
+        if not isinstance(begun, PendingWrite):
             self._note(message, requests, begun_s)
             self._answer(begun)
             return True
@@ -552,7 +567,7 @@ class ServerConnection(asyncio.Protocol):
             frame = self._bug(message, requests, error)
         self._ran(message, begun_s, frame)
 
-    def _ran(self, message: messages.ToServer, begun_s: float, frame: bytes | memoryview) -> None:
+    def _ran(self, message: messages.ToServer, begun_s: float, frame: Any) -> None:
         self._is_running = False
         requests = self._requests
         assert requests is not None
@@ -567,7 +582,7 @@ class ServerConnection(asyncio.Protocol):
         if self._hub.is_draining:
             self.drain()
 
-    def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> bytes:
+    def _bug(self, message: messages.ToServer, requests: Requests, error: BaseException) -> Any:
         refused = system_error(error)
         if refused is not None:
             return requests.failed(message, refused)
@@ -597,7 +612,7 @@ class ServerConnection(asyncio.Protocol):
         }
         _log.warning("slow statement", extra={"fields": fields})
 
-    def _answer(self, frame: bytes | memoryview) -> None:
+    def _answer(self, frame: Any) -> None:
         machine = self._machine
         if machine.state is not State.CLOSED:  # else the peer was told the end already
             if self._transport is not None and not self._is_lost:
@@ -605,7 +620,7 @@ class ServerConnection(asyncio.Protocol):
             if self._hub.spins and self.protocol == "tcp":  # gRPC's threads need the interpreter
                 self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
-            actions = machine.on_reply(b"")
+            actions = machine.on_reply()
             if actions:
                 self._do(actions)
         else:

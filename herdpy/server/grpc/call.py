@@ -15,7 +15,7 @@ from herdpy.proto.messages import HELLO_BYTES_MAX
 from herdpy.proto.typed_session import execute
 from herdpy.server.grpc.callers import EOF, Caller
 from herdpy.server.grpc.message_costs import converted
-from herdpy.server.grpc.session import InnerSession
+from herdpy.server.grpc.session import CallSession
 from herdpy.server.limits import Budget
 from herdpy.server.login.gate import too_many_unauthenticated, too_slow
 
@@ -80,9 +80,9 @@ class Call:
         """Send a message; waits while the client takes none."""
         await self.context.write(reply)
 
-    def session(self) -> InnerSession:
+    def session(self) -> CallSession:
         """Return a session of who calls, not open yet."""
-        return InnerSession(self.new_connection(), self.hub, self.context, self.caller)
+        return CallSession(self.new_connection(), self.hub, self.context, self.caller)
 
     def timeout_s(self, wanted_s: float) -> float:
         """Return a statement's timeout, which ends no later than the call; 0: none."""

@@ -7,24 +7,24 @@ limits, delays and the audit log are the same. On the server's loop.
 import asyncio
 import ssl
 from base64 import b64decode
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
 import grpc
 
-from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
-from herdpy.proto.driver_machine import DriverMachine, frames
+from herdpy.proto.driver_machine import DriverMachine
 from herdpy.proto.errors import from_failed
-from herdpy.proto.messages import FRAME_BYTES_MAX, decode_to_driver, encode_frame
 from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
+from herdpy.server.grpc.answers import Answers
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
-from herdpy.server.grpc.transport import StreamTransport
 from herdpy.server.login.interfaces import Login
 from herdpy.server.login.login_tokens import Tokens
 
@@ -80,11 +80,11 @@ def certificate_of(context: Any) -> bytes:
     return bytes(found[0]) if found else b""
 
 
-def transport_of(connection: "ServerConnection", context: Any) -> StreamTransport:
+def answers_of(connection: "ServerConnection", context: Any) -> Answers:
     """Return the transport that a call is for its connection."""
     pem = certificate_of(context)
     certificate = ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) if pem else None
-    return StreamTransport(connection, peer_of(context), certificate)
+    return Answers(connection, peer_of(context), certificate)
 
 
 def peer_of(context: Any) -> str:
@@ -95,104 +95,106 @@ def peer_of(context: Any) -> str:
 class CallLogin:
     """A driver's part of a login, played for a call. The password's proof takes a worker."""
 
-    def __init__(self, hub: "Hub", caller: Caller) -> None:
+    def __init__(self, hub: "Hub", connection: "ServerConnection", caller: Caller) -> None:
         self._hub = hub
-        self.user = caller.user
-        self.is_needed = caller.password is not None
-        password = caller.password
-        login = None if password is None else ScramDriver(caller.user, password, binding=None)
-        self.machine = DriverMachine(login)
+        self._connection = connection
+        self._user, password = caller.user, caller.password
+        login = None if password is None else ScramDriver(self._user, password, binding=None)
+        self._machine = DriverMachine(login)
 
-    async def receive(self, data: bytes) -> bytes:
-        """Take what the server says; return what to answer."""
-        if self.is_needed and self.machine.welcome is None:
-            job, workers = partial(self._answer, data), self._hub.workers
-            if workers.are_busy and self.user and self._hub.database.is_superuser(self.user):
-                return await workers.submit_reserved(job)
-            return await workers.submit(job, is_urgent=False)
-        return self._answer(data)
+    async def take(self, message: messages.Message) -> bool:
+        """Take what the server says, and answer it; True: it was Welcome. OperationalError."""
+        replies: list[messages.Message] = []
+        job = partial(self._machine.take_message, message, replies)
+        if isinstance(message, messages.ScramChallenge):
+            workers = self._hub.workers
+            if workers.are_busy and self._hub.database.is_superuser(self._user):
+                await workers.submit_reserved(job)
+            else:
+                await workers.submit(job, is_urgent=False)
+        else:
+            job()
+        for reply in replies:
+            self._connection.take(reply, 0)
+        return isinstance(message, messages.Welcome)
 
-    def _answer(self, data: bytes) -> bytes:
-        return frames(self.machine.receive(data))
+
+@asynccontextmanager
+async def serving(
+    connection: "ServerConnection", answers: Answers, reading: Coroutine[Any, Any, None]
+) -> AsyncGenerator[None, None]:
+    """Let a stream's messages be read; when it cannot be read any more the call is over."""
+    connection.connection_made(answers)
+    task = asyncio.ensure_future(reading)
+    task.add_done_callback(
+        lambda done: None if done.cancelled() or done.exception() is None else answers.close()
+    )
+    try:
+        yield
+    finally:
+        connection.connection_lost(None)
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class LoginStream:
     """A login by a stream of typed messages: SCRAM-SHA-256, whose proof the client makes."""
 
     def __init__(self, connection: "ServerConnection", hub: "Hub", context: Any) -> None:
+        connection.encode = as_it_is
         self._connection = connection
         self._hub = hub
         self._context = context
-        self._transport = transport_of(connection, context)
-        self._start: pb.LoginStart | None = None
+        self._answers = answers_of(connection, context)
+        self._start = pb.LoginStart()
         self._before: Login | None = None
 
     async def run(self, tokens: Tokens) -> pb.LoggedIn:
         """Return what a proof was good for; Error."""
-        self._connection.connection_made(self._transport)
-        reading = asyncio.ensure_future(self._read())
-        # A call that cannot be read any more is over.
-        reading.add_done_callback(
-            lambda done: (
-                None if done.cancelled() or done.exception() is None else self._transport.close()
-            )
-        )
-        try:
-            return await self._talk(tokens)
-        finally:
-            self._connection.connection_lost(None)
-            reading.cancel()
-            await asyncio.wait([reading])
-
-    async def _talk(self, tokens: Tokens) -> pb.LoggedIn:
-        splitter = FrameSplitter(FRAME_BYTES_MAX)
         verified = ""
-        while (data := await self._transport.next()) is not None:
-            for body in splitter.feed(data):
-                message = decode_to_driver(body)
-                start = self._start
-                if isinstance(message, messages.Failed):
-                    raise from_failed(message)
-                if isinstance(message, messages.LoginRequired) and start is not None:
-                    self._receive(messages.ScramStart(MECHANISM, start.client_first))
-                elif isinstance(message, messages.ScramChallenge):
-                    await self._context.write(pb.LoginReply(challenge=message.data))
-                elif isinstance(message, messages.ScramVerified):
-                    verified = message.data
-                elif isinstance(message, messages.Welcome) and verified and start is not None:
-                    return logged_in(tokens, self._before, self._context, verified)
+        async with serving(self._connection, self._answers, self._read()):
+            while (message := await self._answers.next()) is not None:
+                match message:
+                    case messages.Failed():
+                        raise from_failed(message)
+                    case messages.LoginRequired():
+                        start = messages.ScramStart(MECHANISM, self._start.client_first)
+                        self._connection.take(start, 0)
+                    case messages.ScramChallenge():
+                        await self._context.write(pb.LoginReply(challenge=message.data))
+                    case messages.ScramVerified():
+                        verified = message.data
+                    case _:
+                        return logged_in(tokens, self._before, self._context, verified)
         raise OperationalError("the login ended", sqlstate="57P01", retry=Retry.SAFE)
 
     async def _read(self) -> None:
-        """Hand on what comes."""
-        while not self._transport.is_closing():
+        """Hand on what comes: start, then proof."""
+        for expected in ("start", "proof"):
             data = await self._context.read()
             try:
                 data = b"" if data is EOF else data
                 check_unauthenticated(data)
-                request = await converted(self._hub, data, _login_request)
-                kind = request.WhichOneof("kind")
-                if kind == "start" and self._start is None:
-                    if not request.start.user:
-                        raise OperationalError("login: expected a user", sqlstate="28000")
-                    self._start = request.start
-                    self._before = self._hub.database.login(request.start.user)
-                    self._receive(hello(pb.Open(client="grpc login"), request.start.user))
-                elif kind == "proof":
-                    self._receive(messages.ScramProof(request.proof))
-                    return
-                else:
+                request = await converted(self._hub, data, pb.LoginRequest.FromString)
+                if request.WhichOneof("kind") != expected:
                     raise ProtocolError("login: expected start, then proof")
+                if expected == "proof":
+                    self._connection.take(messages.ScramProof(request.proof), len(data))
+                    return
+                self._start = request.start
+                if not self._start.user:
+                    raise OperationalError("login: expected a user", sqlstate="28000")
+                self._before = self._hub.database.login(self._start.user)
+                opened = hello(pb.Open(client="grpc login"), self._start.user)
+                self._connection.take(opened, len(data))
             except Error as error:
                 self._connection.refuse(error)
                 return
 
-    def _receive(self, message: messages.Message) -> None:
-        self._connection.data_received(encode_frame(message))
 
-
-def _login_request(data: bytes) -> pb.LoginRequest:
-    return pb.LoginRequest.FromString(data)
+def as_it_is(message: messages.Message) -> messages.Message:
+    """Encode nothing: the call makes its reply of the message itself."""
+    return message
 
 
 def logged_in(tokens: Tokens, before: Login | None, context: Any, verified: str) -> pb.LoggedIn:

@@ -11,6 +11,7 @@ import grpc
 
 from herdpy.errors import Error
 from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto.errors import to_failed
 from herdpy.proto.grpc_codes import status_name
 from herdpy.proto.typed_session import error_of
 
@@ -25,7 +26,7 @@ _HINT_BYTES_MAX = 400
 async def abort(context: Any, error: Error) -> None:
     """End the call with an error; raises."""
     status = grpc.StatusCode[status_name(error)]
-    told = error_of(error)
+    told = error_of(to_failed(0, error, in_transaction=False))
     told.message = _cut(told.message, _MESSAGE_BYTES_MAX)
     info = pb.ErrorInfo(reason=told.sqlstate, domain="herdpy")
     info.metadata["kind"] = told.kind

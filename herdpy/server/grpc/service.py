@@ -34,7 +34,7 @@ from herdpy.server.grpc.callers import (
 )
 from herdpy.server.grpc.errors import abort
 from herdpy.server.grpc.message_costs import made
-from herdpy.server.grpc.session import InnerSession, run_session
+from herdpy.server.grpc.session import CallSession, SessionStream
 from herdpy.server.grpc.standard import GONE
 from herdpy.server.hub import TABLESPACE
 from herdpy.server.limits import Budget
@@ -136,7 +136,7 @@ def _bytes_of(reply: Any) -> bytes:
 
 
 async def _session(call: Call) -> None:
-    await run_session(call.new_connection(), call.hub, call.context, call.caller)
+    await SessionStream(call.new_connection(), call.hub, call.context, call.caller).run()
 
 
 async def _execute(call: Call) -> None:
@@ -226,7 +226,7 @@ async def _get_tablespace(call: Call) -> None:
         await call.write(info)
 
 
-async def _whole(session: InnerSession, result: int) -> bytes | Raw:
+async def _whole(session: CallSession, result: int) -> bytes | Raw:
     """Return the rows of a result that is open only because DuckDB made it, or of a little size."""
     fetch = await session.ask(lambda number: messages.Fetch(number, result, _EXECUTE_ROWS, False))
     if not fetch.is_last:
@@ -239,7 +239,7 @@ async def _whole(session: InnerSession, result: int) -> bytes | Raw:
 
 
 async def _write_all(
-    call: Call, session: InnerSession, result: int, rows_max: int, *, is_arrow: bool
+    call: Call, session: CallSession, result: int, rows_max: int, *, is_arrow: bool
 ) -> None:
     is_last = False
     while not is_last:

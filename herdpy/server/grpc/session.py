@@ -1,32 +1,24 @@
-"""A server's connection behind a gRPC call: of a client's own, or for one statement.
+"""The session of a gRPC call: of a client's own stream, or for one statement.
 
-Both are a ServerConnection, whose socket the call stands for: there is one way to be admitted, to
-have a session, and to carry out a request. On the server's loop.
+Both are a ServerConnection that takes messages and gives answers without frames, unless the client
+sends frames itself: there is one way to be admitted, to have a session, and to carry out a request.
+On the server's loop.
 """
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto import messages
 from herdpy.proto.errors import from_failed, to_failed
-from herdpy.proto.messages import (
-    FRAME_BYTES_MAX,
-    LENGTH_BYTES,
-    Failed,
-    Message,
-    Rollback,
-    encode_frame,
-)
+from herdpy.proto.messages import Message, encode_frame
 from herdpy.proto.typed_session import from_request, hello, to_reply
-from herdpy.server.grpc.callers import EOF, Caller, CallLogin, transport_of
-from herdpy.server.grpc.message_costs import check_unauthenticated, converted, made
-from herdpy.server.grpc.transport import StreamTransport
+from herdpy.server.grpc.callers import EOF, Caller, CallLogin, answers_of, as_it_is, serving
+from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -34,132 +26,136 @@ if TYPE_CHECKING:
 
 _LAST_REQUEST = (1 << 64) - 1
 """The number of the Rollback behind a client's last request; no client may have it."""
+_END = pb.SessionReply()
+"""Stands for its answer."""
 _FRAMES_BYTES_MAX = 1024 * 1024
-"""An answer without a typed form is cut, so that it fits any client's gRPC."""
+"""An answer in frames is cut, so that it fits any client's gRPC."""
+_OF_LOGIN = (
+    messages.LoginRequired, messages.ScramChallenge, messages.ScramVerified, messages.Welcome
+)  # fmt: skip
 
 
-async def run_session(
-    connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
-) -> None:
-    """Serve a session stream until either side ends it."""
-    login = CallLogin(hub, caller)
-    if caller.proven is not None:
-        connection.believe(caller.proven)
-    transport = transport_of(connection, context)
-    await context.send_initial_metadata(())  # the client learns that it was reached
-    connection.connection_made(transport)
-    may_go_on = asyncio.Event()  # behind the first message, when the login is ours
-    if not login.is_needed:
-        may_go_on.set()
-    reading = asyncio.ensure_future(
-        _read(connection, hub, transport, context, login.user, may_go_on)
-    )
-    is_in = not caller.user or caller.is_proven
-    # A call that cannot be read any more is over.
-    reading.add_done_callback(
-        lambda done: None if done.cancelled() or done.exception() is None else transport.close()
-    )
-    splitter = FrameSplitter(FRAME_BYTES_MAX)
-    try:
-        while (data := await transport.next()) is not None:
-            if not is_in:
-                answer = await login.receive(data)
-                if login.machine.failure is not None:
-                    failed = to_failed(0, login.machine.failure, in_transaction=False)
-                    await context.write(to_reply(encode_frame(failed)[LENGTH_BYTES:]))
-                    return
-                connection.data_received(answer)
-                is_in = login.machine.welcome is not None
-                if is_in:
-                    may_go_on.set()
-            for body in splitter.feed(data):
-                make = partial(to_reply, bytes(body), is_whole=transport.reads_frames)
-                reply = await made(hub, len(body), make)
-                if reading.done() and _is_the_end(reply):
-                    return
-                if reply.frames and not transport.reads_frames:
-                    continue  # of the login
-                for piece in _pieces(reply):
-                    await context.write(piece)
-    finally:
-        connection.connection_lost(None)
-        reading.cancel()
-        await asyncio.wait([reading])
+class SessionStream:
+    """A client's own session; run() serves it until either side ends it."""
 
+    def __init__(
+        self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
+    ) -> None:
+        connection.encode = self._encode
+        if caller.proven is not None:
+            connection.believe(caller.proven)
+        self._connection = connection
+        self._hub = hub
+        self._context = context
+        self._user = caller.user
+        self._answers = answers_of(connection, context)
+        is_login_ours = bool(caller.user) and not caller.is_proven
+        self._login = CallLogin(hub, connection, caller) if is_login_ours else None
+        self._may_go_on = asyncio.Event()  # behind the first message, when the login is ours
+        if self._login is None:
+            self._may_go_on.set()
+        self._has_frames = False
+        """The client has sent a frame, so it understands answers in frames."""
+        self._is_over = False  # the client has sent its last request
 
-async def _read(
-    connection: "ServerConnection",
-    hub: "Hub",
-    transport: StreamTransport,
-    context: Any,
-    user: str,
-    may_go_on: asyncio.Event,
-) -> None:
-    """Hand on what comes; behind the last request the transaction is rolled back."""
+    async def run(self) -> None:
+        await self._context.send_initial_metadata(())  # the client learns that it was reached
+        async with serving(self._connection, self._answers, self._read()):
+            while (answer := await self._answers.next()) is not None and answer is not _END:
+                if isinstance(answer, Message):
+                    answer = await self._log_in(answer)
+                for piece in _pieces(answer):
+                    await self._context.write(piece)
 
-    def convert(message: bytes) -> bytes:
-        request = pb.SessionRequest.FromString(message)
+    async def _log_in(self, message: Message) -> Any:
+        """Return what the client is told of a message of its login, if anything."""
+        assert self._login is not None
+        try:
+            if not await self._login.take(message):
+                return b""
+        except Error as error:
+            self._answers.close()
+            return self._form(to_failed(0, error, in_transaction=False))
+        self._login = None
+        self._may_go_on.set()
+        return self._form(message)
+
+    def _encode(self, message: Message) -> Any:
+        """Return what an answer is to the client; any thread."""
+        if self._is_over and getattr(message, "request", 0) == _LAST_REQUEST:
+            return _END
+        if self._login is not None and isinstance(message, _OF_LOGIN):
+            return message
+        return self._form(message)
+
+    def _form(self, message: Message) -> Any:
+        is_typed = not self._has_frames or isinstance(message, messages.Failed)
+        return to_reply(message) if is_typed else encode_frame(message)
+
+    async def _read(self) -> None:
+        """Hand on what comes; behind the last request the transaction is rolled back."""
+        connection = self._connection
+        while not self._answers.is_closing():
+            await self._answers.may_read.wait()
+            data = await self._context.read()
+            if data is EOF:
+                if connection.is_inside_frame:  # it would swallow what is sent behind it
+                    connection.refuse(ProtocolError("the stream ended inside a frame"))
+                else:
+                    self._is_over = True
+                    connection.take(messages.Rollback(_LAST_REQUEST), 0)
+                return
+            try:
+                if not connection.is_in:
+                    check_unauthenticated(data)
+                found = await converted(self._hub, data, self._convert)
+            except Error as error:
+                connection.refuse(error)
+                return
+            if isinstance(found, Message):
+                connection.take(found, len(data))
+            else:
+                connection.data_received(found)
+            await self._may_go_on.wait()
+
+    def _convert(self, data: bytes) -> Message | bytes:
+        request = pb.SessionRequest.FromString(data)
         kind = request.WhichOneof("kind")
         if kind == "frames":
-            transport.reads_frames = True
-        elif kind == "open":
-            return encode_frame(hello(request.open, user))
-        return from_request(request)
-
-    while not transport.is_closing():
-        await transport.may_read.wait()
-        message = await context.read()
-        if message is EOF:
-            if connection.is_inside_frame:  # it would swallow what is sent behind it
-                connection.refuse(ProtocolError("the stream ended inside a frame"))
-            else:
-                connection.data_received(encode_frame(Rollback(_LAST_REQUEST)))
-            return
-        try:
-            if not connection.is_in:
-                check_unauthenticated(message)
-            data = await converted(hub, message, convert)
-        except Error as error:
-            connection.refuse(error)
-            return
-        connection.data_received(data)
-        await may_go_on.wait()
+            self._has_frames = True
+            return request.frames
+        return hello(request.open, self._user) if kind == "open" else from_request(request)
 
 
-def _is_the_end(reply: pb.SessionReply) -> bool:
-    """Tell whether this answers the Rollback behind the last request."""
-    return reply.request == _LAST_REQUEST
+def _pieces(answer: Any) -> Iterator[pb.SessionReply]:
+    if isinstance(answer, pb.SessionReply):
+        yield answer
+        return
+    for start in range(0, len(answer), _FRAMES_BYTES_MAX):
+        yield pb.SessionReply(frames=answer[start : start + _FRAMES_BYTES_MAX])
 
 
-def _pieces(reply: pb.SessionReply) -> list[pb.SessionReply]:
-    frames = reply.frames
-    if len(frames) <= _FRAMES_BYTES_MAX:
-        return [reply]
-    return [
-        pb.SessionReply(frames=frames[start : start + _FRAMES_BYTES_MAX])
-        for start in range(0, len(frames), _FRAMES_BYTES_MAX)
-    ]
-
-
-class InnerSession:
+class CallSession:
     """A session for one call: `async with` opens and ends it. Errors are raised."""
 
     def __init__(
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
-        self._connection = connection
+        connection.encode = as_it_is
         if caller.proven is not None:
             connection.believe(caller.proven)
-        self._transport = transport_of(connection, context)
-        self._login = CallLogin(hub, caller)
-        self._machine = self._login.machine
+        self._connection = connection
+        self._answers = answers_of(connection, context)
+        self._user = caller.user
+        self._login = CallLogin(hub, connection, caller)
+        self._last_request = 0
 
     async def open(self, opened: pb.Open) -> None:
         """Begin; the errors are those of a connection that is refused."""
-        self._connection.connection_made(self._transport)
-        self._connection.data_received(encode_frame(hello(opened, self._login.user)))
-        while self._machine.welcome is None:
-            await self._receive()
+        self._connection.connection_made(self._answers)
+        self._connection.take(hello(opened, self._user), 0)
+        while not await self._login.take(await self._next()):
+            pass
 
     @property
     def user(self) -> User | None:
@@ -168,23 +164,19 @@ class InnerSession:
 
     async def ask(self, make: Callable[[int], Message]) -> Any:
         """Return the answer to a request."""
-        request = self._machine.new_request()
-        self._connection.data_received(encode_frame(make(request)))
-        while (answer := self._machine.take(request)) is None:
-            await self._receive()
-        if isinstance(answer, Failed):
+        self._last_request += 1
+        self._connection.take(make(self._last_request), 0)
+        return await self._next()
+
+    async def _next(self) -> Message:
+        answer = await self._answers.next()
+        if answer is None:
+            raise OperationalError("the session ended", sqlstate="57P01", retry=Retry.UNKNOWN)
+        if isinstance(answer, messages.Failed):
             raise from_failed(answer)
         return answer
 
-    async def _receive(self) -> None:
-        if self._machine.failure is not None:
-            raise self._machine.failure
-        data = await self._transport.next()
-        if data is None:
-            raise OperationalError("the session ended", sqlstate="57P01", retry=Retry.UNKNOWN)
-        self._connection.data_received(await self._login.receive(data))
-
-    async def __aenter__(self) -> "InnerSession":
+    async def __aenter__(self) -> "CallSession":
         return self
 
     async def __aexit__(

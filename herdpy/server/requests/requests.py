@@ -41,6 +41,8 @@ RESULTS_MAX = 1000
 _ANSWERS_BYTES_MAX = messages.FRAME_BYTES_MAX - 1024 * 1024
 """Of an ExecuteAll, without its last Failed."""
 _SENT = SentColumns()
+Answer = messages.Message | bytes | memoryview
+"""b"" when there is none; a memoryview is a frame."""
 _SHORT = (
     messages.CloseResult | messages.Begin | messages.Commit | messages.Rollback
     | messages.SetAutocommit
@@ -65,17 +67,21 @@ class Requests:
     def __init__(
         self,
         session: Session,
+        encode: Callable[[messages.Message], Any],
         results: Budget,
         memory: Budget,
         clock: Clock,
         audit: Callable[..., None],
         kept_exports: KeptExports,
     ) -> None:
-        """`results` are all connections' open ones, `memory` that of their parameters.
+        """`encode` makes of a message what its client gets: the frame, or another form of it.
+
+        `results` are all connections' open ones, `memory` that of their parameters.
 
         `audit` takes an event and its fields.
         """
         self._session = session
+        self._encode = encode
         session.leaves_waits = True
         self.plans = session.latest_plans
         """The plan used last for each text that came before."""
@@ -118,7 +124,7 @@ class Requests:
 
     def read_row(
         self, message: messages.Execute, plan: Prepared, parameters: Parameters
-    ) -> bytes | None:
+    ) -> Any | None:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
         session = self._session
         try:
@@ -137,11 +143,11 @@ class Requests:
             columns=sent,
             rows=msgspec.Raw(encode_rows(rows)),
         )
-        return encode_frame(answer)
+        return self._encode(answer)
 
     def write_row(
         self, message: messages.Execute, plan: Prepared, parameters: Parameters
-    ) -> "bytes | PendingWrite | None":
+    ) -> "PendingWrite | Any | None":
         """Write a row if that takes no wait but for the disk; None: carry_out() has to.
 
         What is begun is answered by end_write() when its outcome is there.
@@ -160,16 +166,16 @@ class Requests:
             return self.end_write(message, begun)
         return begun
 
-    def end_write(self, message: messages.Execute, begun: PendingWrite) -> bytes:
+    def end_write(self, message: messages.Execute, begun: PendingWrite) -> Any:
         """Return the answer to a write whose outcome is there."""
         try:
             self._session.end_write(begun)
         except Error as error:
             return self.failed(message, error)
-        return self._done(message.request, row_count=begun.row_count)
+        return self._encode(self._done(message.request, row_count=begun.row_count))
 
-    def carry_out(self, message: Any, *, is_again: bool = False) -> "bytes | memoryview | LockWait":
-        """Return the frame of the answer, b"" when there is none. Errors are answers, too.
+    def carry_out(self, message: Any, *, is_again: bool = False) -> "Any | LockWait":
+        """Return the answer, encoded, b"" when there is none. Errors are answers, too.
 
         LockWait: nothing was done, or of an ExecuteAll its first statements. The next call is the
         same one, with is_again, when the wait has ended; or give_up().
@@ -179,12 +185,17 @@ class Requests:
         self.sqlstate = None
         wait: LockWait | None = None
         try:
-            frame = self._answer_to(message)
+            answer = self._answer_to(message)
+            encoded = answer if isinstance(answer, bytes | memoryview) else self._encode(answer)
         except MustWaitError:
             wait = self._session.lock_wait
             assert wait is not None
             return wait
-        except Error as error:
+        except BaseException as error:
+            if isinstance(message, messages.Fetch):
+                self._forget(message.result)
+            if not isinstance(error, Error):
+                raise
             return self._refused(message, error)
         finally:
             if wait is None:
@@ -194,9 +205,9 @@ class Requests:
             self._give_back(0 if self._pipeline is None else self._pipeline.byte_count)
         if isinstance(message, messages.Execute) and self._session.is_audited:
             self._audit("changed", statement=without_literals(message.text))
-        return frame
+        return encoded
 
-    def carry_out_reserved(self, message: Any) -> "bytes | memoryview | LockWait | None":
+    def carry_out_reserved(self, message: Any) -> "Any | LockWait | None":
         """Carry out what shows the server or ends what others do; None: it is not that."""
         match message:
             case messages.Execute():
@@ -222,7 +233,7 @@ class Requests:
                 is_short = isinstance(message, _SHORT)
         return self.carry_out(message) if is_short else None
 
-    def give_up(self, message: Any, error: Error) -> bytes:
+    def give_up(self, message: Any, error: Error) -> Any:
         """Return the answer to a request that waits for a lock and must not go on."""
         self._session.end_wait()
         self._pipeline = None
@@ -235,19 +246,25 @@ class Requests:
             self._memory.give(self._charged_bytes - kept)
             self._charged_bytes = kept
 
-    def _refused(self, message: Any, error: Error) -> bytes:
-        if error.sqlstate == "42501":
-            text: str = getattr(message, "text", None) or ""
-            self._audit("denied", reason=error.message, statement=without_literals(text))
+    def _refused(self, message: Any, error: Error) -> Any:
+        self._note_refusal(getattr(message, "text", None) or "", error)
         return self.failed(message, error)
 
-    def failed(self, message: Any, error: Error) -> bytes:
+    def _note_refusal(self, text: str, error: Error) -> None:
+        self.sqlstate = error.sqlstate
+        if error.sqlstate == "42501":
+            self._audit("denied", reason=error.message, statement=without_literals(text))
+
+    def failed(self, message: Any, error: Error) -> Any:
         """Return the answer that a request has failed."""
         self.sqlstate = error.sqlstate
         if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
             return b""
+        return self._encode(self._failed(message.request, error))
+
+    def _failed(self, request: int, error: Error) -> messages.Failed:
         is_inside = self.is_left_in_transaction = self._session.in_transaction
-        return encode_frame(to_failed(message.request, error, in_transaction=is_inside))
+        return to_failed(request, error, in_transaction=is_inside)
 
     def close(self) -> bytes:
         """Close the results and the session, whose transaction is rolled back; no answer."""
@@ -258,7 +275,7 @@ class Requests:
         self._session.close()
         return b""
 
-    def _answer_to(self, message: Any) -> bytes | memoryview:
+    def _answer_to(self, message: Any) -> Answer:
         session = self._session
         session.token = self._token(message)
         match message:
@@ -286,15 +303,15 @@ class Requests:
                 return b""
             case messages.ListTables():
                 plain = [table_to_plain(table) for table in session.tables()]
-                return encode_frame(messages.Tables(message.request, plain))
+                return messages.Tables(message.request, plain)
             case messages.Resolve():
                 outcome = session.resolve(message.token_session, message.counter)
                 session.end_lost(message.token_session)
-                return encode_frame(messages.Resolved(message.request, outcome.value))
+                return messages.Resolved(message.request, outcome.value)
             case messages.ReadPartition():
                 return self._answer(message.request, self._read_partition(message))
             case messages.BeginIngest():
-                return encode_frame(self._ingests.begin(message))
+                return self._ingests.begin(message)
             case messages.IngestRows():
                 self._ingests.add(message)
             case messages.FinishIngest():
@@ -309,7 +326,7 @@ class Requests:
                 answer = staging_answer(session.staging, message)
                 if isinstance(answer, int):
                     return self._done(message.request, row_count=answer)
-                return encode_frame(answer)
+                return answer
             case messages.DropIngest():
                 self._ingests.drop(message.ingest)
                 return b""
@@ -328,7 +345,7 @@ class Requests:
             message.lease,
         )
 
-    def _leasing(self, message: Any) -> bytes | None:
+    def _leasing(self, message: Any) -> messages.Message | None:
         """Answer what is about leases; None: it is not."""
         leasing = self._session.leasing
         match message:
@@ -340,11 +357,11 @@ class Requests:
                 return self._done(message.request, row_count=int(leasing.end(message.lease)))
             case messages.ListPartitions():
                 parts = leasing.partitions(message.table, message.count, message.lease)
-                return encode_frame(messages.Partitions(message.request, parts))
+                return messages.Partitions(message.request, parts)
             case _:
                 return None
 
-    def _execute_all(self, message: messages.ExecuteAll) -> bytes:
+    def _execute_all(self, message: messages.ExecuteAll) -> messages.Answers:
         session, request = self._session, message.request
         done = self._pipeline or _Pipeline()
         self._pipeline = None
@@ -359,12 +376,13 @@ class Requests:
                 found = self._run_next(text, parameters, done)
                 if not isinstance(found, Result):
                     rows = messages.raw(encode_rows(found[1]))
-                    frame = self._done(request, columns=_SENT.of(found[0]), rows=rows)
+                    answer = self._done(request, columns=_SENT.of(found[0]), rows=rows)
                 else:
-                    frame = self._answer(request, found)
+                    answer = self._answer(request, found)
                     if session.is_audited:
                         self._audit("changed", statement=without_literals(text))
-                done.byte_count += len(frame)
+                body = encode_frame(answer)[messages.LENGTH_BYTES :]
+                done.byte_count += len(body)
                 if done.byte_count > _ANSWERS_BYTES_MAX:  # at once: hundreds of large ones may come
                     raise OperationalError(
                         f"the answers to {len(answers) + 1} statements take {done.byte_count:,} "
@@ -373,11 +391,12 @@ class Requests:
                         hint="send fewer statements at a time: sync() sooner",
                     )
             except Error as error:
-                one = messages.Execute(request, text, None)
-                answers.append(messages.raw(self._refused(one, error)[messages.LENGTH_BYTES :]))
+                self._note_refusal(text, error)
+                body = encode_frame(self._failed(request, error))[messages.LENGTH_BYTES :]
+                answers.append(messages.raw(body))
                 break
-            answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
-        return encode_frame(messages.Answers(request, session.in_transaction, answers, session.lsn))
+            answers.append(messages.raw(body))
+        return messages.Answers(request, session.in_transaction, answers, session.lsn)
 
     def _run_next(self, text: str, parameters: Parameters, done: "_Pipeline") -> Result | PointRows:
         """Run a statement of an ExecuteAll; MustWaitError: the answers so far are kept. 53200."""
@@ -388,7 +407,7 @@ class Requests:
             self._pipeline = done
             raise
 
-    def _control(self, message: Any) -> bytes:
+    def _control(self, message: Any) -> Done:
         session = self._session
         match message:
             case messages.Begin():
@@ -438,7 +457,7 @@ class Requests:
             session.check_token()
         return _new(UsedToken, ((session.token_session, counter), message.acknowledged))
 
-    def _answer(self, request: int, result: Result) -> bytes:
+    def _answer(self, request: int, result: Result) -> Done:
         columns = result.columns
         if columns is None:
             return self._done(request, row_count=result.row_count, last_row_id=result.last_row_id)
@@ -478,7 +497,7 @@ class Requests:
             result=self._last_result,
         )
 
-    def _fetch(self, message: messages.Fetch) -> bytes | memoryview:
+    def _fetch(self, message: messages.Fetch) -> Answer:
         opened = self._results.get(message.result)
         if opened is None and message.result == self._ended_result:
             return _nothing_left(message)
@@ -486,24 +505,23 @@ class Requests:
             raise ProgrammingError(
                 "there is no such open result: it was closed, or has ended", sqlstate="24000"
             )
-        try:
-            if message.is_arrow:
-                from herdpy.exec.vector.arrow_stream import LEAD_BYTES
+        if message.is_arrow:
+            from herdpy.exec.vector.arrow_stream import LEAD_BYTES
 
-                data, is_last = opened.arrow(message.rows_max)
-                frame = messages.arrow_frame(message.request, data, LEAD_BYTES, is_last=is_last)
+            data, is_last = opened.arrow(message.rows_max)
+            if self._encode is encode_frame:  # its head is written before it, and nothing copied
+                answer = messages.arrow_frame(message.request, data, LEAD_BYTES, is_last=is_last)
             else:
-                data, is_last = opened.rows(message.rows_max)
-                frame = encode_frame(messages.Rows(message.request, is_last, messages.raw(data)))
-        except BaseException:
-            self._forget(message.result)
-            raise
+                answer = messages.Arrow(message.request, is_last, data[LEAD_BYTES:])
+        else:
+            data, is_last = opened.rows(message.rows_max)
+            answer = messages.Rows(message.request, is_last, messages.raw(data))
         if is_last:
             self._forget(message.result)
             self._ended_result = message.result
-        return frame
+        return answer
 
-    def _begin_export(self, message: messages.Export) -> bytes:
+    def _begin_export(self, message: messages.Export) -> messages.Piece:
         self._close_export()
         self._session.check_may_export()
         if message.snapshot:
@@ -514,7 +532,7 @@ class Requests:
         self._export = export
         return self._next_piece(message.request, export.identity)
 
-    def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> bytes:
+    def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> messages.Piece:
         export = self._export
         if export is None:
             raise ProgrammingError("no export is under way: it has ended", sqlstate="24000")
@@ -527,7 +545,7 @@ class Requests:
             raise
         if is_last:
             self._keep_export()
-        return encode_frame(messages.Piece(request, is_last, data, export.byte_count, *identity))
+        return messages.Piece(request, is_last, data, export.byte_count, *identity)
 
     def _close_export(self) -> None:
         export, self._export = self._export, None
@@ -546,18 +564,18 @@ class Requests:
             self._budget.give()
             opened.close()
 
-    def _done(self, request: int, **fields: Any) -> bytes:
+    def _done(self, request: int, **fields: Any) -> Done:
         session = self._session
         is_inside = self.is_left_in_transaction = session.in_transaction
-        return encode_frame(Done(request, is_inside, lsn=session.lsn, **fields))
+        return Done(request, is_inside, lsn=session.lsn, **fields)
 
 
-def _nothing_left(message: messages.Fetch) -> bytes:
+def _nothing_left(message: messages.Fetch) -> messages.Message:
     """Answer a driver that asked ahead, and did not know yet that it had got the last piece."""
     if message.is_arrow:
-        return encode_frame(messages.Arrow(message.request, True, memoryview(b"")))
-    return encode_frame(messages.Rows(message.request, True, messages.raw(encode_rows([]))))
+        return messages.Arrow(message.request, True, memoryview(b""))
+    return messages.Rows(message.request, True, messages.raw(encode_rows([])))
 
 
-def _leased(request: int, lease: SnapshotLease) -> bytes:
-    return encode_frame(messages.Leased(request, lease.id, lease.position, lease.seconds))
+def _leased(request: int, lease: SnapshotLease) -> messages.Leased:
+    return messages.Leased(request, lease.id, lease.position, lease.seconds)

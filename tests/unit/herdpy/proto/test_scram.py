@@ -21,7 +21,6 @@ from herdpy.proto.messages import (
     ScramStart,
     ScramVerified,
     Welcome,
-    decode_to_driver,
     encode_frame,
 )
 from herdpy.proto.scram import (
@@ -199,7 +198,7 @@ def asked() -> ServerMachine:
     assert machine.receive(encode_frame(HELLO)) == [Start(HELLO)]
     [sent] = machine.ask(server().offer())
     assert isinstance(sent, Send)
-    assert isinstance(decode_to_driver(sent.data[4:]), LoginRequired)
+    assert isinstance(sent.message, LoginRequired)
     return machine
 
 
@@ -215,7 +214,7 @@ def test_both_machines_to_the_welcome() -> None:
     machine.receive(encode_frame(HELLO))
 
     def answer(actions: Any) -> bytes:
-        return frames(other.receive(b"".join(action.data for action in actions)))
+        return frames(other.receive(b"".join(encode_frame(action.message) for action in actions)))
 
     [action] = machine.receive(answer(machine.ask(own.offer())))
     assert isinstance(action, Login)

@@ -15,7 +15,8 @@ from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.messages import LENGTH_BYTES, decode_to_driver, decode_to_server, encode_frame
-from herdpy.proto.typed_session import from_reply, from_request, to_reply, to_request
+from herdpy.proto.typed_session import from_reply, from_request, to_reply
+from herdpy.proto.typed_values import to_value
 from herdpy.proto.values import to_wire
 
 TEXT = st.text(max_size=20)
@@ -46,8 +47,7 @@ REQUESTS = st.one_of(
     st.builds(messages.Resolve, NUMBER, TEXT, COUNT),
     *(
         st.builds(kind, NUMBER)
-        for kind in (messages.Rollback, messages.Checkpoint, messages.Cancel, messages.Ping,
-                     messages.ListTables)
+        for kind in (messages.Rollback, messages.Checkpoint, messages.Cancel, messages.Ping)
     ),
 )  # fmt: skip
 CELLS = st.one_of(
@@ -88,47 +88,109 @@ def plain(message: Any) -> Any:
     return same(msgspec.msgpack.decode(msgspec.msgpack.encode(message)))
 
 
+def typed_request(message: Any) -> pb.SessionRequest:
+    """Return a request as a client of another language makes it."""
+    request = getattr(message, "request", 0)
+
+    def parameters(found: Any) -> pb.Parameters | None:
+        if found is None:
+            return None
+        if isinstance(found, dict):
+            named = {name: to_value(item) for name, item in found.items()}
+            return pb.Parameters(named=pb.NamedValues(values=named))
+        return pb.Parameters(positional=pb.Row(values=map(to_value, found)))
+
+    match message:
+        case messages.Execute():
+            found = parameters(coded(message.parameters))
+            kind: Any = pb.Execute(
+                text=message.text,
+                parameters=found,
+                token=message.token,
+                acknowledged=message.acknowledged,
+            )
+            return pb.SessionRequest(request=request, execute=kind)
+        case messages.ExecuteMany():
+            kind = pb.ExecuteMany(
+                text=message.text,
+                items=[parameters(item) or pb.Parameters() for item in coded(message.items)],
+                token=message.token,
+                acknowledged=message.acknowledged,
+            )
+            return pb.SessionRequest(request=request, execute_many=kind)
+        case _:
+            pass
+    name, kind, fields = OTHERS[type(message)]
+    values = {field: getattr(message, own) for field, own in fields.items()}
+    values = {field: value for field, value in values.items() if value is not None}
+    typed: dict[str, Any] = {name: kind(**values)}
+    return pb.SessionRequest(request=request, **typed)
+
+
+def coded(parameters: Any) -> Any:
+    """Return parameters as msgspec decodes those of a frame, without a type."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(parameters))
+
+
+def same(*names: str, **others: str) -> dict[str, str]:
+    return {**{name: name for name in names}, **others}
+
+
+OTHERS: dict[type, tuple[str, Any, dict[str, str]]] = {
+    messages.Fetch: ("fetch", pb.Fetch, same("result", "rows_max", "is_arrow")),
+    messages.CloseResult: ("close_result", pb.CloseResult, same("result")),
+    messages.Begin: ("begin", pb.Begin, same("durability")),
+    messages.Commit: ("commit", pb.Commit, same("token", "acknowledged")),
+    messages.SetAutocommit: ("set_autocommit", pb.SetAutocommit, same("autocommit")),
+    messages.BeginIngest: ("begin_ingest", pb.BeginIngest, same("table", "mode")),
+    messages.IngestRows: ("add_to_ingest", pb.AddToIngest, same("ingest", arrow="data")),
+    messages.FinishIngest: (
+        "finish_ingest", pb.FinishIngest, same("ingest", "token", "acknowledged")
+    ),
+    messages.DropIngest: ("drop_ingest", pb.DropIngest, same("ingest")),
+    messages.Resolve: ("resolve", pb.Resolve, same("token_session", "counter")),
+    messages.Rollback: ("rollback", pb.Empty, {}),
+    messages.Checkpoint: ("checkpoint", pb.Empty, {}),
+    messages.Cancel: ("cancel", pb.Empty, {}),
+    messages.Ping: ("ping", pb.Empty, {}),
+}  # fmt: skip
+
+
 @given(REQUESTS)
 def test_requests(message: Any) -> None:
-    frame = encode_frame(message)
-    typed = to_request(frame[LENGTH_BYTES:])
-    is_typed = not isinstance(message, messages.ListTables)
-    assert (typed.WhichOneof("kind") != "frames") is is_typed
-    found = from_request(pb.SessionRequest.FromString(typed.SerializeToString()))
-    assert plain(msgspec.msgpack.decode(found[4:])) == plain(msgspec.msgpack.decode(frame[4:]))
-    decode_to_server(found[LENGTH_BYTES:])
+    """The message of a typed request is the one that its frame would be, and as well decoded."""
+    typed = pb.SessionRequest.FromString(typed_request(message).SerializeToString())
+    found = from_request(typed)
+    assert type(found) is type(message)
+    assert plain(found) == plain(message)
+    decode_to_server(encode_frame(found)[LENGTH_BYTES:])
 
 
 @given(REPLIES)
 def test_replies(message: Any) -> None:
-    frame = encode_frame(message)
-    typed = to_reply(frame[LENGTH_BYTES:], is_whole=True)
+    typed = to_reply(message)
     is_typed = not isinstance(message, messages.Tables)
     assert (typed.WhichOneof("kind") != "frames") is is_typed
     found = from_reply(pb.SessionReply.FromString(typed.SerializeToString()))
-    assert plain(msgspec.msgpack.decode(found[4:])) == plain(msgspec.msgpack.decode(frame[4:]))
+    assert plain(msgspec.msgpack.decode(found[LENGTH_BYTES:])) == plain(message)
     decode_to_driver(found[LENGTH_BYTES:])
 
 
-def test_a_field_without_a_typed_form_goes_as_a_frame_to_who_reads_frames() -> None:
-    body = msgspec.msgpack.encode([69, 7])
-    assert to_reply(body, is_whole=True).WhichOneof("kind") == "pong"
-    longer = msgspec.msgpack.encode([65, 7, False, 1, None, None, [], None, [-1, 5, 0], "new"])
-    assert to_reply(longer, is_whole=True).WhichOneof("kind") == "frames"
-    assert to_reply(longer).done.row_count == 1
-    negative = encode_frame(messages.Pong(-1))  # no client of herdpy.proto has such a number
-    assert to_reply(negative[LENGTH_BYTES:]).frames == negative
+def test_a_number_that_its_field_cannot_hold_goes_as_a_frame() -> None:
+    negative = messages.Pong(-1)  # no client of herdpy.proto has such a number
+    assert to_reply(negative).frames == encode_frame(negative)
 
 
 @given(st.binary(max_size=60))
 def test_what_is_no_message_of_ours_is_an_error_of_ours(data: bytes) -> None:
-    for kind, use in ((pb.SessionRequest, from_request), (pb.SessionReply, from_reply)):
+    uses: Any = ((pb.SessionRequest, from_request), (pb.SessionReply, from_reply))
+    for kind, use in uses:
         try:
             typed = kind.FromString(data)
         except Exception:  # protobuf's, which grpc answers
             continue
         try:
-            assert isinstance(use(typed), bytes)
+            assert isinstance(use(typed), (bytes, messages.Message))
         except ProtocolError:
             pass
 
@@ -137,9 +199,7 @@ def test_a_table_is_typed_for_who_reads_no_frames() -> None:
     column = Column(1, "id", SqlType(Kind.BIGINT), not_null=True)
     table = Table(id=1, name="t", version=1, key=(0,), columns=(column,))
     begun = messages.IngestBegun(7, 3, table_to_plain(table))
-    body = encode_frame(begun)[LENGTH_BYTES:]
-    assert to_reply(body, is_whole=True).WhichOneof("kind") == "frames"  # which says more
-    typed = to_reply(body).ingest_begun
+    typed = to_reply(begun).ingest_begun
     assert (typed.ingest, typed.table.name, typed.table.primary_key) == (3, "t", ["id"])
 
 

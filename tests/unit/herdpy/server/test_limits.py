@@ -18,8 +18,8 @@ from herdpy.proto.messages import (
     encode_frame,
 )
 from herdpy.server.connection import ServerConnection
-from herdpy.server.grpc.transport import StreamTransport
 from herdpy.server.limits import Budget, Stalled
+from tests.fixtures.held_transport import HeldTransport
 from tests.fixtures.servers import RunningServer, busy_workers, running_server
 
 MIB = 1024 * 1024
@@ -140,9 +140,9 @@ def test_answers_that_nobody_takes_are_bounded() -> None:
     with running_server(response_bytes_max=MIB) as server:
         fill(server, 3000, "x" * 1000)
 
-        async def stall() -> tuple[StreamTransport, ServerConnection]:
+        async def stall() -> tuple[HeldTransport, ServerConnection]:
             connection = server.server._connection()
-            transport = StreamTransport(connection, "test")
+            transport = HeldTransport(connection, "test")
             connection.connection_made(transport)
             fetches = [Fetch(n, 1, 1000, is_arrow=False) for n in (2, 3)]
             requests = [Execute(1, "SELECT id, v FROM t", None), *fetches]
@@ -150,7 +150,7 @@ def test_answers_that_nobody_takes_are_bounded() -> None:
             connection.data_received(b"".join(map(encode_frame, requests)))
             return transport, connection
 
-        async def is_settled(transport: StreamTransport) -> bool:
+        async def is_settled(transport: HeldTransport) -> bool:
             """On the loop: whoever is to be cut off because of it has been."""
             return transport.get_write_buffer_size() > 500 * 1024 or transport.is_closing()
 

@@ -15,17 +15,17 @@ from herdpy.proto.messages import (
     encode_frame,
 )
 from herdpy.server.connection import ServerConnection
-from herdpy.server.grpc.transport import StreamTransport
+from tests.fixtures.held_transport import HeldTransport
 from tests.fixtures.servers import RunningServer, running_server
 from tests.unit.herdpy.server.test_limits import MIB, fill, hub_of
 
 HELLO = encode_frame(Hello(MAGIC, VERSION, VERSION, "test", "default", autocommit=True))
 
 
-def opened(server: RunningServer, fetches: list[Fetch]) -> tuple[StreamTransport, ServerConnection]:
-    async def begin() -> tuple[StreamTransport, ServerConnection]:
+def opened(server: RunningServer, fetches: list[Fetch]) -> tuple[HeldTransport, ServerConnection]:
+    async def begin() -> tuple[HeldTransport, ServerConnection]:
         connection = server.server._connection()
-        transport = StreamTransport(connection, "test")
+        transport = HeldTransport(connection, "test")
         connection.connection_made(transport)
         requests = [Execute(1, "SELECT id, v FROM t", None), *fetches]
         connection.data_received(HELLO)

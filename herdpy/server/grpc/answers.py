@@ -1,62 +1,67 @@
-"""StreamTransport: a gRPC call in place of a socket, as a ServerConnection sees it.
+"""Answers: what a call's connection has answered, in place of a socket's transport.
 
-What the connection writes waits here until the call takes it by next(); above the high-water mark
-the connection is told to pause. So a call has a socket's limits and order. On the server's loop.
+An answer waits here until the call takes it by next(); above the high-water mark the connection is
+told to pause. So a call has a socket's limits and order. On the server's loop.
 """
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from herdpy.proto import herdpy_pb2 as pb
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
 
 _HIGH_WATER = 64 * 1024
 
 
-class StreamTransport(asyncio.Transport):
+class Answers(asyncio.Transport):
     """See the module."""
 
     def __init__(
-        self, protocol: asyncio.Protocol, peer: str, certificate: bytes | None = None
+        self, connection: "ServerConnection", peer: str, certificate: bytes | None
     ) -> None:
         """`certificate` is the client's (DER)."""
         super().__init__({"peername": peer, "protocol": "grpc", "certificate": certificate})
-        self._protocol = protocol
-        self._outgoing: deque[bytes] = deque()
+        self._connection = connection
+        self._waiting: deque[tuple[Any, int]] = deque()
         self._byte_count = 0
         self._high = _HIGH_WATER
         self._is_paused = False
         self._is_closing = False
         self._changed = asyncio.Event()
         self._task = asyncio.current_task()  # the call's
-        self.reads_frames = False
-        """The client has sent a frame, so it understands answers in frames."""
         self.may_read = asyncio.Event()
         """Set while the connection takes more."""
         self.may_read.set()
 
-    async def next(self) -> bytes | None:
-        """Return what was written next, None when the connection has closed the call."""
-        while not self._outgoing:
+    async def next(self) -> Any:
+        """Return the next answer, None when the connection has closed the call."""
+        while not self._waiting:
             if self._is_closing:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        data = self._outgoing.popleft()
-        self._byte_count -= len(data)
+        answer, byte_count = self._waiting.popleft()
+        self._byte_count -= byte_count
         if self._is_paused and self._byte_count <= self._high // 4:
             self._is_paused = False
-            self._protocol.resume_writing()
-        return data
+            self._connection.resume_writing()
+        return answer
 
     # --- the connection's ------------------------------------------------------------------------
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._is_closing:
+    def write(self, data: Any) -> None:
+        if self._is_closing or not data:
             return
-        self._outgoing.append(bytes(data))
-        self._byte_count += len(data)
+        byte_count = _byte_count(data)
+        self._waiting.append((data, byte_count))
+        self._byte_count += byte_count
         self._changed.set()
         if not self._is_paused and self._byte_count > self._high:
             self._is_paused = True
-            self._protocol.pause_writing()
+            self._connection.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = _HIGH_WATER if high is None else high
@@ -80,8 +85,15 @@ class StreamTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """End the call at once, also when its client takes nothing."""
-        self._outgoing.clear()
+        self._waiting.clear()
         self._byte_count = 0
         self.close()
         if self._task is not None:
             self._task.cancel()
+
+
+def _byte_count(answer: Any) -> int:
+    """Return what an answer counts for; a message itself nothing: its call has one at a time."""
+    if isinstance(answer, bytes):
+        return len(answer)
+    return answer.ByteSize() if isinstance(answer, pb.SessionReply) else 0
