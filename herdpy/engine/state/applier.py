@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.page_adoption import Adoption, adopt
@@ -222,6 +224,33 @@ class Applier:
         elif isinstance(record, CommitStaging):
             self.tokens.apply(record, is_effective=state.position > self.state.position)
         self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
+
+    def replay_inserts(self, run: Sequence[tuple[Lsn, Rows, int]]) -> bool:
+        """Take a run of records in at once, as fill(), apply() and finish() do; False: nothing did.
+
+        Each is a committed row that is new, of one table; with its position and its bytes.
+        """
+        state = self.state
+        lsn, last, _ = run[-1]
+        table_state = state.tables.get(last.table_id)
+        if table_state is None or run[0][0] <= state.lsn:
+            return False
+        table = table_state.table
+        if any(record.table_version != table.version for _, record, _ in run):
+            return False
+        inserts = [record.inserts[0] for _, record, _ in run]
+        rows, _ = rows_of(msgspec.structs.replace(last, inserts=inserts), table)
+        keys, sizes = table.keys_of(rows), [byte_count for _, _, byte_count in run]
+        if not table_state.memtable.put_run(keys, rows, state.position + 1, sizes):
+            return False
+        for _, record, _ in run:
+            if table.is_heap:
+                self._fill_rows(record, lsn)
+            if record.token is not None:
+                self.tokens.apply(record)
+        position = state.position + len(run)
+        self.state = _new(State, (position, lsn, state.catalog, state.tables, state.staged))
+        return True
 
     def finish(self, record: Record) -> None:
         """Forget the transaction that an applied COMMIT or ROLLBACK ended; repeatable."""

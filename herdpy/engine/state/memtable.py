@@ -8,8 +8,9 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count, repeat
 from typing import Any, Final
 
 from herdpy.model.types import Key, Row
@@ -179,13 +180,40 @@ class Memtable:
         chains = self.chains
         if not chains.keys().isdisjoint(keys):
             return False
+        self._put_new(keys, rows, repeat(position), {row_bytes: len(keys)})
+        return True
+
+    def put_run(
+        self, keys: Sequence[Key], rows: Sequence[Row], position: int, row_bytes: Sequence[int]
+    ) -> bool:
+        """Put a row of each of many commits, the first at `position`; False: nothing happened.
+
+        As put_new(), but that keys may be alike: then nothing happens.
+        """
+        new = set(keys)
+        if len(new) < len(keys) or not self.chains.keys().isdisjoint(new):
+            return False
+        self._put_new(keys, rows, count(position), Counter(row_bytes))
+        return True
+
+    def _put_new(
+        self,
+        keys: Sequence[Key],
+        rows: Sequence[Row | None],
+        positions: Iterable[int],
+        row_counts: Mapping[int, int],
+    ) -> None:
+        """Put rows under new keys. row_counts: of rows, by the length of a row."""
         if not self._cell_count:
             self._cell_count = next((len(row) for row in rows if row is not None), 0)
+        cell_count = self._cell_count
         self._added += keys
-        self.byte_count += len(keys) * _version_bytes(row_bytes, self._cell_count)
-        chains.update(zip(keys, zip(repeat(position), rows, repeat(None)), strict=False))
+        self.byte_count += sum(
+            number * _version_bytes(row_bytes, cell_count)
+            for row_bytes, number in row_counts.items()
+        )
+        self.chains.update(zip(keys, zip(positions, rows, repeat(None)), strict=False))
         self.touched += keys
-        return True
 
     def _size_of(self, row: Row | None, row_bytes: int) -> int:
         return _version_bytes(row_bytes, 0 if row is None else len(row))
