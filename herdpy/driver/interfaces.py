@@ -132,7 +132,7 @@ class Leasing(Protocol):
 
 
 class StagingPort(Protocol):
-    """A session's part in stagings: engine/statements/staging.py has the contract. Any thread."""
+    """A session's part in stagings: engine/session/staging.py has the contract. Any thread."""
 
     def begin(
         self,
@@ -161,7 +161,7 @@ class StagingPort(Protocol):
 
 
 class IngestTarget(Protocol):
-    """One open ingest: engine/statements/ingest.py has the contract. One thread at a time."""
+    """One open ingest: engine/session/ingest.py has the contract. One thread at a time."""
 
     @property
     def table(self) -> Table: ...

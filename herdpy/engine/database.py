@@ -49,9 +49,8 @@ from herdpy.engine.session.activity import (
     kill_statement,
     statement_rows,
 )
-from herdpy.engine.session.commit_outcomes import resolve
 from herdpy.engine.session.session import Session
-from herdpy.engine.state.commit_tokens import Outcome, new_session_name, stamp_of
+from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
 from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
@@ -297,11 +296,6 @@ class Database:
         horizon = self.tablespace.applier.tokens.horizon
         random = self.rng.randbytes(16)
         return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
-
-    def resolve(self, token_session: str, counter: int) -> Outcome:
-        """Return what became of a commit; see resolving.py. Any thread."""
-        self.check_usable()
-        return resolve(self.tablespace, self.driver, token_session, counter)
 
     def forget_session(self, number: int) -> None:
         with self._mutex:

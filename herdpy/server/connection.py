@@ -497,15 +497,17 @@ class ServerConnection(asyncio.Protocol):
         plan = requests.plans.get(message.text)
         if plan is None:
             return False
-        frame = None if plan.is_write else requests.read_row(message, parameters)
+        frame = None if plan.is_write else requests.read_row(message, plan, parameters)
         if frame is not None:
             took_s = hub.clock.monotonic() - begun_s
             hub.metrics.observe("select", None, took_s)
             hub.loop_sync.other = self.number
             self._answer(frame)
             return True
+        if not plan.is_write:
+            return False
         try:
-            begun = requests.write_row(message, parameters)
+            begun = requests.write_row(message, plan, parameters)
         except Exception as error:  # noqa: BLE001 - a bug, which is this request's alone
             begun = self._bug(message, requests, error)
         if begun is None:

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import herdpy
+from herdpy.engine.session import ingest, staging
 from herdpy.engine.state import page_adoption
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.locks import LockTable
-from herdpy.engine.statements import ingest, staging
 from herdpy.errors import SerializationError
 from herdpy.exec import coerce
 from herdpy.exec.row import row_check

@@ -61,7 +61,7 @@ def check_locks(world: World) -> None:
     """Between statements only open transactions hold locks, and nobody waits."""
     held = world.database.tablespace.locks.held()
     owners = {id(owner) for holders in held.values() for owner in holders}
-    known = {id(c.session._transaction) for c in world.connections if c.work is not None}
+    known = {id(c.session.transaction) for c in world.connections if c.work is not None}
     assert owners <= known, f"locks of nobody: {list(held)[:10]}"
 
 

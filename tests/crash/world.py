@@ -35,6 +35,7 @@ from tests.crash import operations
 from tests.crash.leases import LeaseBook
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
+from tests.fixtures.engines import attempt, attempt_and_wait
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.driver import SimulatedDriver
@@ -171,7 +172,7 @@ class Connection:
 
     def transaction(self) -> Transaction | None:
         session = self.session
-        return session._statement or session._transaction
+        return session.statement or session.transaction
 
 
 class _Held(NamedTuple):
@@ -462,7 +463,7 @@ class World:
         """Have a statement planned as one that comes again; the plan is of this very catalog."""
         text, parameters = operation.text, operation.parameters
         latest = self.database.plans.latest
-        compiled = session._prepare(text, parameters).compiled
+        compiled = session.planner.prepare(text, parameters).compiled
         version = self.database.tablespace.state.catalog.version
         latest[text] = Prepared(compiled, version, parameter_types(parameters))
         try:
@@ -473,7 +474,7 @@ class World:
     def _execute_again(self, session: Session, operation: Operation) -> int:
         """Run a statement that came before."""
         with self._known(session, operation):
-            row = session.write_row(operation.text, operation.parameters)
+            row = attempt_and_wait(session, operation.text, operation.parameters)
             self.done["row at once"] += row is not None
             result = row or session.execute(operation.text, operation.parameters)
         return result.row_count
@@ -481,7 +482,7 @@ class World:
     def _write_at_once(self, session: Session, operation: Operation) -> int | None:
         """Write as a server's loop does, if that can be."""
         with self._known(session, operation):
-            begun = session.write_at_once(operation.text, operation.parameters)
+            begun = attempt(session, operation.text, operation.parameters)
             if begun is None:
                 return None
             if begun.outcome is not None:

@@ -394,7 +394,7 @@ def test_a_connection_collected_under_the_monitor_does_not_block(directory) -> N
         del other
         names = {
             "__name__": "herdpy.engine.imagined",  # a frame of the engine, in the middle of it
-            "monitor": keeper._session._tablespace.monitor,
+            "monitor": keeper._session.tablespace.monitor,
             "collect": lambda: (holder.clear(), gc.collect()),
         }
         with pytest.warns(ResourceWarning, match="open transaction"):

@@ -32,7 +32,7 @@ def test_of_32_threads_that_insert_one_key_one_wins(tmp_path: Path, kind: str) -
     assert database is not None
 
     def work(number: int) -> None:
-        session = database.session(shared._session._settings, autocommit=True)
+        session = database.session(shared._session.settings, autocommit=True)
         for key in range(ROUNDS):
             if key % 100 == 0:
                 barrier.wait()

@@ -1,25 +1,42 @@
-"""resolve(): what became of a commit whose answer the client never saw. Any thread; it waits."""
+"""Commit outcomes: what became of a commit whose answer the client never saw. Any thread."""
 
-from bookie.runtime.interfaces import Driver
-from herdpy.engine.state.commit_tokens import Outcome, checked_token
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.state.commit_tokens import Outcome, checked_token, expired_error
 from herdpy.engine.state.log_space import with_log_space
-from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.durability import Durability
 
 
-def resolve(tablespace: Tablespace, driver: Driver, session: str, counter: int) -> Outcome:
-    """Return what became of a commit; one that is not decided yet never happens any more.
+class CommitOutcomes:
+    """See the module."""
 
-    COMMITTED and REFUSED are durable when this returns. LogFailedError: it is not known, until the
-    database is opened again; DiskFullError: ask again.
-    """
-    token = checked_token(session, counter)
-    found = with_log_space(tablespace, lambda: tablespace.decide(token))
-    while not isinstance(found, Outcome):
-        if tablespace.syncer is not None:
-            tablespace.syncer.request(Durability.SYNC)
-        driver.wait(found)
-        found.result()
-        found = with_log_space(tablespace, lambda: tablespace.decide(token))
-    tablespace.sync_log(tablespace.state.lsn)  # commits of durability os or none did not wait
-    return found
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    def resolve(self, token_session: str, counter: int) -> Outcome:
+        """Return what became of a commit of any session; it waits.
+
+        One that is not decided yet never happens any more. COMMITTED and REFUSED are durable when
+        this returns. A caller that knows a session's name may ask: it cannot be guessed.
+        LogFailedError: it is not known, until the database is opened again; DiskFullError: ask
+        again.
+        """
+        core, tablespace = self._core, self._core.tablespace
+        core.check_open()
+        core.database.check_usable()
+        token = checked_token(token_session, counter)
+
+        def decide() -> Outcome | Ticket[None]:
+            return with_log_space(tablespace, lambda: tablespace.decide(token))
+
+        found = decide()
+        while not isinstance(found, Outcome):
+            core.wait_for(found, Durability.SYNC)
+            found = decide()
+        tablespace.sync_log(tablespace.state.lsn)  # commits of durability os or none did not wait
+        return found
+
+    def check_token(self) -> None:
+        """Raise 57P05 when nothing can commit by this session's tokens any more."""
+        if self._core.tablespace.applier.tokens.is_expired(self._core.token_session):
+            raise expired_error()

@@ -1,19 +1,23 @@
-"""A session's fast paths: a row read or written by its key, by a plan that came before.
+"""The fast path: a row read or written by its key, by a plan that came before, behind one gate.
 
-None waits, but for a moment at the monitor and for its commit: what would need more says None, has
-had no effect, and takes the general path (dispatch.py). Any thread.
+It waits for nothing, but for a moment at the monitor and, if the caller wants that, for its commit.
+What would need more says None, has had no effect, and takes the general path (statements.py). Any
+thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from herdpy.engine.session.activity import Running
-from herdpy.engine.session.plans import SessionPlans
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.planner import Planner
+from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.transactions import Transaction, TransactionState
-from herdpy.engine.statements.fast_paths import ReadRow
-from herdpy.engine.statements.plan_cache import Prepared, WriteRow
-from herdpy.engine.writes.nonblocking import PendingWrite, WouldWaitError
+from herdpy.engine.statements.execution import Execution
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.durability import Durability
@@ -21,255 +25,193 @@ from herdpy.sql.plan import Parameters
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per write
 _ONE_ROW = Result(row_count=1)
-"""What each of these writes gives: immutable, as it has no rows."""
+"""What each write of a row gives: immutable, as it has no rows."""
 PointRows = tuple[Columns, list[LogicalRow]]
 _POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
 """For the monitor, which the thread that applies a commit holds when its answer leaves already."""
 
 
-def _is_plain(transaction: Transaction) -> bool:
-    """Return whether it goes on, with the catalog and the snapshots of every other one."""
-    return transaction.state is TransactionState.ACTIVE and not (
-        transaction.catalog_changes or transaction.access_changes or transaction.lease
-    )
-
-
-class SessionShort(SessionPlans):
+class FastPath:
     """See the module."""
 
-    def execute(self, text: str, parameters: Parameters = None) -> Result:
-        """Run one statement on the general path."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        core: SessionCore,
+        planner: Planner,
+        execute: Callable[[str, Parameters], Result],
+    ) -> None:
+        """execute() is the general path."""
+        self._core = core
+        self._database = core.database
+        self._tablespace = core.tablespace
+        self._clock = core.database.clock
+        self._latest = core.database.plans.latest
+        self._gate = planner.gate
+        self._execute = execute
+        self._write_bytes_max = core.database.config.transaction_bytes_max
+        self._no_interrupt = StatementInterrupt(self._clock, 0.0)
+        """Of a write here, which cannot be cancelled."""
 
     def run(self, text: str, parameters: Parameters) -> "Result | PointRows":
-        """Run one statement: on the fast path of its plan, if it came before, else by execute().
+        """Run one statement: here, if its text came before, else on the general path.
 
         The caller has checked for a fork. `parameters` may be of any class.
         """
-        prepared = self._database.plans.latest.get(text)
+        prepared = self._latest.get(text)
         if prepared is not None:
-            if prepared.read_row is not None:
-                rows = self._read_row(prepared, prepared.read_row, parameters)
-                if rows is not None:
-                    return prepared.columns or (), rows
-            elif prepared.is_write:
-                write = prepared.write_row or prepared.new_write_row()
-                if write is not None and self._log_row(prepared, write, parameters, text):
-                    self.is_audited = False
-                    return _ONE_ROW
-        return self.execute(text, parameters)
+            found = self.attempt(prepared, parameters, text)
+            if found is not None:
+                return _ONE_ROW if isinstance(found, PendingWrite) else found
+        return self._execute(text, parameters)
 
-    @property
-    def latest_plans(self) -> Mapping[str, Prepared]:
-        """The plan used last for each text, of any session; any thread."""
-        return self._database.plans.latest
+    def attempt(
+        self, prepared: Prepared, parameters: Parameters, text: str | None = None
+    ) -> "PointRows | PendingWrite | None":
+        """Read or write the row of a plan; None: no effect, the general path has to.
 
-    def read_row(self, text: str, parameters: Parameters) -> PointRows | None:
-        """Run a point read that came before; None: execute() has to."""
-        prepared = self._database.plans.latest.get(text)
-        if prepared is None or prepared.read_row is None:
-            return None
-        rows = self._read_row(prepared, prepared.read_row, parameters)
-        return None if rows is None else (prepared.columns or (), rows)
-
-    def _read_row(
-        self, prepared: Prepared, read: ReadRow, parameters: Parameters
-    ) -> list[LogicalRow] | None:
-        """Read the row of a plan; None: the general path has to.
-
-        It takes no lock, registers no snapshot, begins no transaction and cannot wait, so there is
-        nothing to clean up and nothing to cancel.
+        With a text a write by autocommit waits for its commit, as that statement. Without, for a
+        thread that serves many sessions, what is busy is left alone, and a write may be any short
+        one. When an outcome is given, the caller has the log synced as the transaction's durability
+        wants it, and end_write() follows as soon as the outcome is done, before any other call.
         """
-        with self._mutex:
-            if self._is_closed or self._statement is not None:
+        core, tablespace = self._core, self._tablespace
+        read = prepared.read_row
+        if prepared.is_write:
+            write = prepared.write_row or prepared.new_write_row()
+            if write is None and (text is not None or not prepared.is_short):
                 return None
-            transaction = self._transaction
-            own, statement = None, 0
-            if transaction is not None:
-                if transaction.state is not TransactionState.ACTIVE or transaction.lease:
+            if text is None:
+                if (
+                    core.mutex.locked()
+                    or core.settings.durability is Durability.OS
+                    or not tablespace.monitor.acquire(True, _PATIENCE_S)
+                ):
                     return None
-                if transaction.catalog_changes or transaction.access_changes:
-                    return None
-                own, statement = transaction.writes, transaction.statement
-                if self._settings.idle_in_transaction_timeout_s:
-                    self._used_s = self._clock.monotonic()
-            elif not self._autocommit:
+                tablespace.monitor.release()
+        elif read is None:
+            return None
+        with core.mutex:
+            # The gate.
+            if (
+                core.statement is not None
+                or core.lock_wait is not None
+                or core.is_closed
+                or core.end_error is not None
+                or tablespace.failure is not None
+            ):
                 return None
-            if self._tablespace.failure is not None:
+            applier = tablespace.applier
+            catalog = applier.state.catalog
+            if prepared.version != catalog.version and not prepared.is_current(catalog):
                 return None
-            applier = self._tablespace.applier
+            if core.user is not None and not self._gate.is_authorized(prepared, catalog.access):
+                return None
+            transaction = core.transaction
+            if transaction is None:
+                if not core.is_autocommit:
+                    transaction = core.current_transaction()
+            elif transaction.state is not TransactionState.ACTIVE or (
+                transaction.catalog_changes or transaction.access_changes or transaction.lease
+            ):
+                return None
+            if read is None:
+                return self._write(prepared, transaction, parameters, text)
+            # It takes no lock, registers no snapshot and cannot wait, so there is nothing to clean
+            # up and nothing to cancel.
+            if transaction is not None and core.settings.idle_in_transaction_timeout_s:
+                core.used_s = self._clock.monotonic()
             for _ in range(_POINT_ATTEMPTS_MAX):
                 state = applier.state
-                catalog = state.catalog
-                if prepared.version != catalog.version and not prepared.is_current(catalog):
+                if state.catalog is not catalog:
                     return None
-                if self.user is not None and not self._gate.is_authorized(prepared, catalog.access):
-                    return None
-                rows = read(parameters, state, own, statement)
+                rows = read(parameters, state, transaction)
                 # A commit after the next one may drop what this position sees from the middle of
                 # a chain, because no snapshot registered it; so the rows count only without that.
                 if rows is not None and applier.state.position == state.position:
-                    return rows
+                    return prepared.columns or (), rows
         return None
 
-    def write_row(self, text: str, parameters: Parameters) -> Result | None:
-        """Run a write of one row by its key that came before; None: execute() has to.
-
-        It waits for nothing but, in autocommit, for its commit, which cannot be cancelled either.
-        """
-        prepared = self._database.plans.latest.get(text)
-        if prepared is None or not prepared.is_write or self._wait is not None:
-            return None  # a statement that waited is run again by the general path
-        write = prepared.write_row or prepared.new_write_row()
-        if write is None or self._log_row(prepared, write, parameters, text) is None:
-            return None
-        self.is_audited = False
-        return _ONE_ROW
-
-    def _log_row(
-        self, prepared: Prepared, write: WriteRow, parameters: Parameters, text: str | None
-    ) -> Transaction | None:
-        """Log the row of a write that came before; None: no effect, the general path knows why.
-
-        With a text an autocommit statement waits for its commit, as that statement; without, the
-        caller asks the syncer and takes the outcome.
-        """
-        tablespace, database = self._tablespace, self._database
-        with self._mutex:
-            if self._is_closed or self._end_error is not None:
-                self._check_open()
-            try:
-                try:
-                    transaction = self._transaction
-                    if (
-                        self._statement is not None
-                        or (transaction is None and not self._autocommit)
-                        or (transaction is not None and not _is_plain(transaction))
-                    ):
-                        return None
-                    catalog = tablespace.applier.state.catalog
-                    if tablespace.failure is not None or (
-                        prepared.version != catalog.version and not prepared.is_current(catalog)
-                    ):
-                        return None
-                    if self.user is not None and not self._gate.is_authorized(
-                        prepared, catalog.access
-                    ):
-                        return None
-                    reserve = tablespace.reserve
-                    if database.is_full or (reserve is not None and reserve.is_given_up):
-                        database.check_room(frees_space=prepared.frees_space)
-                    if transaction is None:
-                        transaction = self._statement = Transaction(
-                            self._settings.durability,
-                            begun_us=self._clock.wall_us(),
-                            is_autocommit=True,
-                        )
-                        transaction.token = self.token
-                    try:
-                        is_done = write(tablespace, transaction, parameters, self._write_bytes_max)
-                    except LogSpaceError:
-                        is_done = False
-                    if not is_done:
-                        if transaction.is_autocommit:
-                            self._give_up(transaction)
-                            self._statement = None
-                        return None
-                    if transaction.is_autocommit and text is not None:
-                        self._finish_row(transaction, text)
-                except BaseException as error:
-                    self._recover(error)
-                    raise
-                finally:
-                    self.running = None
-                    if self._settings.idle_in_transaction_timeout_s:
-                        self._used_s = self._clock.monotonic()
-            except BaseException as error:
-                # Once more, because an interrupt may have hit the first clean-up; repeatable.
-                self._recover(error)
-                raise
-        database.after_write()
-        return transaction
-
-    def _finish_row(self, transaction: Transaction, text: str) -> None:
-        """Wait for the commit of a row; that is in sysstatements."""
-        number = next(self._database.statement_ids)
-        begun_s = self._clock.monotonic()
-        self.running = _new(Running, (number, text, begun_s, self._commit_interrupt))
-        self._await_commit(transaction)
-        self._statement = None
-
-    def write_at_once(self, text: str, parameters: Parameters) -> PendingWrite | None:
-        """Run a short write that came before, without any wait; None: execute() has to.
-
-        For a thread that serves many sessions: what is busy is left alone. When an outcome is
-        given, the caller has the log synced as the transaction's durability wants it, and
-        end_write() follows as soon as the outcome is done, before any other call.
-        """
-        latest = self._database.plans.latest.get(text)
-        if latest is None or latest.bind is None:
-            return None
-        write = latest.write_row or latest.new_write_row()
-        if write is None and not latest.is_short:
-            return None
-        transaction = self._transaction
-        if transaction is not None and transaction.state is not TransactionState.ACTIVE:
-            return None
-        durability = self._settings.durability
-        if self._mutex.locked() or self._statement is not None or durability is Durability.OS:
-            return None
-        monitor = self._tablespace.monitor
-        if not monitor.acquire(True, _PATIENCE_S):
-            return None
-        monitor.release()
+    def _write(
+        self,
+        prepared: Prepared,
+        transaction: Transaction | None,
+        parameters: Parameters,
+        text: str | None,
+    ) -> PendingWrite | None:
+        """Log the row of a write that was let in; see attempt()."""
+        core, database, tablespace = self._core, self._database, self._tablespace
         try:
-            if write is not None:
-                done = self._log_row(latest, write, parameters, None)
-                if done is not None:
-                    outcome = done.outcome if done.is_autocommit else None
-                    return _new(PendingWrite, (1, done, outcome))
-                if not latest.is_short:
+            try:
+                reserve = tablespace.reserve
+                if database.is_full or (reserve is not None and reserve.is_given_up):
+                    database.check_room(frees_space=prepared.frees_space)
+                if transaction is None:
+                    transaction = core.statement = Transaction(
+                        core.settings.durability, begun_us=self._clock.wall_us(), is_autocommit=True
+                    )
+                    transaction.token = core.token
+                write, count = prepared.write_row, None
+                try:
+                    if write is not None and write(
+                        tablespace, transaction, parameters, self._write_bytes_max
+                    ):
+                        count = 1
+                    elif text is None and prepared.is_short:
+                        count = self._log_short(prepared, transaction, parameters)
+                except (LogSpaceError, PlanIsStaleError):
+                    pass
+                if count is None:
+                    if transaction.is_autocommit:
+                        core.forget_statement()
+                    elif text is None:
+                        tablespace.leave_queues(transaction)
                     return None
-            return self._guarded(lambda: self._write_at_once(latest, parameters), text)
-        except (WouldWaitError, PlanIsStaleError):  # it has had no effect
+                outcome = None
+                if transaction.is_autocommit:
+                    if transaction.state is TransactionState.ACTIVE:  # nothing was logged
+                        core.forget_statement()
+                    elif text is None:
+                        outcome = transaction.outcome
+                    else:
+                        number, begun_s = next(database.statement_ids), self._clock.monotonic()
+                        core.running = _new(Running, (number, text, begun_s, self._no_interrupt))
+                        core.wait_for(transaction.outcome, transaction.durability)
+                        core.statement = None
+                core.is_audited = False
+                database.after_write()
+                return _new(PendingWrite, (count, transaction, outcome))
+            except BaseException as error:
+                core.recover(error)
+                raise
+            finally:
+                core.running = None
+                if core.settings.idle_in_transaction_timeout_s:
+                    core.used_s = self._clock.monotonic()
+        except BaseException as error:
+            # Once more, because an interrupt may have hit the first clean-up; repeatable.
+            core.recover(error)
+            refused = system_error(error)
+            if refused is not None:
+                raise refused from error
+            raise
+
+    def _log_short(
+        self, prepared: Prepared, transaction: Transaction, parameters: Parameters
+    ) -> int | None:
+        """Log a short write that only the general path can do, if that takes no wait."""
+        values = prepared.bind(parameters) if prepared.bind is not None else None
+        if values is None:
             return None
+        lock_timeout_s = self._core.settings.lock_timeout_s
+        execution = Execution(self._database, transaction, self._no_interrupt, lock_timeout_s)
+        return execution.attempt_write(transaction, prepared, values)
 
     def end_write(self, begun: PendingWrite) -> None:
         """Take note of a write's outcome, which is done; its error is raised."""
-        with self._mutex:
-            if self._statement is begun.transaction:
-                self._statement = None
+        core = self._core
+        with core.mutex:
+            if core.statement is begun.transaction:
+                core.statement = None
         if begun.outcome is not None:
             begun.outcome.result()
-
-    def _write_at_once(self, prepared: Prepared, parameters: Parameters) -> PendingWrite:
-        transaction = self._transaction
-        if transaction is not None and (
-            transaction.catalog_changes or transaction.access_changes or transaction.lease
-        ):
-            raise WouldWaitError
-        if not prepared.is_current(self._tablespace.applier.state.catalog):
-            raise WouldWaitError
-        values = prepared.bind(parameters) if prepared.bind is not None else None
-        if values is None:
-            raise WouldWaitError
-        if not self._gate.is_authorized(prepared, self._tablespace.state.catalog.access):
-            raise WouldWaitError  # what a user may do can take long to find out
-        self._tablespace.check_running()
-        self._check_not_lost()
-        if transaction is None and not self._autocommit:
-            self._open_transaction(self._settings.durability)
-        self._database.check_room(frees_space=prepared.frees_space)
-        transaction = self._own_or_statement()
-        count = self._execution(transaction).write_at_once(transaction, prepared, values)
-        if count is None:
-            raise WouldWaitError
-        outcome = None
-        if transaction.is_autocommit:
-            if transaction.state is TransactionState.ACTIVE:  # nothing was logged
-                self._tablespace.rollback(transaction)
-            else:
-                outcome = transaction.outcome
-        self._database.after_write()
-        return PendingWrite(count, transaction, outcome)

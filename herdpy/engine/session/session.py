@@ -6,106 +6,129 @@ happened wholly or not at all and holds no lock; a transaction goes on without t
 for one that an interrupt (KeyboardInterrupt) hit after the log had taken it: that one has happened.
 So a program that catches the interrupt and repeats what is not idempotent rolls back first.
 
-Its layers, each above the one before: session_transaction.py, session_guard.py,
-session_plans.py, session_short.py, session_statements.py, and here what is no statement: ingest,
-staging, leases, tokens, exports.
+A session is its core (core.py: state and transaction) and the parts composed in __init__, each of
+which gets the core and the parts that it needs. What is here ends a session, and stops what it
+runs: its owner, KILL, the housekeeper for time. cancel(), kill() and stop_if_late() never wait for
+the statement that runs.
 """
 
 from typing import TYPE_CHECKING
 
 from herdpy.engine.access.rights import check_superuser
-from herdpy.engine.session.dispatch import SessionStatements
-from herdpy.engine.session.leasing import Leasing, LeasingPart
-from herdpy.engine.state.commit_tokens import Outcome, expired_error
-from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.ingest import Ingest, IngestMode, ingest_mode
-from herdpy.engine.statements.staging import SessionPart, Staging
-from herdpy.errors import ProgrammingError
-from herdpy.model.access import DELETE, INSERT, UPDATE
-from herdpy.model.schema import Table
+from herdpy.engine.session.activity import Client
+from herdpy.engine.session.commit_outcomes import CommitOutcomes
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.fast_path import FastPath
+from herdpy.engine.session.ingest import Ingests
+from herdpy.engine.session.leasing import Leasing
+from herdpy.engine.session.planner import Planner
+from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.session.staging import Staging
+from herdpy.engine.session.statements import Statements
+from herdpy.engine.state.error_messages import dropped_error, idle_error
+from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.model.access import User
+from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
-
-_INGEST_RIGHTS = {
-    IngestMode.APPEND: INSERT,
-    IngestMode.UPSERT: INSERT | UPDATE,
-    IngestMode.REPLACE: INSERT | DELETE,
-}
+    from herdpy.engine.statements.interfaces import DatabaseServices
 
 
-class Session(SessionStatements):
+class Session(SessionCore):
     """See the module. `settings` are the session's own; Database.session() makes one."""
 
-    @property
-    def leasing(self) -> Leasing:
-        """What the session does with snapshot leases and parts of tables."""
-        return Leasing(
-            self._database,
-            LeasingPart(
-                self._guarded,
-                self._reading,
-                self._catalog_of,
-                self._prepare,
-                self._now_us,
-                self._execution,
-                self._rights,
-                self.identity,
-            ),
-        )
+    def __init__(
+        self,
+        database: "DatabaseServices",
+        settings: Settings,
+        *,
+        autocommit: bool,
+        id: int = 0,  # noqa: A002 - the word of sysclients
+        client: Client = Client(),  # noqa: B008 - immutable
+        user: User | None = None,
+    ) -> None:
+        super().__init__(database, settings, autocommit=autocommit, id=id, client=client, user=user)
+        self.runner = runner = StatementRunner(self)
+        self.planner = planner = Planner(self)
+        statements = Statements(self, runner, planner)
+        fast_path = FastPath(self, planner, statements.execute)
+        outcomes = CommitOutcomes(self)
+        self.leasing = Leasing(self, runner, planner)
+        self.staging = Staging(self, runner, planner)
+        # The calls of the parts that are the session's own.
+        self.run = fast_path.run
+        self.attempt = fast_path.attempt
+        self.end_write = fast_path.end_write
+        self.execute = statements.execute
+        self.execute_many = statements.execute_many
+        self.execute_all = statements.execute_all
+        self.is_introspection = statements.is_introspection
+        self.tables = statements.tables
+        self.end_wait = runner.end_wait
+        self.begin_ingest = Ingests(self, runner, planner, self.staging).begin
+        self.resolve = outcomes.resolve
+        self.check_token = outcomes.check_token
+        self.latest_plans = database.plans.latest
+        """The plan used last for each text, of any session; any thread."""
 
     @property
-    def staging(self) -> Staging:
-        """Return the session's part in what several sessions stage for one commit."""
-        return Staging(
-            self._database,
-            SessionPart(
-                self._guarded,
-                self._table_for,
-                self._execution,
-                self._begin_alone,
-                self._finish_alone,
-                self.identity,
-                lambda: (rights := self._rights()) is None or rights.is_superuser,
-            ),
-        )
+    def autocommit(self) -> bool:
+        return self.is_autocommit
 
-    def begin_ingest(self, table: str, mode: str) -> Ingest:
-        """Return what takes Arrow batches for one table, to write them as one statement."""
-        return self._guarded(
-            lambda: self._begin_ingest(table, ingest_mode(mode)), f"INGEST {table}"
-        )
+    @autocommit.setter
+    def autocommit(self, value: bool) -> None:
+        with self.mutex:
+            if self.in_transaction:
+                raise ProgrammingError(
+                    "autocommit cannot be changed inside a transaction",
+                    sqlstate="25001",
+                    hint="commit() or rollback() first.",
+                )
+            self.is_autocommit = value
 
-    def resolve(self, token_session: str, counter: int) -> Outcome:
-        """Return what became of a commit of any session; see resolving.py.
+    @property
+    def application_name(self) -> str:
+        return self.settings.application_name
 
-        A caller that knows a session's name may ask: it cannot be guessed.
-        """
-        self._check_open()
-        return self._database.resolve(token_session, counter)
+    @property
+    def is_superuser(self) -> bool:
+        """The session's user may do everything now. Any thread."""
+        return self.database.is_superuser(self.user)
 
     def end_lost(self, token_session: str) -> None:
         """End the session of these tokens, if it holds locks: its client has lost it, and asks."""
-        self._database.end_lost(self.id, token_session)
+        self.database.end_lost(self.id, token_session)
 
-    def check_token(self) -> None:
-        """Raise 57P05 when nothing can commit by this session's tokens any more."""
-        if self._tablespace.applier.tokens.is_expired(self.token_session):
-            raise expired_error()
+    def begin(self, durability: str | None = None) -> None:
+        self.runner.run(lambda: self.begin_transaction(durability), "BEGIN")
+
+    def commit(self) -> None:
+        self.runner.run(self.commit_transaction, "COMMIT")
+
+    def rollback(self) -> None:
+        self.runner.run(self.end_transaction, "ROLLBACK")
+
+    def reset(self) -> None:
+        """Take back what SET changed."""
+        with self.mutex:
+            self.settings = self.defaults
+
+    # --- for superusers --------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
         """Write what changed since the last checkpoint to pages; superusers only."""
 
         def run() -> None:
-            check_superuser(self._rights(), "checkpoint")
-            self._database.run_checkpoint()
+            check_superuser(self.planner.rights(), "checkpoint")
+            self.database.run_checkpoint()
 
-        self._guarded(run, "CHECKPOINT")
+        self.runner.run(run, "CHECKPOINT")
 
     def check_may_export(self) -> None:
         """Raise 42501 for who may not read everything: superusers only."""
-        self._guarded(lambda: check_superuser(self._rights(), "export"), "EXPORT")
+        self.runner.run(lambda: check_superuser(self.planner.rights(), "export"), "EXPORT")
 
     def export(self, kind: str) -> "Backup | Dump":
         """Begin a "backup" or a "dump"; the caller closes it. Not part of a transaction.
@@ -116,61 +139,96 @@ class Session(SessionStatements):
         if kind not in ("backup", "dump"):
             raise ProgrammingError(f"export: expected 'backup' or 'dump', found {kind!r}")
         if kind == "backup":
-            return self._guarded(self._database.backup, "BACKUP")
-        return self._guarded(self._database.dump, "DUMP")
+            return self.runner.run(self.database.backup, "BACKUP")
+        return self.runner.run(self.database.dump, "DUMP")
 
-    def _begin_ingest(self, name: str, mode: IngestMode) -> Ingest:
-        self._tablespace.check_running()
-        self._check_not_lost()
-        table = self._ingest_table(name, mode)
+    # --- its end ---------------------------------------------------------------------------------
 
-        def check_table() -> None:
-            if self._ingest_table(table.name, mode) != table:
-                raise ProgrammingError(
-                    f'table "{table.name}" was made anew during the ingest', sqlstate="42P01"
-                )
+    def cancel(self) -> None:
+        """Stop the running statement, if any; any thread."""
+        interrupt = self.interrupt
+        if interrupt is not None:
+            interrupt.cancel()
 
-        def write(ingest: Ingest) -> int:
-            self._check_not_lost()
-            if not ingest.rows and mode is not IngestMode.REPLACE:
-                return 0
-            self._database.check_room()
-            self._now_us()
-            transaction = self._own_or_statement()
-            count = self._execution(transaction).ingest(transaction, ingest, check_table)
-            self._written(transaction, count)
-            return count
+    def close(self) -> None:
+        """Cancel the statement that runs in another thread, roll back and end; repeatable."""
+        self.is_closed = True
+        self.cancel()
+        with self.mutex:
+            try:
+                self.settle()
+            except Error:
+                pass  # of an outcome that no caller asks for any more
+            finally:
+                self.lock_wait = self.running = None
+                self.end_transaction()
+                self.database.forget_session(self.id)
 
-        is_alone = self._autocommit and not self.in_transaction
-        return Ingest(
-            table,
-            mode,
-            staging=self.staging if is_alone else None,
-            now_us=self._now_us(),
-            memory_bytes_max=self._database.config.memory_bytes_max // 2,
-            write=lambda ingest: self._guarded(lambda: write(ingest), f"INGEST {table.name}"),
+    def kill(self, error: Error) -> None:
+        """End it for another one: every later call fails with the error (57P01).
+
+        Any thread; never waits.
+        """
+        self.end_error = error
+        running = self.running
+        if running is not None:
+            running.interrupt.cancel(error.message)
+        if self.client.on_kill is not None:
+            self.client.on_kill(error)
+        self._end_if_killed()
+
+    def end_if_dropped(self) -> None:
+        """End it when its user was dropped. Any thread; never waits."""
+        user = self.identity
+        if user is None or self.end_error is not None:
+            return
+        if not self.tablespace.state.catalog.access.has(user):
+            self.kill(dropped_error(user.name))
+
+    def fail(self, error: Exception) -> None:
+        """End it after an error of its clean-up that should not be: no other session is touched."""
+        self.kill(
+            InternalError(
+                f"the session was ended, because its clean-up failed: {error!r}",
+                hint="This is a bug in herdpy. Connect again.",
+            )
         )
 
-    def _ingest_table(self, name: str, mode: IngestMode) -> Table:
-        table = self._table_for(name, _INGEST_RIGHTS[mode])
-        if table.is_heap and mode is IngestMode.UPSERT:
-            raise ProgrammingError(
-                f'ingest: mode "upsert" needs a primary key, and table "{table.name}" has none',
-                sqlstate="42P10",
-            )
-        return table
+    # --- run by the housekeeper ------------------------------------------------------------------
 
-    def _begin_alone(self) -> Transaction:
-        """Begin the transaction of a statement that cannot be a part of another one."""
-        self._check_not_lost()
-        if self.in_transaction:
-            raise ProgrammingError(
-                "staging: a commit of staged rows is a transaction of its own",
-                sqlstate="25001",
-                hint="commit() or rollback() the open one first",
-            )
-        return self._own_or_statement()
+    def look_after(self, now_s: float) -> None:
+        """Do what is due without the session's owner."""
+        self._rollback_if_idle(now_s)
+        self._end_if_killed()
 
-    def _finish_alone(self, transaction: Transaction) -> None:
-        self._finish_autocommit(transaction)
-        self._database.after_write()
+    def _end_if_killed(self) -> None:
+        """Roll back what a killed session has left, unless a statement of it still runs."""
+        if self.end_error is not None and self.in_transaction and self.mutex.acquire(False):
+            try:
+                self.end_transaction()
+            finally:
+                self.mutex.release()
+
+    def _rollback_if_idle(self, now_s: float) -> None:
+        """Roll back a transaction idle past its limit."""
+        limit_s = self.settings.idle_in_transaction_timeout_s
+        if not limit_s or not self.in_transaction or now_s - self.used_s < limit_s:
+            return
+        if self.running is not None:  # also when it waits, and the mutex is free
+            return
+        if not self.mutex.acquire(False):  # busy, so not idle
+            return
+        try:
+            transaction = self.transaction
+            if transaction is not None and now_s - self.used_s >= limit_s:
+                self.tablespace.rollback(transaction, idle_error(limit_s))
+        finally:
+            self.mutex.release()
+
+    def stop_if_late(self, now_s: float) -> float | None:
+        """Stop what runs past statement_timeout where it cannot look.
+
+        Returns the moment to come again, None without a limit.
+        """
+        interrupt = self.interrupt
+        return None if interrupt is None else interrupt.stop_if_late(now_s)

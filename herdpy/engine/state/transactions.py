@@ -98,6 +98,11 @@ class Transaction:
         self.abort_error: Exception | None = None
         self.token: UsedToken | None = None
 
+    @property
+    def is_used(self) -> bool:
+        """A statement has written in it, or it reads at a lease."""
+        return self.id is not None or self.statement > 1 or self.lease is not None
+
     def write(
         self,
         table_id: int,

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.roles import Actor, change_access
-from herdpy.engine.state.log_space import prepare_log, with_log_space
+from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
-from herdpy.engine.statements.ingest import Ingest, make_write
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
@@ -25,7 +24,6 @@ from herdpy.errors import Error, InternalError, SerializationError
 from herdpy.exec.result import Result
 from herdpy.exec.row.row_check import name_row
 from herdpy.limits import statement_restarts_max
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Physical, Row
@@ -61,7 +59,6 @@ Part = tuple[Table, Key | None, Key | None]
 """Rows of a table with keys from the first up to, not with, the second (None: open)."""
 
 
-_LOG_BYTES_AHEAD = 1024 * 1024
 _ARROW_ROWS_MIN = 1_000
 _CHECK_ROWS = 1_024
 """Of executemany, between two looks at the interrupt."""
@@ -95,14 +92,16 @@ class Execution:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def select_part(self, prepared: Prepared, values: Sequence[Physical], part: Part) -> Result:
-        """Run a query of one table on the rows of a part of it."""
+    def select(
+        self, prepared: Prepared, values: Sequence[Physical], part: Part | None = None
+    ) -> Result:
+        """Run a query; with a part, one of a table's rows, on those of the part."""
         plan = prepared.plan
         if isinstance(plan, RowSelect):
-            return self.select_rows(prepared, plan, values, part)
+            return self._select_rows(prepared, plan, values, part)
         if isinstance(plan, VectorSelect):
-            return self.select_vector(prepared, plan.query, values, part)
-        raise InternalError(f"no part of {plan.__class__.__name__}")
+            return self._select_vector(prepared, plan.query, values, part)
+        raise InternalError(f"no way to run {plan.__class__.__name__}")
 
     def _snapshot(self, part: Part | None) -> Snapshot:
         snapshot = self._tablespace.snapshot(self._transaction)
@@ -110,18 +109,14 @@ class Execution:
             snapshot.restrict(*part)
         return snapshot
 
-    def select_rows(
-        self,
-        prepared: Prepared,
-        plan: RowSelect,
-        values: Sequence[Physical],
-        part: Part | None = None,
+    def _select_rows(
+        self, prepared: Prepared, plan: RowSelect, values: Sequence[Physical], part: Part | None
     ) -> Result:
         snapshot = self._snapshot(part)
         source = snapshot.source(plan.ref.table) if plan.ref is not None else None
         if plan.is_scan and source is not None and self._is_big(source):
             snapshot.close()
-            return self.select_vector(prepared, plan.query, values, part)
+            return self._select_vector(prepared, plan.query, values, part)
         rows = prepared.select(plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
@@ -162,12 +157,8 @@ class Execution:
         found = self._vector(prepared, plan.query, values, snapshot)
         return found.reader(rows_per_batch)
 
-    def select_vector(
-        self,
-        prepared: Prepared,
-        query: Query,
-        values: Sequence[Physical],
-        part: Part | None = None,
+    def _select_vector(
+        self, prepared: Prepared, query: Query, values: Sequence[Physical], part: Part | None
     ) -> Result:
         snapshot = self._snapshot(part)
         try:
@@ -215,20 +206,20 @@ class Execution:
         MustWaitError: it has had no effect, and has to be run again when a lock is granted.
         """
         first = self._make_write(prepared, values, transaction)
-        return self._run(
+        return self.run(
             first,
             lambda: self._make_write(prepare_again(), values, transaction),
             frees_space=prepared.frees_space,
         )
 
-    def write_at_once(
+    def attempt_write(
         self, transaction: Transaction, prepared: Prepared, values: list[Physical]
     ) -> int | None:
-        """Run a write until it is logged, if that takes no wait; None: it has had no effect."""
-        try:
-            outcome = self._make_write(prepared, [values], transaction).attempt()
-        except LogSpaceError:
-            return None
+        """Run a write until it is logged, if that takes no wait; None: it has had no effect.
+
+        PlanIsStaleError, LogSpaceError: nor has it.
+        """
+        outcome = self._make_write(prepared, [values], transaction).attempt()
         return outcome if isinstance(outcome, int) else None
 
     def write_batch(
@@ -245,9 +236,10 @@ class Execution:
                 if len({step.table.id for step in steps}) == 1:  # else it was made anew meanwhile
                     return self._make_batch(steps, transaction)
 
-        return self._run(make(), make, frees_space=frees_space)
+        return self.run(make(), make, frees_space=frees_space)
 
-    def _run(self, write: Write, make: Callable[[], Write], *, frees_space: bool = False) -> int:
+    def run(self, write: Write, make: Callable[[], Write], *, frees_space: bool = False) -> int:
+        """Run a write until it is logged; make() makes it anew for each restart."""
         restarts = 0
         while True:
             outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
@@ -428,21 +420,7 @@ class Execution:
             prepared = prepare(items[0])
             return make()
 
-        return self._run(make(), make_again)
-
-    def ingest(
-        self, transaction: Transaction, ingest: Ingest, check_table: Callable[[], object]
-    ) -> int:
-        """Write an ingest's rows; check_table raises when its table is not what it was."""
-
-        def make() -> Write:
-            check_table()
-            return make_write(self._tablespace, transaction, ingest)
-
-        if ingest.log_bytes > _LOG_BYTES_AHEAD:
-            # Else the first attempt would do all its work to learn that there is no room.
-            prepare_log(self._tablespace, ingest.log_bytes)
-        return self._run(make(), make)
+        return self.run(make(), make_again)
 
     def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
         """Return the write of rows that are whole and checked."""

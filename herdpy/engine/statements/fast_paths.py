@@ -38,15 +38,12 @@ from herdpy.sql.tree import ColumnRef, Parameter
 
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
-    from herdpy.engine.state.transactions import OwnVersion
-    from herdpy.model.types import Key
+    from herdpy.engine.state.transactions import Transaction
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
-ReadRow = Callable[
-    [Any, "State", "dict[int, dict[Key, OwnVersion]] | None", int], list[tuple[Any, ...]] | None
-]
-"""(parameters, state, own writes, statement) → rows; see compile_point_read."""
+ReadRow = Callable[[Any, "State", "Transaction | None"], list[tuple[Any, ...]] | None]
+"""(parameters, state, transaction) → rows; see compile_point_read."""
 
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
@@ -174,10 +171,11 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
 
 _LOOKUP = """\
 version = None
-if own is not None:
-    writes = own.get({table_id})
+if transaction is not None:
+    writes = transaction.writes.get({table_id})
     if writes is not None:
         version = writes.get(key)
+        statement = transaction.statement
         while version is not None and version[0] >= statement: version = version[3]
 if version is None:
     table = state.tables.get({table_id})
@@ -202,7 +200,7 @@ if version is None:
 def compile_point_read(
     plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot]
 ) -> ReadRow | None:
-    """Return f(parameters, state, own writes, statement) → the rows, logical, at most one.
+    """Return f(parameters, state, transaction) → the rows, logical, at most one.
 
     It reads one immutable State without registering: where the version it needs was pruned
     meanwhile it answers None, and the caller asks again with the newest State. None instead of f:
@@ -233,13 +231,13 @@ def compile_point_read(
     found = f"r = version[1]\nreturn [] if r is None else [{from_row}]"
     text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="[]")
     source.lines += text.splitlines()
-    return source.made("p, state, own, statement")
+    return source.made("p, state, transaction")
 
 
 def compile_change(
     plan: UpdatePlan | DeletePlan, types: NaturalTypes, slots: Sequence[Slot]
 ) -> ChangeRow | None:
-    """Return f(parameters, state, own writes, statement) → (key, row before, row after or None).
+    """Return f(parameters, state, transaction) → (key, row before, row after or None).
 
     Of an UPDATE or DELETE of the row with one key, which an UPDATE keeps; the row after is checked.
     f answers None when there is no such row, for parameters whose natural types are not exactly
@@ -277,7 +275,7 @@ def compile_change(
         absent="None",
     )
     source.lines += text.splitlines()
-    return source.made("p, state, own, statement")
+    return source.made("p, state, transaction")
 
 
 def _take_key(

@@ -2,7 +2,7 @@
 
 A statement is a plain function. Where another transaction has the lock it needs, it raises
 MustWaitError before it has had any effect. Its caller waits for the Ticket and runs it again from
-its beginning (session/guard.py); the locks and the place in the queue are its transaction's and
+its beginning (session/runner.py); the locks and the place in the queue are its transaction's and
 stay. Embedded the caller's thread waits; a server waits without a thread.
 """
 

@@ -20,10 +20,8 @@ from herdpy.model.types import Key, Row
 
 MakeRow = Callable[[Any, int], tuple[Key, Row] | None]
 """(parameters, now_us) → a key and its row, whole and checked, or None; made by compile_row()."""
-ChangeRow = Callable[
-    [Any, State, dict[int, dict[Key, OwnVersion]] | None, int], tuple[Key, Row, Row | None] | None
-]
-"""(parameters, state, own writes, statement) → (key, row before, row after), or None.
+ChangeRow = Callable[[Any, State, Transaction], tuple[Key, Row, Row | None] | None]
+"""(parameters, state, transaction) → (key, row before, row after), or None.
 
 Made by compile_change(). The row after is None for a DELETE.
 """
@@ -70,7 +68,7 @@ def change_row(
     """Update or delete the row that change() finds, if no other transaction is about to."""
     applier = tablespace.applier
     before = applier.state
-    found = change(parameters, before, transaction.writes or None, transaction.statement)
+    found = change(parameters, before, transaction)
     if found is None:
         return False
     key, old, new = found

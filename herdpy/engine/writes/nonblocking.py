@@ -23,10 +23,6 @@ class PendingWrite(NamedTuple):
     outcome: Ticket[None] | None
 
 
-class WouldWaitError(Exception):
-    """It needs a wait, and has had no effect. Never leaves the engine."""
-
-
 _CHEAP_CALLS = frozenset({"+", "-", "*"})
 _CHEAP_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
 _PARTS_MAX = 200

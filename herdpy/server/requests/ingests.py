@@ -8,8 +8,8 @@ from herdpy.model.schema import table_to_plain
 from herdpy.proto.messages import BeginIngest, FinishIngest, IngestBegun, IngestRows
 
 if TYPE_CHECKING:
+    from herdpy.engine.session.ingest import Ingest
     from herdpy.engine.session.session import Session
-    from herdpy.engine.statements.ingest import Ingest
 
 INGESTS_MAX = 4
 """Open ingests of one connection; each keeps its rows in memory."""

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from bookie.runtime.interfaces import Clock
+from herdpy.engine.session.fast_path import PointRows
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.transactions import TransactionState
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
+from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.exec.result import Result
@@ -114,14 +116,16 @@ class Requests:
         """Stop the statement that runs, if any; any thread."""
         self._session.cancel()
 
-    def read_row(self, message: messages.Execute, parameters: Parameters) -> bytes | None:
+    def read_row(
+        self, message: messages.Execute, plan: Prepared, parameters: Parameters
+    ) -> bytes | None:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
         session = self._session
         try:
-            found = session.read_row(message.text, parameters)
+            found = session.attempt(plan, parameters)
         except Error:
             return None  # once more, where errors are answered
-        if found is None:
+        if found is None or isinstance(found, PendingWrite):
             return None
         columns, rows = found
         is_inside = self.is_left_in_transaction = session.in_transaction
@@ -136,7 +140,7 @@ class Requests:
         return encode_frame(answer)
 
     def write_row(
-        self, message: messages.Execute, parameters: Parameters
+        self, message: messages.Execute, plan: Prepared, parameters: Parameters
     ) -> "bytes | PendingWrite | None":
         """Write a row if that takes no wait but for the disk; None: carry_out() has to.
 
@@ -147,10 +151,10 @@ class Requests:
         self.sqlstate = None
         try:
             session.token = self._token(message, is_checked_later=True)
-            begun = session.write_at_once(message.text, parameters)
+            begun = session.attempt(plan, parameters)
         except Error as error:
             return self._refused(message, error)
-        if begun is None:
+        if not isinstance(begun, PendingWrite):
             return None
         if begun.outcome is None or begun.transaction.state is TransactionState.ENDED:
             return self.end_write(message, begun)
@@ -352,12 +356,12 @@ class Requests:
                     raise ProgrammingError(f"there is no statement {place}", sqlstate="22023")
                 text = message.texts[place]
                 parameters = decode_parameters(data, self._charge)
-                found = session.read_row(text, parameters) if parameters else None
-                if found is not None:
+                found = self._run_next(text, parameters, done)
+                if not isinstance(found, Result):
                     rows = messages.raw(encode_rows(found[1]))
                     frame = self._done(request, columns=_SENT.of(found[0]), rows=rows)
                 else:
-                    frame = self._answer(request, self._execute_next(text, parameters, done))
+                    frame = self._answer(request, found)
                     if session.is_audited:
                         self._audit("changed", statement=without_literals(text))
                 done.byte_count += len(frame)
@@ -375,10 +379,10 @@ class Requests:
             answers.append(messages.raw(frame[messages.LENGTH_BYTES :]))
         return encode_frame(messages.Answers(request, session.in_transaction, answers, session.lsn))
 
-    def _execute_next(self, text: str, parameters: Parameters, done: "_Pipeline") -> Result:
+    def _run_next(self, text: str, parameters: Parameters, done: "_Pipeline") -> Result | PointRows:
         """Run a statement of an ExecuteAll; MustWaitError: the answers so far are kept. 53200."""
         try:
-            return self._session.execute(text, parameters)
+            return self._session.run(text, parameters)
         except MustWaitError:
             self._charge(done.byte_count, "answers")
             self._pipeline = done

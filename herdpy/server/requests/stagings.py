@@ -1,4 +1,4 @@
-"""Stagings over the wire: requests as calls of statements/staging.py. On a worker, stateless."""
+"""Stagings over the wire: requests as calls of session/staging.py. On a worker, stateless."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from herdpy.proto.messages import (
 )
 
 if TYPE_CHECKING:
-    from herdpy.engine.statements.staging import Staging
+    from herdpy.engine.session.staging import Staging
 
 StagingRequest = BeginStaging | BeginStage | StageRows | EndStage | SettleStaging
 

@@ -11,7 +11,7 @@ from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import access_names_max
 from herdpy.model.access import SELECT, Access, Changes, Grant
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
-from tests.fixtures.engines import Engine, begin_write
+from tests.fixtures.engines import Engine, attempt, begin_write
 
 
 @pytest.fixture
@@ -116,15 +116,15 @@ def test_executemany_and_point_reads_are_checked(engine: Engine) -> None:
     text = "SELECT v FROM t WHERE id = ?"
     for _ in range(3):
         list(root.execute(text, (1,)).rows())
-    assert root.read_row(text, (1,)) is not None
-    assert ann.read_row(text, (1,)) is None
+    assert attempt(root, text, (1,)) is not None
+    assert attempt(ann, text, (1,)) is None
     with pytest.raises(ProgrammingError, match="lacks SELECT"):
         ann.execute(text, (1,))
     run(root, "GRANT SELECT ON t TO ann")
     assert list(ann.execute(text, (1,)).rows()) == [("a",)]
-    assert ann.read_row(text, (1,)) is not None
+    assert attempt(ann, text, (1,)) is not None
     run(root, "REVOKE SELECT ON t FROM ann")
-    assert ann.read_row(text, (1,)) is None
+    assert attempt(ann, text, (1,)) is None
     with pytest.raises(ProgrammingError, match="lacks SELECT"):
         ann.execute(text, (1,))
 
@@ -137,16 +137,16 @@ def test_writes_that_begin_without_a_wait_are_checked(engine: Engine) -> None:
     begun = begin_write(engine.database, root, text, (5, "x"))
     assert begun is not None
     root.end_write(begun)
-    assert ann.write_at_once(text, (6, "x")) is None
+    assert attempt(ann, text, (6, "x")) is None
     assert refusal(ann, "INSERT INTO t VALUES (6, 'x')").sqlstate == "42501"
     run(root, "GRANT INSERT ON t TO ann")
-    assert ann.write_at_once(text, (6, "x")) is None  # it has not been looked at yet
+    assert attempt(ann, text, (6, "x")) is None  # it has not been looked at yet
     ann.execute(text, (6, "x"))
     begun = begin_write(engine.database, ann, text, (7, "x"))
     assert begun is not None
     ann.end_write(begun)
     run(root, "REVOKE INSERT ON t FROM ann")
-    assert ann.write_at_once(text, (8, "x")) is None
+    assert attempt(ann, text, (8, "x")) is None
     assert run(root, "SELECT count(*) FROM t") == [(7,)]
 
 

@@ -13,7 +13,16 @@ from herdpy.errors import (
     ProgrammingError,
     QueryCanceledError,
 )
-from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run, table
+from tests.fixtures.engines import (
+    Background,
+    Engine,
+    WatchedDriver,
+    attempt,
+    engine,
+    rows,
+    run,
+    table,
+)
 
 CLIENTS = "SELECT id, protocol, client, in_transaction FROM sysclients"
 STATEMENTS = "SELECT id, client_id, text FROM sysstatements"
@@ -138,7 +147,7 @@ def test_a_killed_session_gives_up_its_locks(database: Engine) -> None:
         error = refused(victim, text)
         assert isinstance(error, OperationalError)
         assert error.sqlstate == "57P01"
-    assert victim.read_row("SELECT v FROM t WHERE id = ?", (1,)) is None
+    assert attempt(victim, "SELECT v FROM t WHERE id = ?", (1,)) is None
     victim.close()
 
 
@@ -171,7 +180,7 @@ def test_nobody_kills_itself(database: Engine) -> None:
 def test_a_kill_tells_the_connection(database: Engine) -> None:
     told: list[Error] = []
     client = Client("tcp", "far:1", told.append)
-    victim = database.database.session(database.session()._settings, client=client)
+    victim = database.database.session(database.session().settings, client=client)
     killer = database.session(autocommit=True)
     found = rows(killer, "SELECT protocol, address FROM sysclients WHERE id = ?", victim.id)
     assert found == [("tcp", "far:1")]

@@ -75,7 +75,7 @@ def test_random_histories(db: Engine, seed: int, monkeypatch: pytest.MonkeyPatch
             assert by_arrow(db, snapshot) == by_rows(snapshot)
             snapshot.close()
         if rng.random() < 0.3:
-            transaction = open_one._transaction
+            transaction = open_one.transaction
             snapshot = space.snapshot(transaction)
             assert by_arrow(db, snapshot) == by_rows(snapshot)
             snapshot.close()

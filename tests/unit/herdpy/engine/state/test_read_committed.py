@@ -9,7 +9,7 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.writes.row_writes import Change, Write
 from herdpy.errors import IntegrityError, LogFailedError, ProgrammingError, SerializationError
-from tests.fixtures.engines import Background, Engine, engine, rows, run, table
+from tests.fixtures.engines import Background, Engine, attempt, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 
 ALL = "SELECT id, v FROM t ORDER BY id"
@@ -141,7 +141,7 @@ def before_each_lock(
     count = [0]
 
     def attempt(self: Write) -> object:
-        if other._statement is not None:
+        if other.statement is not None:
             return original(self)
         count[0] += 1
         compute = self.compute
@@ -190,8 +190,8 @@ def test_a_statement_restarts_a_hundred_times_and_no_more(
     def change() -> None:  # what the last attempt locked is given up, as nothing in life does
         locks = db.database.tablespace.locks
         with db.database.tablespace.monitor:
-            assert a._transaction is not None
-            locks.release_all(a._transaction)
+            assert a.transaction is not None
+            locks.release_all(a.transaction)
         run(b, "UPDATE t SET v = 2 WHERE id = ?", next(others))
 
     count = before_each_lock(monkeypatch, b, change)
@@ -328,8 +328,8 @@ def test_ddl_behind_a_checkpoint_is_not_in_it() -> None:
     run(a, "CREATE TABLE made (id BIGINT PRIMARY KEY)")
     run(b, "UPDATE t SET v = 11 WHERE id = 1")
     tablespace = db.database.tablespace
-    assert b._transaction is not None
-    tablespace.commit(b._transaction)  # logged, not yet synced: nothing behind is applied
+    assert b.transaction is not None
+    tablespace.commit(b.transaction)  # logged, not yet synced: nothing behind is applied
     run(a, "INSERT INTO made VALUES (1)")
     run(a, "DROP TABLE made")
     run(a, "CREATE TABLE made (id BIGINT PRIMARY KEY, v BIGINT)")
@@ -353,7 +353,7 @@ def test_a_short_point_read_is_not_taken_from_the_middle_of_a_chain(db: Engine) 
     keeper = b.execute(ALL, ())  # registers a position for good
     run(b, "UPDATE t SET v = 30 WHERE id = 1")
     assert rows(a, POINT, 1) == [(30,)]  # from now on the short way
-    assert a.read_row(POINT, (1,)) is not None
+    assert attempt(a, POINT, (1,)) is not None
     prepared = db.database.plans.latest[POINT]
     read = prepared.read_row
     assert read is not None
@@ -365,6 +365,6 @@ def test_a_short_point_read_is_not_taken_from_the_middle_of_a_chain(db: Engine) 
         return read(*arguments)
 
     prepared.read_row = late  # type: ignore[assignment]
-    found = a.read_row(POINT, (1,))
+    found = attempt(a, POINT, (1,))
     assert found is None or found[1] == [(50,)]
     assert list(keeper.rows()) == [(1, 20)]

@@ -14,6 +14,7 @@ from herdpy.engine.statements.fast_paths import compile_bind
 from herdpy.model.types import BIGINT, DOUBLE, TEXT, UNKNOWN
 from herdpy.sql.compile import parameter_kinds, parameter_types
 from herdpy.sql.plan import Slot
+from tests.fixtures.engines import attempt
 
 COLUMNS = "a BIGINT, b TEXT, x DOUBLE, d DECIMAL(10,2), day DATE, at TIMESTAMP, flag BOOLEAN"
 DAY = datetime.date(2024, 2, 29)
@@ -28,12 +29,12 @@ def connection() -> Iterator[herdpy.Connection]:
 
 
 def database_of(connection: herdpy.Connection) -> Database:
-    return connection._session._database
+    return connection._session.database
 
 
 def short(connection: herdpy.Connection, text: str, parameters: Any) -> Any:
     """Return the rows of the shortcut; None when it was not taken."""
-    found = connection._session.read_row(text, parameters)
+    found = attempt(connection._session, text, parameters)
     return None if found is None else found[1]
 
 
@@ -97,7 +98,7 @@ def test_a_point_read_begins_a_transaction_and_ends_with_the_session(
     assert connection.in_transaction
     session = connection._session
     connection.close()
-    assert session.read_row(text, (1,)) is None
+    assert attempt(session, text, (1,)) is None
 
 
 def test_arrow_and_description_of_a_short_read(connection: herdpy.Connection) -> None:

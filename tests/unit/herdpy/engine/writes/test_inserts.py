@@ -18,7 +18,7 @@ def connection() -> Iterator[herdpy.Connection]:
 
 
 def checkpoint(connection: herdpy.Connection) -> None:
-    connection._session._database.run_checkpoint()
+    connection._session.database.run_checkpoint()
 
 
 def rows(connection: herdpy.Connection) -> list[tuple[int, str]]:
@@ -87,8 +87,8 @@ def test_a_deleted_key_is_free(connection: herdpy.Connection, place: str) -> Non
 def test_an_insert_waits_for_another_of_its_key(
     connection: herdpy.Connection, is_committed: bool
 ) -> None:
-    database = connection._session._database
-    other = database.session(connection._session._defaults, autocommit=True)
+    database = connection._session.database
+    other = database.session(connection._session.defaults, autocommit=True)
     connection.execute("BEGIN")
     connection.execute(TEXT, (1, "first"))
     found: list[object] = []
@@ -111,8 +111,8 @@ def test_an_insert_waits_for_another_of_its_key(
 
 
 def test_32_threads_insert_one_key_and_one_wins(connection: herdpy.Connection) -> None:
-    database = connection._session._database
-    sessions = [database.session(connection._session._defaults, autocommit=True) for _ in range(32)]
+    database = connection._session.database
+    sessions = [database.session(connection._session.defaults, autocommit=True) for _ in range(32)]
     for key in range(30):
         outcomes: list[str] = []
 

@@ -8,7 +8,7 @@ from herdpy.engine.session.activity import killed_error
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.model.durability import Durability
-from tests.fixtures.engines import Engine, begin_write, engine, rows, run, table
+from tests.fixtures.engines import Engine, attempt, begin_write, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 
 INSERT = "INSERT INTO t VALUES (?, ?)"
@@ -94,7 +94,7 @@ def test_what_is_short(text: str, parameters: tuple[int, ...]) -> None:
         session = db.session()
         session.execute(text, parameters)
         session.rollback()
-        assert isinstance(session.write_at_once(text, parameters), PendingWrite)
+        assert isinstance(attempt(session, text, parameters), PendingWrite)
 
 
 def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> None:
@@ -111,8 +111,8 @@ def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> No
             held.until_reached()  # by another thread
             assert not begun.outcome.is_done
             assert rows(reader, ALL) == [(1, 10), (2, 20)]
-            assert writer.write_at_once(INSERT, (4, 40)) is None  # one at a time
-            assert writer.read_row("SELECT v FROM t WHERE id = ?", (1,)) is None
+            assert attempt(writer, INSERT, (4, 40)) is None  # one at a time
+            assert attempt(writer, "SELECT v FROM t WHERE id = ?", (1,)) is None
             done = threading.Event()
             begun.outcome.on_done(done.set)
         finally:
@@ -120,7 +120,7 @@ def test_it_returns_before_the_disk_and_shows_nothing_before_its_outcome() -> No
         done.wait()
         writer.end_write(begun)
         assert rows(reader, ALL) == [(1, 10), (2, 20), (3, 30)]
-        assert isinstance(writer.write_at_once(INSERT, (4, 40)), PendingWrite)
+        assert isinstance(attempt(writer, INSERT, (4, 40)), PendingWrite)
 
 
 def test_what_would_wait_has_no_effect() -> None:
@@ -130,7 +130,7 @@ def test_what_would_wait_has_no_effect() -> None:
         run(holder, UPDATE, 1, 2)
         before = db.locks
         for text, parameters in ((UPDATE, (5, 2)), (DELETE, (2,)), (INSERT, (2, 5))):
-            assert session.write_at_once(text, parameters) is None, text
+            assert attempt(session, text, parameters) is None, text
             assert db.locks == before
         holder.commit()
         assert db.locks == {}
@@ -143,15 +143,15 @@ def test_a_transaction_goes_on_behind_what_would_wait() -> None:
         known(db)
         holder, session = db.session(), db.session()
         run(holder, UPDATE, 1, 2)
-        begun = session.write_at_once(INSERT, (3, 30))  # begins the transaction
+        begun = attempt(session, INSERT, (3, 30))  # begins the transaction
         assert begun is not None
         assert begun.outcome is None
         session.end_write(begun)
-        assert session.write_at_once(UPDATE, (5, 2)) is None
+        assert attempt(session, UPDATE, (5, 2)) is None
         assert session.in_transaction
-        assert session.write_at_once(UPDATE, (5, 1)) is not None
+        assert attempt(session, UPDATE, (5, 1)) is not None
         holder.rollback()
-        assert session.write_at_once(UPDATE, (5, 2)) is not None
+        assert attempt(session, UPDATE, (5, 2)) is not None
         assert rows(db.session(), ALL) == [(1, 10), (2, 20)]
         session.commit()
         assert rows(db.session(), ALL) == [(1, 15), (2, 25), (3, 30)]
@@ -163,10 +163,10 @@ def test_errors_are_those_of_execute(autocommit: bool) -> None:
     with engine() as db:
         known(db)
         texts = []
-        for name in ("execute", "write_at_once"):
+        for run_it in (run, lambda session, text, *values: attempt(session, text, values)):
             session = db.session(autocommit=autocommit)
             with pytest.raises(IntegrityError) as caught:
-                getattr(session, name)(INSERT, (1, 1))
+                run_it(session, INSERT, 1, 1)
             texts.append(str(caught.value))
             session.rollback()
         assert texts[0] == texts[1]
@@ -181,19 +181,18 @@ def test_only_short_writes_that_came_before() -> None:
             ("UPDATE t SET v = ?", (5,)),
             ("DELETE FROM t WHERE v = ?", (5,)),
             ("INSERT INTO t VALUES (?, ?), (100, 1)", (101, 5)),
-            ("SELECT v FROM t WHERE id = ?", (5,)),
             ("UPDATE t SET v = length(repeat('x', v)) WHERE id = ?", (5,)),  # may take long
             ("UPDATE t SET v = v WHERE id = ? AND v IN (SELECT v FROM t)", (5,)),
             ("DELETE FROM t WHERE id = ? AND v % 2 = 5", (5,)),
             ("INSERT INTO t VALUES (?, length(repeat('x', ?)))", (102, 3)),
         ):
             session.execute(text, parameters).close()
-            assert session.write_at_once(text, parameters) is None, text
-        assert session.write_at_once("DELETE FROM t WHERE id =  ?", (1,)) is None  # never seen
-        assert session.write_at_once(INSERT, ("a", "b")) is None  # of other classes
+            assert attempt(session, text, parameters) is None, text
+        assert attempt(session, "DELETE FROM t WHERE id =  ?", (1,)) is None  # never seen
+        assert attempt(session, INSERT, ("a", "b")) is None  # of other classes
         run(session, "DROP TABLE t")
         run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
-        assert session.write_at_once(INSERT, (1, 1)) is None  # planned for another table
+        assert attempt(session, INSERT, (1, 1)) is None  # planned for another table
 
 
 def test_what_others_hold_is_left_alone() -> None:
@@ -201,11 +200,11 @@ def test_what_others_hold_is_left_alone() -> None:
         known(db)
         session = db.session(autocommit=True)
         with db.database.tablespace.monitor:
-            assert session.write_at_once(INSERT, (3, 1)) is None
-        with session._mutex:
-            assert session.write_at_once(INSERT, (3, 1)) is None
+            assert attempt(session, INSERT, (3, 1)) is None
+        with session.mutex:
+            assert attempt(session, INSERT, (3, 1)) is None
         session = db.session(autocommit=True, durability=Durability.OS)
-        assert session.write_at_once(INSERT, (3, 1)) is None
+        assert attempt(session, INSERT, (3, 1)) is None
 
 
 def test_a_log_that_fails_is_told_by_the_outcome() -> None:
@@ -227,8 +226,9 @@ def test_a_log_that_fails_is_told_by_the_outcome() -> None:
     done.wait()
     with pytest.raises(Error):
         session.end_write(begun)
+    assert attempt(session, INSERT, (4, 40)) is None
     with pytest.raises(Error):
-        session.write_at_once(INSERT, (4, 40))
+        session.run(INSERT, (4, 40))
     disk.latency = None
     db.database.close()
 
@@ -238,8 +238,9 @@ def test_a_killed_session_writes_nothing() -> None:
         known(db)
         session = db.session(autocommit=True)
         session.kill(killed_error())
+        assert attempt(session, INSERT, (3, 30)) is None
         with pytest.raises(OperationalError) as caught:
-            session.write_at_once(INSERT, (3, 30))
+            session.run(INSERT, (3, 30))
         assert caught.value.sqlstate == "57P01"
 
 

@@ -12,7 +12,7 @@ from herdpy.errors import Error, OperationalError
 from herdpy.log.record import Begin, Commit, Record, Rows, decode
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.crash.checks import read_log
-from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.engines import Engine, attempt_and_wait, engine, rows, run
 
 TABLE = (
     "CREATE TABLE t (a BIGINT, b VARCHAR(3), i INTEGER NOT NULL, x DOUBLE, d DECIMAL(6, 2), "
@@ -175,13 +175,13 @@ def test_a_row_that_another_transaction_has_is_not_waited_for_here(db: Engine) -
     session, other = db.session(autocommit=True), db.session()
     known(db, session, text, (1, 1, "k"))
     run(other, "UPDATE t SET i = 5 WHERE a = 1")
-    assert session.write_row(text, (1, 1, "k")) is None
+    assert attempt_and_wait(session, text, (1, 1, "k")) is None
     waiting = db.session(autocommit=True, lock_timeout_s=0.01)
     with pytest.raises(OperationalError) as caught:
         waiting.run(text, (1, 1, "k"))
     assert caught.value.sqlstate == "55P03"
     other.rollback()
-    assert session.write_row(text, (1, 1, "k")) is not None
+    assert attempt_and_wait(session, text, (1, 1, "k")) is not None
     assert db.locks == {}
 
 

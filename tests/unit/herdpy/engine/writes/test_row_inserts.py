@@ -20,7 +20,7 @@ from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.settings import Settings
 from tests.crash.checks import read_log
-from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.engines import Engine, attempt_and_wait, engine, rows, run
 
 COLUMNS = (
     "a BIGINT, b VARCHAR(5), i INTEGER NOT NULL, x DOUBLE, d DECIMAL(6,2) DEFAULT 1.5, day DATE, "
@@ -110,7 +110,7 @@ def test_results_and_errors_are_those_of_the_general_path(
     begin = "BEGIN" if not is_alone else "SHOW ALL"
 
     session.execute(begin)
-    short = told(lambda: session.write_row(INSERT, values))
+    short = told(lambda: attempt_and_wait(session, INSERT, values))
     found = rows(session, ALL)
     session.rollback()
     run(session, "DELETE FROM t WHERE a = 2")
@@ -176,7 +176,7 @@ def test_now_is_the_time_of_the_transaction(db: Engine) -> None:
     run(session, text, 1, "k", 0)
     session.execute("BEGIN")
     for key in (3, 4):
-        assert session.write_row(text, (key, "k", 0)) is not None
+        assert attempt_and_wait(session, text, (key, "k", 0)) is not None
     found = rows(session, "SELECT DISTINCT at FROM t WHERE a > 2")
     ((now,),) = rows(session, "SELECT CURRENT_TIMESTAMP")
     assert found == [(now.replace(tzinfo=None),)]
@@ -206,13 +206,13 @@ def test_a_key_that_somebody_had(db: Engine, simple: Session, place: str) -> Non
     if place == "deleted by it":
         run(simple, "DELETE FROM s WHERE id = 1")
     key = 2 if place == "own writes" else 1
-    assert simple.write_row(SIMPLE, (key, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (key, 0)) is None
     if place == "deleted by it":
         assert run(simple, SIMPLE, key, 0) == 1
     else:
         with pytest.raises(Error, match="duplicate key"):
             run(simple, SIMPLE, key, 0)
-    assert simple.write_row(SIMPLE, (3, 0)) is not None
+    assert attempt_and_wait(simple, SIMPLE, (3, 0)) is not None
     simple.rollback()
     assert db.locks == {}
 
@@ -225,14 +225,14 @@ def test_a_lock_of_somebody_else_is_not_waited_for_here(db: Engine, simple: Sess
     ):
         other = db.session()
         run(other, text)
-        assert simple.write_row(SIMPLE, (2, 0)) is None, text
+        assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None, text
         waiting = db.session(autocommit=True, lock_timeout_s=0.01)
         with pytest.raises(OperationalError) as caught:
             waiting.execute(SIMPLE, (2, 0))
         assert caught.value.sqlstate == "55P03"
         other.rollback()
         other.close()
-    assert simple.write_row(SIMPLE, (2, 0)) is not None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is not None
     assert db.locks == {}
 
 
@@ -251,7 +251,7 @@ def test_what_commits_between_the_look_and_the_lock_is_seen(
         return found
 
     monkeypatch.setattr(keyed, "_is_fresh", look)
-    done = simple.write_row(SIMPLE, (5, 50))
+    done = attempt_and_wait(simple, SIMPLE, (5, 50))
     assert (done is None) == is_same
     assert seen == [True, not is_same]
     monkeypatch.setattr(keyed, "_is_fresh", looked)
@@ -274,7 +274,7 @@ def test_a_checkpoint_between_the_look_and_the_lock(
         return found
 
     monkeypatch.setattr(keyed, "_is_fresh", look)
-    assert simple.write_row(SIMPLE, (5, 50)) is None
+    assert attempt_and_wait(simple, SIMPLE, (5, 50)) is None
     with pytest.raises(Error, match="duplicate key"):
         simple.execute(SIMPLE, (5, 50))
 
@@ -284,21 +284,21 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 ) -> None:
     simple.execute("BEGIN")
     run(simple, "CREATE TABLE u (id BIGINT PRIMARY KEY)")
-    assert simple.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None
     simple.rollback()
     lease = simple.leasing.take(60.0)
     simple.execute("BEGIN")
     run(simple, f"SET TRANSACTION SNAPSHOT '{lease.id}'")
-    assert simple.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "25006"
     simple.rollback()
     simple.execute("BEGIN")
-    transaction = simple._transaction
+    transaction = simple.transaction
     assert transaction is not None
     db.database.tablespace.rollback(transaction, SerializationError("lost"))
-    assert simple.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None
     with pytest.raises(SerializationError, match="lost"):
         run(simple, SIMPLE, 2, 0)
     simple.rollback()
@@ -307,12 +307,12 @@ def test_a_transaction_that_changed_tables_or_was_lost_or_reads_the_past(
 
 def test_a_table_made_anew_is_another(db: Engine, simple: Session) -> None:
     run(simple, "DROP TABLE s")
-    assert simple.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(simple, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42P01"
     run(simple, "CREATE TABLE s (id TEXT PRIMARY KEY, v BIGINT)")
-    assert simple.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 0)) is None
     run(simple, SIMPLE, "2", 0)
     assert rows(simple, "SELECT * FROM s") == [("2", 0)]
 
@@ -322,15 +322,15 @@ def test_who_may_not_insert_is_told_so_and_who_was_looked_at_takes_the_fast_path
 ) -> None:
     run(simple, "CREATE USER u PASSWORD 'a secret of u'")
     user = db.database.session(Settings(), autocommit=True, user="u")
-    assert user.write_row(SIMPLE, (2, 0)) is None
+    assert attempt_and_wait(user, SIMPLE, (2, 0)) is None
     with pytest.raises(Error) as caught:
         run(user, SIMPLE, 2, 0)
     assert caught.value.sqlstate == "42501"
     run(simple, "GRANT INSERT ON s TO u")
     run(user, SIMPLE, 2, 0)
-    assert user.write_row(SIMPLE, (3, 0)) is not None
+    assert attempt_and_wait(user, SIMPLE, (3, 0)) is not None
     run(simple, "REVOKE INSERT ON s FROM u")
-    assert user.write_row(SIMPLE, (4, 0)) is None
+    assert attempt_and_wait(user, SIMPLE, (4, 0)) is None
     with pytest.raises(Error):
         run(user, SIMPLE, 4, 0)
 
@@ -338,12 +338,12 @@ def test_who_may_not_insert_is_told_so_and_who_was_looked_at_takes_the_fast_path
 def test_ends_of_sessions(db: Engine, simple: Session) -> None:
     simple.kill(killed_error())
     with pytest.raises(OperationalError) as caught:
-        simple.write_row(SIMPLE, (2, 0))
+        simple.run(SIMPLE, (2, 0))
     assert caught.value.sqlstate == "57P01"
     other = db.session(autocommit=True)
     other.close()
     with pytest.raises(Error, match="closed"):
-        other.write_row(SIMPLE, (2, 0))
+        other.run(SIMPLE, (2, 0))
 
 
 def test_it_is_no_statement_that_is_audited(db: Engine, simple: Session) -> None:
@@ -403,10 +403,10 @@ def test_every_durability(db: Engine, durability: Durability) -> None:
 
 def test_a_transaction_that_is_full_says_so(db: Engine, simple: Session) -> None:
     simple.begin()
-    transaction = simple._transaction
+    transaction = simple.transaction
     assert transaction is not None
     transaction.byte_count = db.database.config.transaction_bytes_max
-    assert simple.write_row(SIMPLE, (2, 20)) is None
+    assert attempt_and_wait(simple, SIMPLE, (2, 20)) is None
     with pytest.raises(Error) as caught:
         simple.execute(SIMPLE, (2, 20))
     assert caught.value.sqlstate == "53200"

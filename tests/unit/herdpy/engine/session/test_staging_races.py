@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from herdpy.engine.session.session import Session
+from herdpy.engine.session.staging import Staging
 from herdpy.engine.state.page_adoption import FEW_ROWS
-from herdpy.engine.statements.staging import Staging
 from herdpy.errors import Error, IntegrityError, ProgrammingError
 from herdpy.log.record import EndStaging
 from tests.fixtures.engines import Background, WatchedDriver, engine, rows, table

@@ -2,16 +2,19 @@
 
 add() converts and checks, and has no effect beside; finish() writes. A few rows are kept in memory
 until then. More are staged (staging.py), so that they need none, but not in a transaction: there
-they are kept as well, and an ingest is bounded (53200). Made by Session.begin_ingest(). One thread
-at a time.
+they are kept as well, and an ingest is bounded (53200). One thread at a time.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.planner import Planner
+from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.session.staging import RIGHTS, Staging
 from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.log_space import prepare_log
 from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.staged import Operation
@@ -28,7 +31,6 @@ from herdpy.model.types import Key, Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.engine.statements.staging import Staging
     from herdpy.exec.vector.arrow_columns import RowMaker
 
 _ROW_BYTES = 300
@@ -36,42 +38,94 @@ _DATA_COPIES = 3
 """What a row takes in memory: so much, and its data so many times, about."""
 _TABLE_LOCK_ROWS = 20_000
 """From here on the lock of the table, where it is free, costs less than those of the rows."""
+_LOG_BYTES_AHEAD = 1024 * 1024
+_MODES = {each.value: each for each in (Operation.APPEND, Operation.UPSERT, Operation.REPLACE)}
 
 
-class IngestMode(Enum):
-    """What becomes of rows that are there already."""
+class Ingests:
+    """What a session ingests: each statement of an Ingest is one of its own."""
 
-    APPEND = "append"
-    """A key that is there is an error (23505)."""
-    UPSERT = "upsert"
-    """A row replaces the one with its key; the last of a key counts."""
-    REPLACE = "replace"
-    """The table has these rows afterwards, and no others."""
+    def __init__(
+        self, core: SessionCore, runner: StatementRunner, planner: Planner, staging: Staging
+    ) -> None:
+        self._core = core
+        self._runner = runner
+        self._planner = planner
+        self._staging = staging
 
+    def begin(self, table: str, mode: str) -> "Ingest":
+        """Return what takes Arrow batches for one table, to write them as one statement."""
+        return self._runner.run(lambda: self._begin(table, mode), f"INGEST {table}")
 
-def ingest_mode(mode: str) -> IngestMode:
-    """Return the mode of a name; ProgrammingError."""
-    try:
-        return IngestMode(mode)
-    except ValueError:
-        raise ProgrammingError(
-            f"ingest: mode: expected 'append', 'upsert' or 'replace', found {mode!r}",
-            sqlstate="22023",
-        ) from None
+    def _begin(self, name: str, mode: str) -> "Ingest":
+        core = self._core
+        if mode not in _MODES:
+            raise ProgrammingError(
+                f"ingest: mode: expected 'append', 'upsert' or 'replace', found {mode!r}",
+                sqlstate="22023",
+            )
+        core.tablespace.check_running()
+        core.check_not_lost()
+        table = self._table(name, _MODES[mode])
+        is_alone = core.is_autocommit and not core.in_transaction
+        return Ingest(
+            table,
+            _MODES[mode],
+            staging=self._staging if is_alone else None,
+            now_us=core.now_us(),
+            memory_bytes_max=core.database.config.memory_bytes_max // 2,
+            write=self._write,
+        )
+
+    def _table(self, name: str, mode: Operation) -> Table:
+        table = self._planner.table(name, RIGHTS[mode])
+        if table.is_heap and mode is Operation.UPSERT:
+            raise ProgrammingError(
+                f'ingest: mode "upsert" needs a primary key, and table "{table.name}" has none',
+                sqlstate="42P10",
+            )
+        return table
+
+    def _write(self, ingest: "Ingest") -> int:
+        name = ingest.table.name
+        return self._runner.run(lambda: self._write_rows(ingest), f"INGEST {name}")
+
+    def _write_rows(self, ingest: "Ingest") -> int:
+        core = self._core
+        core.check_not_lost()
+        if not ingest.rows and ingest.mode is not Operation.REPLACE:
+            return 0
+        core.database.check_room()
+        core.current_transaction()
+        transaction = core.begin_write()
+        if ingest.log_bytes > _LOG_BYTES_AHEAD:
+            # Else the first attempt would do all its work to learn that there is no room.
+            prepare_log(core.tablespace, ingest.log_bytes)
+
+        def make() -> Write:
+            if self._table(ingest.table.name, ingest.mode) != ingest.table:
+                raise ProgrammingError(
+                    f'table "{ingest.table.name}" was made anew during the ingest', sqlstate="42P01"
+                )
+            return _make_write(core.tablespace, transaction, ingest)
+
+        count = self._planner.execution(transaction).run(make(), make)
+        core.finish_write(transaction)
+        return count
 
 
 class Ingest:
-    """See the module."""
+    """One open ingest, made by Ingests.begin()."""
 
     def __init__(
         self,
         table: Table,
-        mode: IngestMode,
+        mode: Operation,
         *,
         now_us: int,
         memory_bytes_max: int,
         write: "Callable[[Ingest], int]",
-        staging: "Staging | None" = None,
+        staging: Staging | None = None,
     ) -> None:
         """write(ingest) runs the statement and returns the number of rows.
 
@@ -148,15 +202,14 @@ class Ingest:
         if staged is not None:
             staged.drop()
 
-    def _begin_staging(self, staging: "Staging") -> None:
+    def _begin_staging(self, staging: Staging) -> None:
         """Stage the rows that there are, and those to come."""
         self._staging = None
-        self._staged = staged = _Staged(
-            staging, self._now_us
-        )  # first: an interrupt must not leave it behind
-        staged.begin(self.table, Operation(self.mode.value))
+        # First: an interrupt must not leave it behind.
+        self._staged = staged = _Staged(staging, self._now_us)
+        staged.begin(self.table, self.mode)
         if self.rows:
-            self._staged.add_rows(self.rows)
+            staged.add_rows(self.rows)
             self.rows = []
 
     def _check_going_on(self) -> None:
@@ -167,7 +220,7 @@ class Ingest:
 class _Staged:
     """The rows of an ingest, staged."""
 
-    def __init__(self, staging: "Staging", now_us: int) -> None:
+    def __init__(self, staging: Staging, now_us: int) -> None:
         self._staging = staging
         self._now_us = now_us
         self._job = staging.new_job()
@@ -198,10 +251,10 @@ class _Staged:
             self._is_settled = True
 
 
-def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:
+def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:
     """Return the write of an ingest's rows."""
     table, rows, mode = ingest.table, ingest.rows, ingest.mode
-    if mode is IngestMode.APPEND and not table.is_heap:
+    if mode is Operation.APPEND and not table.is_heap:
         return _FreshRows(
             tablespace, transaction, table, rows, memory_bytes_max=ingest.memory_bytes_max
         )
@@ -222,21 +275,16 @@ def make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest)
         changes += [(None, row) for row in new.values()]
         return changes, len(rows)
 
-    kinds: dict[IngestMode, Any] = {
-        IngestMode.APPEND: (Write, append),
-        IngestMode.UPSERT: (Write, upsert),
-        IngestMode.REPLACE: (_WholeTable, replace),
-    }
-    kind, compute = kinds[mode]
-    write: Write = kind(
+    kind = _WholeTable if mode is Operation.REPLACE else Write
+    computes = {Operation.APPEND: append, Operation.UPSERT: upsert, Operation.REPLACE: replace}
+    return kind(
         tablespace,
         transaction,
         table,
-        compute,
-        is_insert=mode is IngestMode.APPEND,
+        computes[mode],
+        is_insert=mode is Operation.APPEND,
         memory_bytes_max=ingest.memory_bytes_max,
     )
-    return write
 
 
 class _FreshRows(FreshInsert):

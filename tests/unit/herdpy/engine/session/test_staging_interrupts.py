@@ -11,8 +11,8 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.driver.staging import StageToken
 from herdpy.engine.database import Database
+from herdpy.engine.session import ingest, staging
 from herdpy.engine.state import page_adoption
-from herdpy.engine.statements import ingest, staging
 from herdpy.model.settings import Settings
 from tests.fixtures.interrupts import LineInterrupter
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE

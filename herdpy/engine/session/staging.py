@@ -2,16 +2,19 @@
 
 A session's part in it: begin a run of a job, stage rows for it (each attempt of a task on its own),
 commit or give up. What is staged is the log's state (staged.py); no session owns it, so that any
-other one goes on where a lost one stopped. Every call may be repeated: begin() and begin_stage() by
-their names, add() by the number of rows before, commit() by the job and its stages. Under the
-session's own guard.
+other one goes on where a lost one stopped. Each call is a statement of the session, and may be
+repeated: begin() and begin_stage() by their names, add() by the number of rows before, commit() by
+the job and its stages.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.planner import Planner
+from herdpy.engine.session.runner import StatementRunner
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import (
@@ -34,7 +37,6 @@ from herdpy.engine.state.staged import (
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Entry
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.execution import Execution
 from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION
 from herdpy.engine.writes.staged_input import row_records, stage_records
 from herdpy.errors import (
@@ -67,7 +69,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE, User
+from herdpy.model.access import DELETE, INSERT, UPDATE
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -76,11 +78,9 @@ from herdpy.model.types import Key, Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.engine.statements.interfaces import DatabaseServices
-
 T = TypeVar("T")
 
-_RIGHTS = {
+RIGHTS = {
     Operation.APPEND: INSERT,
     Operation.UPSERT: INSERT | UPDATE,
     Operation.REPLACE: INSERT | DELETE,
@@ -88,32 +88,21 @@ _RIGHTS = {
     Operation.UPDATE: UPDATE,
     Operation.DELETE: DELETE,
 }
+"""What each operation takes on its table."""
 _COMMIT_ATTEMPTS_MAX = 10
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
 
-class SessionPart(NamedTuple):
-    """What Staging needs of the session it belongs to."""
-
-    guard: Callable[[Callable[[], object], str], object]
-    find_table: Callable[[str, int], Table]
-    """The table of a name on which the session's user has rights, as bits of model/access.py."""
-    execution: Callable[[Transaction | None], Execution]
-    begin: Callable[[], Transaction]
-    """Begin an autocommit statement's transaction; 25001 inside of another one."""
-    finish: Callable[[Transaction], None]
-    user: User | None
-    is_superuser: Callable[[], bool]
-
-
 class Staging:
     """See the module."""
 
-    def __init__(self, database: "DatabaseServices", session: SessionPart) -> None:
-        self._database = database
-        self._tablespace = database.tablespace
-        self._session = session
+    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
+        self._core = core
+        self._database = core.database
+        self._tablespace = core.tablespace
+        self._runner = runner
+        self._planner = planner
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -202,13 +191,13 @@ class Staging:
         """Begin a job of one stage, for a statement with too many rows for memory."""
 
         def begin() -> int:
-            at_us, user = self._database.clock.wall_us(), self._user
+            at_us, user = self._database.clock.wall_us(), self._core.user
             record = BeginStaging(
                 job, table.id, table.version, operation.value, at_us, user, is_statement=True
             )
 
             def make() -> list[Record]:
-                self._tablespace.check_user(self._session.user)
+                self._tablespace.check_user(self._core.identity)
                 return [record]
 
             self._log(make, Durability.NONE)
@@ -232,7 +221,7 @@ class Staging:
         def commit() -> None:
             if not self._stage(stage).is_finished:  # before a wait for the table's lock
                 self._log(lambda: [FinishStage(stage)], Durability.NONE)
-            self._commit_now(self._job(job), [stage], self._session.begin())
+            self._commit_now(self._job(job), [stage], self._core.begin_alone())
 
         self._run(commit, job)
 
@@ -244,15 +233,7 @@ class Staging:
     # --- inside ----------------------------------------------------------------------------------
 
     def _run(self, body: Callable[[], T], what: str) -> T:
-        found: list[T] = []
-        self._session.guard(lambda: found.append(body()), f"STAGING {what}")
-        return found[0]
-
-    @property
-    def _user(self) -> str | None:
-        """The name is enough for owning: what a user stages is given up before she is dropped."""
-        user = self._session.user
-        return None if user is None else user.name
+        return self._runner.run(body, f"STAGING {what}")
 
     @property
     def _staged(self) -> Staged:
@@ -274,19 +255,11 @@ class Staging:
                 return bool(records)
 
         if with_log_space(tablespace, step):
-            self._await(system)
+            # Not done though it needs no sync: it is behind a commit that waits for the disk.
+            is_behind = not system.outcome.is_done
+            self._core.wait_for(system.outcome, Durability.SYNC if is_behind else durability)
         if durability is Durability.SYNC:
             tablespace.sync_log(tablespace.state.lsn)  # what is known already may not be durable
-
-    def _await(self, transaction: Transaction) -> None:
-        outcome, syncer = transaction.outcome, self._tablespace.syncer
-        if syncer is not None:
-            syncer.request(transaction.durability)
-            if not outcome.is_done:  # behind a commit that waits for the disk
-                syncer.request(Durability.SYNC)
-        if not outcome.is_done:
-            self._database.driver.wait(outcome)
-        outcome.result()
 
     def _job(self, name: str) -> Job:
         job = self._staged.jobs.get(name)
@@ -300,19 +273,14 @@ class Staging:
                 sqlstate="42704",
                 hint="begin_staging() begins a job",
             )
-        if not self._is_own(job.user):
+        if not self._planner.owns(job.user):
             raise _of_another_user(name)
         self._database.stagings.touch(name)
         return job
 
-    def _is_own(self, owner: str | None) -> bool:
-        """Tell whether the session may do what the owner of a job may."""
-        user = self._user
-        return user is None or owner == user or self._session.is_superuser()
-
     def _has_committed(self, name: str, commit: Commit) -> ProgrammingError:
         """Return what a run is told whose job another run has committed."""
-        is_shown = not commit.is_known or self._is_own(commit.user)
+        is_shown = not commit.is_known or self._planner.owns(commit.user)
         return ProgrammingError(
             f"staging: job {name!r} has committed"
             + (f" at {commit.lsn}" if is_shown else ", another user's"),
@@ -346,15 +314,15 @@ class Staging:
         _check_name("job", job)
         if run is not None:
             _check_name("run", run)
-        table = self._session.find_table(name, _RIGHTS[chosen])
+        table = self._planner.table(name, RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
         at_us = self._database.clock.wall_us()
 
         def make() -> list[Record]:
-            staged, user = self._staged, self._user
+            staged, user = self._staged, self._core.user
             if job in staged.commits:
                 raise self._has_committed(job, staged.commits[job])
-            self._tablespace.check_user(self._session.user)
+            self._tablespace.check_user(self._core.identity)
             if job in staged.jobs:
                 found = self._same_job(job, table, chosen)
                 if run in found.runs:
@@ -501,7 +469,7 @@ class Staging:
     def _committed(self, name: str) -> Commit | None:
         """Return a job's commit; None: there is none. 42501: it is another user's."""
         found = self._staged.commits.get(name)
-        if found is not None and found.is_known and not self._is_own(found.user):
+        if found is not None and found.is_known and not self._planner.owns(found.user):
             raise _of_another_user(name)
         return found
 
@@ -528,7 +496,7 @@ class Staging:
         found = self._again(name, numbers)
         if found is not None:
             return found
-        transaction = self._session.begin()
+        transaction = self._core.begin_alone()
         transaction.token = None  # the job says whether it has happened
         try:
             self._commit_now(self._job(name), numbers, transaction)
@@ -536,7 +504,9 @@ class Staging:
             found = self._again(name, numbers)
             if found is None:
                 raise
-            self._session.finish(transaction)  # another session asked for the same, and was first
+            self._core.finish_write(
+                transaction
+            )  # another session asked for the same, and was first
             return found
         found = self._again(name, numbers)
         if found is None:
@@ -554,7 +524,7 @@ class Staging:
         if is_by_rows(stages, job.operation):
             self._check_rows(job, stages)
             with_log_space(self._tablespace, lambda: self._submit(entry, None))
-            self._session.finish(transaction)
+            self._core.finish_write(transaction)
         else:
             self._commit_pages(job, numbers, entry)
         if entry.is_void:
@@ -586,7 +556,7 @@ class Staging:
                 submit = partial(self._submit, entry, planned)
                 try:
                     if with_log_space(tablespace, submit):
-                        self._session.finish(entry.transaction)
+                        self._core.finish_write(entry.transaction)
                         return
                 finally:
                     tablespace.applier.planned = None
@@ -629,12 +599,12 @@ class Staging:
             tablespace.check_writable()
             wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
         if wait is not None:
-            raise self._session.execution(transaction).must_wait(wait)
+            raise self._planner.execution(transaction).must_wait(wait)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
         self._job(job.name)  # it went with its table, or another one committed it meanwhile
-        table = self._session.find_table(job.table.name, _RIGHTS[job.operation])
+        table = self._planner.table(job.table.name, RIGHTS[job.operation])
         staged = self._staged
         if table != job.table:
             raise ProgrammingError(

@@ -7,10 +7,10 @@ import pytest
 
 from herdpy.config import Config
 from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.session import staging as staging_module
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import Outcome, UsedToken
 from herdpy.engine.state.page_adoption import FEW_ROWS
-from herdpy.engine.statements import staging as staging_module
 from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry, SerializationError
 from herdpy.log.record import BeginStaging, DropStages, EndStaging
 from tests.fixtures.access import refusal, run, session_of, small_engine

@@ -1,0 +1,304 @@
+"""SessionCore: the state of a session, and its transaction: begun, ended, given up.
+
+What the parts of a session share (session.py shows how they are composed). All but the properties
+runs under the mutex, which a part takes: runner.py for a statement, fast_path.py for a row.
+"""
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.session.activity import Client, Running
+from herdpy.engine.state.commit_tokens import UsedToken
+from herdpy.engine.state.error_messages import dropped_error
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import LockWait
+from herdpy.errors import (
+    DeadlockError,
+    Error,
+    InterfaceError,
+    InternalError,
+    ProgrammingError,
+    Retry,
+    SerializationError,
+)
+from herdpy.model.access import User
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
+from herdpy.model.settings import Settings
+
+if TYPE_CHECKING:
+    from herdpy.engine.statements.interfaces import DatabaseServices
+
+
+class SessionCore:
+    """See the module."""
+
+    def __init__(
+        self,
+        database: "DatabaseServices",
+        settings: Settings,
+        *,
+        autocommit: bool,
+        id: int,  # noqa: A002 - the word of sysclients
+        client: Client,
+        user: User | None,
+    ) -> None:
+        # Constant after __init__.
+        self.id = id
+        self.client = client
+        self.identity = user
+        """Whose rights it has; None: all, as the program's own session."""
+        self.user = None if user is None else user.name
+        self.connected_us = database.clock.wall_us()
+        self.database = database
+        self.tablespace = database.tablespace
+        self.defaults = settings
+        self.mutex = new_mutex()
+        self.token_session = database.new_token_session()
+        """The session in its commit tokens."""
+        self.leaves_waits = False
+        """A statement that has to wait for a lock raises MustWaitError, and its caller repeats the
+        call when lock_wait has ended; else the calling thread waits. Set before the first one."""
+        # Set by the owner between statements.
+        self.token: UsedToken | None = None
+        """What a commit of the next statement carries."""
+        # Under the mutex.
+        self.settings = settings
+        self.is_autocommit = autocommit
+        self.transaction: Transaction | None = None
+        self.statement: Transaction | None = None
+        """The transaction of the autocommit statement that runs, waits, or waits for its commit."""
+        self.lock_wait: LockWait | None = None
+        """What the statement waits for that the same call has to run again, if there is one."""
+        self.is_audited = False
+        """execute() has changed tables, users or rights, or ended what others do."""
+        self._statement_us: int | None = None  # its time, None until something asks for it
+        self._is_loss_told = False  # that the transaction was rolled back under the program
+        # Written under the mutex, read without it.
+        self.interrupt: StatementInterrupt | None = None
+        self.running: Running | None = None
+        self.used_s = database.clock.monotonic()
+        # Set by any thread.
+        self.is_closed = False
+        self.end_error: Error | None = None
+        """Why it was ended."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """True from BEGIN to its end; also while a lost transaction waits for its ROLLBACK."""
+        transaction = self.transaction
+        return transaction is not None and (
+            transaction.state is not TransactionState.ENDED or transaction.abort_error is not None
+        )
+
+    @property
+    def lsn(self) -> Lsn:
+        """Where the log is: what the last statement showed or committed is at or before it."""
+        return self.tablespace.applier.state.lsn
+
+    def check_open(self) -> None:
+        """Raise when it was closed or ended, or its user dropped."""
+        if self.is_closed:
+            raise InterfaceError("the session is closed")
+        if self.end_error is not None:
+            raise copy(self.end_error)
+        user = self.identity
+        if user is not None and not self.tablespace.state.catalog.access.has(user):
+            raise dropped_error(user.name)
+
+    # --- the transaction -------------------------------------------------------------------------
+
+    def begin_transaction(self, durability: str | None = None) -> None:
+        """Run BEGIN; 25001: a transaction is in progress."""
+        self.check_not_lost()
+        if self.transaction is not None and self.transaction.is_used:
+            raise InternalError(
+                "BEGIN: a transaction is in progress already",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK it first.",
+            )
+        chosen = self.settings.durability if durability is None else _durability(durability)
+        self.end_transaction()  # one that wrote nothing may hold locks
+        self._open_transaction(chosen)
+
+    def commit_transaction(self) -> None:
+        """Run COMMIT, and wait for it."""
+        transaction = self.transaction
+        if transaction is None:
+            return
+        try:
+            self.check_not_lost()
+        except Error:
+            self.transaction = None  # COMMIT ends it, too, but never as a success
+            raise
+        transaction.token = self.token
+        tablespace = self.tablespace
+        try:
+            with_log_space(tablespace, lambda: tablespace.commit(transaction), frees_space=True)
+        except SerializationError:
+            self.end_transaction()  # it can never commit
+            raise
+        self.wait_for(transaction.outcome, transaction.durability)
+        self.transaction = None
+        if transaction.access_changes:
+            self.database.end_dropped_users()
+
+    def end_transaction(self) -> None:
+        """Run ROLLBACK."""
+        transaction = self.transaction
+        if transaction is not None:
+            self.tablespace.rollback(transaction)
+            self.transaction = None
+
+    def current_transaction(self) -> Transaction | None:
+        """Return the transaction, which begins here if it is to; None: there is autocommit."""
+        if self.transaction is None and not self.is_autocommit:
+            self._open_transaction(self.settings.durability)
+        return self.transaction
+
+    def _open_transaction(self, durability: Durability) -> None:
+        self._is_loss_told = False
+        self.transaction = self.tablespace.begin(durability, is_autocommit=False)
+
+    def check_not_lost(self) -> None:
+        """Refuse everything but the end of a transaction that was rolled back under the program.
+
+        Going on in a new one, as if nothing had happened, would commit the rest without the
+        beginning.
+        """
+        transaction = self.transaction
+        if transaction is None or transaction.abort_error is None:
+            return
+        error = transaction.abort_error
+        if not self._is_loss_told:
+            self._is_loss_told = True
+            raise error
+        raise InternalError(
+            f"the transaction was rolled back before: {getattr(error, 'message', error)}",
+            sqlstate="25P02",
+            retry=Retry.SAFE,
+            hint="ROLLBACK ends it; then run the whole transaction again.",
+        )
+
+    # --- a statement's own, with autocommit ------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return the time of the transaction, which begins here if it is to.
+
+        An autocommit statement is a transaction: its time is fixed by the first call.
+        """
+        transaction = self.current_transaction() or self.statement
+        return self._autocommit_us() if transaction is None else transaction.begun_us
+
+    def _autocommit_us(self) -> int:
+        """Return the time of the autocommit statement: one, however often it is asked for."""
+        if self._statement_us is None:
+            self._statement_us = self.database.clock.wall_us()
+        return self._statement_us
+
+    def begin_write(self) -> Transaction:
+        """Return the open transaction, or begin the autocommit statement's own.
+
+        A statement that is run again behind a wait has its own already, with its locks.
+        """
+        transaction = self.transaction
+        if transaction is None:
+            transaction = self.statement
+            if transaction is None:
+                transaction = self.statement = self.tablespace.begin(
+                    self.settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
+                )
+            transaction.token = self.token
+        elif transaction.lease is not None:
+            raise InternalError(
+                "cannot write in a read-only transaction: it reads at a snapshot lease",
+                sqlstate="25006",
+                hint="COMMIT or ROLLBACK ends it; write in another transaction.",
+            )
+        return transaction
+
+    def begin_alone(self) -> Transaction:
+        """Begin the transaction of a statement that cannot be a part of another one."""
+        self.check_not_lost()
+        if self.in_transaction:
+            raise ProgrammingError(
+                "staging: a commit of staged rows is a transaction of its own",
+                sqlstate="25001",
+                hint="commit() or rollback() the open one first",
+            )
+        return self.begin_write()
+
+    def finish_write(self, transaction: Transaction) -> None:
+        """Wait for the commit of what begin_write() gave, if that is the statement's own."""
+        if transaction.is_autocommit:
+            if transaction.state is TransactionState.ACTIVE:  # nothing was logged
+                self.tablespace.rollback(transaction)
+            else:
+                self.wait_for(transaction.outcome, transaction.durability)
+            self.statement = None
+        self.database.after_write()
+
+    def forget_statement(self) -> None:
+        """Roll back the autocommit statement, if there is one; repeatable."""
+        statement = self.statement
+        if statement is not None:
+            self.tablespace.rollback(statement)
+            self._hurry(statement)
+            self.statement = None
+        self._statement_us = None
+
+    # --- waiting for the log, and what a failure leaves ------------------------------------------
+
+    def wait_for(self, outcome: Ticket[None], durability: Durability) -> None:
+        """Wait for the outcome of what is in the log, uncancelled; its error is raised."""
+        tablespace = self.tablespace
+        if tablespace.syncer is not None:
+            tablespace.syncer.request(durability)
+        if not outcome.is_done:
+            self.database.driver.wait(outcome)
+        outcome.result()
+        if durability is Durability.OS and tablespace.log.failure is not None:
+            raise tablespace.log.failure  # visible since its append, but perhaps never handed over
+
+    def settle(self) -> None:
+        """Learn the outcome of a commit whose wait was interrupted."""
+        self.forget_statement()
+        transaction = self.transaction
+        if transaction is None:
+            return
+        if transaction.state is TransactionState.COMMITTING:
+            self.wait_for(transaction.outcome, transaction.durability)
+        if transaction.state is TransactionState.ENDED:
+            self.tablespace.leave_queues(transaction)
+            if transaction.abort_error is None:
+                self.transaction = None
+
+    def recover(self, error: BaseException) -> None:
+        """Leave no lock of a failed autocommit statement; end a transaction that cannot go on."""
+        transaction = self.transaction
+        self.forget_statement()
+        if transaction is not None:
+            if isinstance(error, DeadlockError | SerializationError):
+                self.tablespace.rollback(transaction, error)
+                self._is_loss_told = True
+            self.tablespace.leave_queues(transaction)
+            self._hurry(transaction)
+
+    def _hurry(self, transaction: Transaction) -> None:
+        """See that a logged COMMIT without a waiter ends soon, and with it its locks."""
+        syncer = self.tablespace.syncer
+        if syncer is not None and transaction.state is TransactionState.COMMITTING:
+            syncer.request(transaction.durability)
+
+
+def _durability(text: str) -> Durability:
+    try:
+        return Durability(text)
+    except ValueError:
+        raise ProgrammingError(
+            f"durability: expected 'sync', 'os' or 'none', found {text!r}", sqlstate="22023"
+        ) from None

@@ -1,0 +1,178 @@
+"""Planner: what a statement's text means now, to a session's user, in its transaction.
+
+The catalog and the rights that it sees, the plan cache, and the lease that it may read at. All
+runs under the mutex, as a part of a statement; who may not run one gets no plan of it (42501).
+"""
+
+from herdpy.engine.access.rights import Gate, check_needs, current_access, denied, rights_of
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.execution import Execution
+from herdpy.engine.statements.plan_cache import Prepared, plan_key, prepare
+from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.model.access import TABLE_RIGHTS, Rights
+from herdpy.model.schema import Table
+from herdpy.model.types import Physical
+from herdpy.sql.plan import Parameters
+
+
+class Planner:
+    """See the module."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._database = core.database
+        self._tablespace = core.tablespace
+        self.gate = Gate(core.identity)
+
+    # --- what the session sees -------------------------------------------------------------------
+
+    def catalog_of(self, transaction: Transaction | None) -> Catalog:
+        """Return the catalog as a transaction sees it."""
+        catalog = self._tablespace.state.catalog
+        if transaction is None:
+            return catalog
+        if transaction.lease is not None:
+            return transaction.lease.state.catalog
+        if transaction.catalog_changes:
+            return catalog.with_changes(
+                transaction.catalog_changes, transaction.access_changes, version=-1
+            )
+        return catalog
+
+    def rights(self) -> Rights | None:
+        """Return what the session's user may do, None for all."""
+        core = self._core
+        return rights_of(current_access(self._tablespace, core.transaction), core.identity)
+
+    def owns(self, owner: str | None) -> bool:
+        """Tell whether the session may do what the owner of a lease or of a staging may.
+
+        The name is enough: what a user owns ends in the log before she is dropped.
+        """
+        if owner == self._core.user:
+            return True
+        rights = self.rights()
+        return rights is None or rights.is_superuser
+
+    def visible_tables(self) -> list[Table]:
+        """Return the tables that the session's user has any right on, by name."""
+        tables, rights = self.catalog_of(self._core.transaction).tables(), self.rights()
+        if rights is None or rights.is_superuser:
+            return tables
+        return [table for table in tables if rights.of(table.id) & TABLE_RIGHTS]
+
+    def table(self, name: str, rights_needed: int, catalog: Catalog | None = None) -> Table:
+        """Return a table on which the session's user has these rights; 42P01, 42501."""
+        catalog = catalog or self.catalog_of(self._core.transaction)
+        names = catalog.table_names()
+        table = catalog.table(name if name in names else name.lower())
+        if table is None or table.name not in names:
+            raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+        rights = self.rights()
+        if rights is not None:
+            check_needs(rights, ((table, rights_needed),))
+        return table
+
+    # --- plans -----------------------------------------------------------------------------------
+
+    def prepare(
+        self, text: str, parameters: Parameters, catalog: Catalog | None = None
+    ) -> Prepared:
+        """Return the plan of a statement that the session's user may run."""
+        catalog = catalog or self.catalog_of(self._core.transaction)
+        if catalog.version < 0:
+            return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
+        cache = self._database.plans
+        key = plan_key(text, parameters)
+        prepared = cache.get(key)
+        if prepared is None or not prepared.is_current(catalog):
+            prepared = prepare(text, catalog, parameters, self._check_interrupt)
+            if not prepared.is_secret:
+                cache.put(key, prepared)
+        return self._authorize(prepared)
+
+    def bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
+        """Return the plan and its values; the plan used last for the text binds fast, or not."""
+        latest = self._database.plans.latest.get(text)
+        if latest is not None and latest.bind is not None:
+            transaction = self._core.transaction
+            is_changed = transaction is not None and (
+                transaction.catalog_changes or transaction.lease
+            )
+            if not is_changed and latest.is_current(self._tablespace.applier.state.catalog):
+                values = latest.bind(parameters)
+                if values is not None:
+                    return self._authorize(latest), values
+        prepared = self.prepare(text, parameters)
+        return prepared, prepared.values(parameters, self._core.now_us)
+
+    def _authorize(self, prepared: Prepared) -> Prepared:
+        """Return the statement, unless the session's user may not run it (42501)."""
+        if self._core.user is not None:
+            self.gate.check(prepared, current_access(self._tablespace, self._core.transaction))
+        return prepared
+
+    def _check_interrupt(self) -> None:
+        interrupt = self._core.interrupt
+        if interrupt is not None:
+            interrupt.check()
+
+    def execution(self, transaction: Transaction | None) -> Execution:
+        """Return what runs a plan in a transaction."""
+        core = self._core
+        if core.interrupt is None:
+            raise InternalError("a statement without interrupt")
+        return Execution(core.database, transaction, core.interrupt, core.settings.lock_timeout_s)
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    def lease(self, number: str) -> SnapshotLease:
+        """Return a lease that the user may read at, used now; SnapshotTooOldError, 42501."""
+        leases = self._tablespace.applier.leases
+        lease = leases.find(number)
+        if lease is None:
+            raise gone_error(number)
+        if not self.owns(lease.owner):
+            raise other_owner_error()
+        return leases.use(number)
+
+    def use_lease(self) -> None:
+        """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""
+        transaction = self._core.transaction
+        if transaction is not None and transaction.lease is not None:
+            self.lease(transaction.lease.id)
+
+    def set_snapshot(self, number: str) -> None:
+        """Have the transaction, which begins here if it is to, read at a lease."""
+        self._core.check_not_lost()
+        transaction = self._core.current_transaction()
+        if transaction is None:
+            raise InternalError(
+                "SET TRANSACTION SNAPSHOT: there is no transaction", sqlstate="25P01", hint="BEGIN."
+            )
+        if transaction.is_used:
+            raise InternalError(
+                "SET TRANSACTION SNAPSHOT comes first in a transaction",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK, and begin another one.",
+            )
+        transaction.lease = self.lease(number)
+
+    def reading(self, lease: str | None) -> Transaction | None:
+        """Return what a read by the driver's own call belongs to: at this lease, None: at none."""
+        core = self._core
+        core.check_not_lost()
+        if lease is None:
+            self.use_lease()
+            return core.transaction
+        reading = self._tablespace.begin(core.settings.durability, is_autocommit=True)
+        reading.lease = self.lease(lease)
+        return reading
+
+
+def other_owner_error() -> Error:
+    """Return what one is told who may not use a lease."""
+    return denied("use a snapshot lease", "It is another user's.")

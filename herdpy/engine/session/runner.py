@@ -1,0 +1,128 @@
+"""StatementRunner: one statement of a session at a time, cancelled by any thread, cleaned up after.
+
+A statement that has to wait for a lock ends with MustWaitError, before it has had any effect, and
+is run again behind the wait (lock_wait.py). Here the calling thread waits and runs it again; or,
+with `leaves_waits`, the session keeps the statement (its number, time-outs and locks) and its
+caller repeats the call. Any thread.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from herdpy.engine.session.activity import Running
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.state.error_messages import system_error
+from herdpy.engine.state.snapshots import PlanIsStaleError
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import MustWaitError, lock_wait_of
+from herdpy.limits import statement_restarts_max
+
+T = TypeVar("T")
+
+
+class StatementRunner:
+    """See the module."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._database = core.database
+        self._clock = core.database.clock
+
+    def run_planned(self, body: Callable[[], T], text: str) -> T:
+        """Run a statement, again if its tables were dropped between planning and reading."""
+        attempts = 0
+        while True:
+            try:
+                return self.run(body, text)
+            except PlanIsStaleError:  # it has had no effect
+                attempts += 1
+                if attempts >= statement_restarts_max:
+                    raise
+
+    def run(self, body: Callable[[], T], text: str) -> T:
+        """Run a statement; sysstatements shows it as `text`."""
+        core = self._core
+        with core.mutex:
+            if core.lock_wait is None:
+                core.check_open()
+            try:
+                try:
+                    return self._run(body, text)
+                except MustWaitError:
+                    raise
+                except BaseException as error:
+                    core.recover(error)
+                    raise
+                finally:
+                    if core.lock_wait is None:
+                        core.running = None
+                    if core.settings.idle_in_transaction_timeout_s:
+                        core.used_s = self._clock.monotonic()
+            except MustWaitError:
+                raise
+            except BaseException as error:
+                # Once more, because an interrupt may have hit the first clean-up; repeatable.
+                core.recover(error)
+                refused = system_error(error)
+                if refused is not None:
+                    raise refused from error
+                raise
+
+    def _run(self, body: Callable[[], T], text: str) -> T:
+        core, clock = self._core, self._clock
+        self._database.check_usable()
+        has_waited = self._take_up(text)
+        if not has_waited:
+            core.settle()
+            core.interrupt = StatementInterrupt(clock, core.settings.statement_timeout_s)
+            number = next(self._database.statement_ids)
+            core.running = Running(number, text, clock.monotonic(), core.interrupt)
+            core.check_open()  # a close() or kill() could not cancel this one yet
+        interrupt = core.interrupt
+        assert interrupt is not None
+        while True:
+            try:
+                result = body()
+                break
+            except MustWaitError as must_wait:
+                wait = lock_wait_of(must_wait, interrupt, clock.monotonic())
+                if core.leaves_waits:
+                    core.lock_wait = wait
+                    raise
+            has_waited = True
+            self._database.driver.wait(wait.ticket, wait.deadline, wait.stop)
+            wait.check(interrupt)
+        if has_waited:
+            core.forget_statement()  # behind the wait there was nothing to do
+        return result
+
+    def end_wait(self) -> None:
+        """Give up the statement that waits, if there is one: it is not run again; repeatable."""
+        with self._core.mutex:
+            if self._core.lock_wait is not None:
+                self._drop_waiting()
+
+    def _take_up(self, text: str) -> bool:
+        """Go on with the statement that waited; False: there is none, or it is no more.
+
+        Raises why it must not go on.
+        """
+        core = self._core
+        wait, running = core.lock_wait, core.running
+        if wait is None:
+            return False
+        assert running is not None
+        if running.text != text:
+            self._drop_waiting()
+            return False
+        core.lock_wait = None
+        core.check_open()
+        wait.check(running.interrupt)
+        return True
+
+    def _drop_waiting(self) -> None:
+        core = self._core
+        core.lock_wait = core.running = None
+        core.forget_statement()
+        if core.transaction is not None:
+            core.tablespace.leave_queues(core.transaction)

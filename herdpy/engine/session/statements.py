@@ -1,0 +1,266 @@
+"""Statements: each kind of plan, and what runs it: the general path. Any thread."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from herdpy.engine.access.passwords import verifier_of
+from herdpy.engine.access.rights import check_superuser
+from herdpy.engine.access.roles import Actor
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.planner import Planner
+from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.statements.execution import Batch
+from herdpy.engine.statements.explain import Measured, check_explainable, explain
+from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.exec.result import Result
+from herdpy.model.schema import Table
+from herdpy.model.settings import OPTIONS, change_option, show_option
+from herdpy.model.types import TEXT, Physical
+from herdpy.sql.compile import parameter_kinds
+from herdpy.sql.plan import (
+    ExplainPlan,
+    InsertPlan,
+    Parameters,
+    RowSelect,
+    UtilityPlan,
+    VectorSelect,
+)
+from herdpy.sql.tree import (
+    AccessStatement,
+    AlterRole,
+    Begin,
+    Commit,
+    CreateRole,
+    CreateTable,
+    DropRole,
+    DropTable,
+    Kill,
+    Rollback,
+    SetOption,
+    SetSnapshot,
+    ShowOption,
+    TruncateTables,
+)
+
+_SHORT = Kill | Begin | Commit | Rollback | SetOption | ShowOption
+Definition = CreateTable | DropTable | TruncateTables | AccessStatement
+_AUDITED = Kill | Definition
+
+
+class Statements:
+    """See the module."""
+
+    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
+        self._core = core
+        self._database = core.database
+        self._runner = runner
+        self._planner = planner
+
+    def execute(self, text: str, parameters: Parameters = None) -> Result:
+        """Run one statement, on the general path; run() knows the faster ones."""
+        return self._runner.run_planned(lambda: self._execute(text, parameters), text)
+
+    def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
+        """Run one statement for every set of parameters, all or nothing."""
+        items = list(rows)
+        return self._runner.run_planned(lambda: self._execute_many(text, items), text)
+
+    def execute_all(
+        self, statements: Sequence[tuple[str, Parameters]]
+    ) -> tuple[list[Result], Error | None]:
+        """Run statements up to the first that fails; return the results, and its error."""
+        results: list[Result] = []
+        for text, parameters in statements:
+            try:
+                results.append(self.execute(text, parameters))
+            except Error as error:
+                return results, error
+        return results, None
+
+    def is_introspection(self, text: str, parameters: Parameters = None) -> bool:
+        """Tell whether a statement takes no longer than system tables are long.
+
+        It reads nothing but them, KILLs, or is about the session's own options or transaction.
+        """
+
+        def look() -> bool:
+            prepared = self._planner.bound(text, parameters)[0]
+            plan = prepared.plan
+            if isinstance(plan, UtilityPlan):
+                return isinstance(plan.statement, _SHORT)
+            if not isinstance(plan, RowSelect | VectorSelect):
+                return False
+            if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
+                return isinstance(plan, RowSelect) and plan.ref is None
+            return all(table is not None and table.is_system for table, _ in prepared.needs)
+
+        return self._runner.run_planned(look, text)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that the next statement can name, by name."""
+        return self._runner.run(self._planner.visible_tables, "SHOW TABLES")
+
+    def _execute(self, text: str, parameters: Parameters) -> Result:
+        core, planner = self._core, self._planner
+        prepared, values = planner.bound(text, parameters)
+        plan = prepared.plan
+        core.is_audited = isinstance(plan, UtilityPlan) and isinstance(plan.statement, _AUDITED)
+        if isinstance(plan, UtilityPlan):
+            return self._utility(plan, values)
+        core.tablespace.check_running()
+        core.check_not_lost()
+        transaction = core.current_transaction()
+        planner.use_lease()
+        if prepared.is_write:
+            return self._write(prepared, values, lambda: planner.prepare(text, parameters))[0]
+        if isinstance(plan, ExplainPlan):
+            return self._explain(
+                prepared.inner_plan(),
+                values,
+                lambda: planner.prepare(text, parameters).inner_plan(),
+                is_analyze=plan.is_analyze,
+            )
+        return planner.execution(transaction).select(prepared, values)
+
+    def _write(
+        self, prepared: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
+    ) -> tuple[Result, float]:
+        """Run a write and, for autocommit, its commit; return when it was logged, too."""
+        self._database.check_room(frees_space=prepared.frees_space)
+        transaction = self._core.begin_write()
+        execution = self._planner.execution(transaction)
+        count = execution.write(transaction, prepared, [values], prepare_again)
+        logged_s = self._database.clock.monotonic()
+        self._core.finish_write(transaction)
+        return Result(row_count=count), logged_s
+
+    def _execute_many(self, text: str, items: list[Parameters]) -> Result:
+        if not items:
+            return Result(row_count=0)
+        core, planner = self._core, self._planner
+        core.check_not_lost()
+        prepared = planner.prepare(text, items[0])
+        plan = prepared.plan
+        if not prepared.is_write:
+            raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
+        core.current_transaction()
+        self._database.check_room(frees_space=prepared.frees_space)
+        transaction = core.begin_write()
+        execution = planner.execution(transaction)
+        convert = prepared.row_converter
+
+        def prepare_one(item: Parameters) -> Prepared:
+            return planner.prepare(text, item)
+
+        def prepare_all() -> Batch:
+            # Item by item: what the parameters are decides about the plan.
+            pairs = ((prepare_one(item), item) for item in items)
+            return [(each, each.values(item, core.now_us)) for each, item in pairs]
+
+        if convert is not None:
+            count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
+        elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(items):
+            values = [prepared.values(item, core.now_us) for item in items]
+            count = execution.write(transaction, prepared, values, lambda: prepare_one(items[0]))
+        else:
+            count = execution.write_batch(
+                transaction, prepare_all, frees_space=prepared.frees_space
+            )
+        core.finish_write(transaction)
+        return Result(row_count=count)
+
+    def _utility(self, plan: UtilityPlan, values: list[Physical]) -> Result:
+        core, statement = self._core, plan.statement
+        match statement:
+            case Begin():
+                core.begin_transaction()
+            case Commit():
+                core.commit_transaction()
+            case Rollback():
+                core.end_transaction()
+            case SetOption(name, value):
+                core.settings = change_option(core.settings, core.defaults, name, value)
+            case SetSnapshot(lease):
+                self._planner.set_snapshot(lease)
+            case ShowOption(name):
+                return self._show(name)
+            case Kill(number):
+                check_superuser(self._planner.rights(), "end what others do")
+                self._database.kill(core.id, number, is_connection=statement.is_connection)
+            case _ if isinstance(statement, Definition):
+                self._define(statement, values)
+            case _:
+                raise InternalError(f"no way to run {statement.__class__.__name__}")
+        return Result()
+
+    def _show(self, name: str) -> Result:
+        if name == "tables":
+            rows = [(table.name,) for table in self._planner.visible_tables()]
+            return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
+        if name == "all":
+            pairs = [(option, show_option(self._core.settings, option)) for option in OPTIONS]
+            return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
+        if name == "session_authorization":
+            row = (self._core.user,)
+        else:
+            row = (show_option(self._core.settings, name),)
+        return Result(((name, TEXT),), iter([row]), row_count=1)
+
+    def _explain(
+        self,
+        inner: Prepared,
+        values: list[Physical],
+        prepare_again: Callable[[], Prepared],
+        *,
+        is_analyze: bool,
+    ) -> Result:
+        """Show a plan on the data as it was before ANALYZE ran the statement."""
+        check_explainable(inner.plan)
+        snapshot = self._core.tablespace.snapshot(self._core.transaction)
+        try:
+            measured = self._analyze(inner, values, prepare_again) if is_analyze else None
+            rows_min = self._database.config.vector_rows_min
+            return explain(inner, values, snapshot, measured, rows_min)
+        finally:
+            snapshot.close()
+
+    def _analyze(
+        self, inner: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
+    ) -> Measured:
+        """Run EXPLAIN's statement, with its effects, and say how long it took."""
+        core, monotonic = self._core, self._database.clock.monotonic
+        begun_s = monotonic()
+        if not inner.is_write:
+            result = self._planner.execution(core.transaction).select(inner, values)
+            try:
+                row_count = sum(1 for _ in result.rows())
+            finally:
+                result.close()
+            return Measured(row_count, monotonic() - begun_s, None)
+        result, logged_s = self._write(inner, values, prepare_again)
+        ended_s = monotonic()
+        is_waited = core.transaction is None
+        return Measured(
+            result.row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None
+        )
+
+    def _define(self, statement: Definition, values: list[Physical]) -> None:
+        core, rng = self._core, self._database.rng
+        core.check_not_lost()
+        verifier = None
+        if isinstance(statement, CreateRole | AlterRole):
+            verifier = verifier_of(statement.options, values, rng)
+        core.current_transaction()
+        transaction = core.begin_write()
+        secret = None if verifier is None else rng.randbytes(32).hex()
+        actor = Actor(core.identity, verifier, secret)
+        self._planner.execution(transaction).define(transaction, statement, actor)
+        core.finish_write(transaction)
+        if transaction.is_autocommit and isinstance(statement, DropRole):
+            self._database.end_dropped_users()
+
+
+def _are_alike(items: Sequence[Parameters]) -> bool:
+    """Return whether one plan does for all sets of parameters."""
+    kinds = None if items[0] is None else parameter_kinds(items[0])
+    return all((None if item is None else parameter_kinds(item)) == kinds for item in items)
