@@ -18,7 +18,7 @@ from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import PlainTokens
-from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.memtable import Memtable, visible_rows
 from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import State, TableState
@@ -191,7 +191,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         TableDelta(
             table_state.table,
             table_state.pages,
-            _newest_rows(table_state.frozen),
+            visible_rows(table_state.frozen, state.position),
             is_new=table_id not in listed.tables,
             listed=_listed_pages(listed, table_id) if table_state.is_unlisted else None,
         )
@@ -323,14 +323,6 @@ def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
     for name in segment_files(disk, directory):
         if name not in listed:
             disk.unlink(f"{directory}/{name}")
-
-
-def _newest_rows(frozen: tuple[Memtable, ...]) -> list[tuple[Key, Row | None]]:
-    newest: dict[Key, Row | None] = {}
-    for memtable in reversed(frozen):  # the oldest first, so that newer ones replace it
-        for key, version in memtable.chains.items():
-            newest[key] = version[1]
-    return sorted(newest.items(), key=lambda item: item[0])
 
 
 def _open_to_plain(item: OpenAt) -> OpenTransaction:

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
-from herdpy.engine.state.memtable import TRIMMED, Version
-from herdpy.engine.state.state import State, TableState
-from herdpy.errors import InvariantViolation
+from herdpy.engine.state.memtable import visible_rows
+from herdpy.engine.state.state import State
 from herdpy.model.schema import table_to_plain
-from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import Pin
 from herdpy.storage.manifest import TableState as Listed
@@ -63,7 +61,7 @@ def write_pins(
         found: dict[int, TablePages] = {}
         missing: list[TableDelta] = []
         for table_id, item in lease.state.tables.items():
-            rows = _rows_at(item, lease.state.position)
+            rows = visible_rows(item.memtables, lease.state.position)
             listed = () if item.is_unlisted else None
             delta = TableDelta(item.table, item.pages, rows, listed=listed)
             same = _find(made.get(table_id), delta)
@@ -81,21 +79,6 @@ def write_pins(
         pages[lease.id] = found
         pins[lease.id] = Pin.of({table_id: _listed(each) for table_id, each in found.items()})
     return WrittenPins(tuple(segments), pins, pages)
-
-
-def _rows_at(item: TableState, position: int) -> list[tuple[Key, Row | None]]:
-    """Return what the memtables have at a position, ascending by key; None: deleted."""
-    newest: dict[Key, Row | None] = {}
-    for memtable in (*reversed(item.frozen), item.memtable):  # newer ones replace older ones
-        for key, newer in memtable.chains.copy().items():
-            version: Version | None = newer
-            while version is not None and version[0] > position:
-                version = version[2]
-            if version is TRIMMED:
-                raise InvariantViolation("I9: a version that a lease holds was given up")
-            if version is not None:
-                newest[key] = version[1]
-    return sorted(newest.items(), key=lambda pair: pair[0])
 
 
 def _find(made: _Made | None, wanted: TableDelta) -> TablePages | None:

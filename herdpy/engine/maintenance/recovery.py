@@ -5,7 +5,7 @@ that appends: a new epoch, ROLLBACK of what was left open.
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from bookie.runtime.interfaces import Clock, Disk
@@ -133,7 +133,7 @@ def replay_log(tablespace: Tablespace, after: Lsn) -> None:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def _no_collections() -> Generator[None]:
     """Let the interpreter look for no cycles of garbage: of rows alone there are none.
 
     It would visit the rows again and again, for a third of the time that replay takes.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, repeat
 from typing import Any, Final
 
+from herdpy.errors import InvariantViolation
 from herdpy.model.types import Key, Row
 
 Version = tuple[int, Row | None, Any]
@@ -45,6 +46,43 @@ def _version_bytes(row_bytes: int, cell_count: int) -> int:
         + _OBJECT_OVERHEAD_BYTES * objects
         + row_bytes
     )
+
+
+def visible(newest: Version | None, position: int) -> Version | None:
+    """Return the newest version of a chain that is at or before a position.
+
+    None: the chain has none, and what is older decides: another memtable, then the pages. TRIMMED:
+    it was given up.
+    """
+    version = newest
+    while version is not None and version[0] > position:
+        version = version[2]
+    return version
+
+
+def visible_in(memtables: "Iterable[Memtable]", key: Key, position: int) -> Version | None:
+    """Return what a position sees of a key in memtables, the newest first; as visible()."""
+    for memtable in memtables:
+        version = visible(memtable.chains.get(key), position)
+        if version is not None:
+            return version
+    return None
+
+
+def visible_rows(memtables: "Sequence[Memtable]", position: int) -> list[tuple[Key, Row | None]]:
+    """Return what a position sees in memtables, the newest first, by key; None: deleted.
+
+    Nothing that it sees may be given up meanwhile.
+    """
+    newest: dict[Key, Row | None] = {}
+    for memtable in reversed(memtables):  # newer ones replace older ones
+        for key, chain in memtable.chains.copy().items():
+            version = chain if chain[0] <= position else visible(chain, position)
+            if version is TRIMMED:
+                raise InvariantViolation("I9: a version that is being read was given up")
+            if version is not None:
+                newest[key] = version[1]
+    return sorted(newest.items(), key=lambda pair: pair[0])
 
 
 class SnapshotGoneError(Exception):

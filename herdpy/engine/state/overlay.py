@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError
-from herdpy.exec.interfaces import ColumnRange
+from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError, Version, visible
 from herdpy.limits import page_rows_max
 from herdpy.model.types import Key, Row
-from herdpy.storage.arrow import bits_array, marked_batch, masked_live, rows_batch, scan_table
+from herdpy.storage.arrow import bits_array, marked_batch, masked_live, rows_batch
 from herdpy.storage.table_pages import PageEntry, TablePages
 
 if TYPE_CHECKING:
@@ -31,25 +30,14 @@ Hidden = dict[PageEntry, int]
 """Rows of pages, as bits, that something above them replaces or deletes."""
 
 
-def arrow_table(
-    source: "TableSnapshot", ordinals: Sequence[int], prune: Sequence[ColumnRange]
-) -> "pa.Table":
-    """Return the table for DuckDB; see exec.interfaces.RowSource.arrow."""
-    ordinals = ordinals or source.table.key[:1]  # a batch without columns would have no rows
-    pages = source.pages
-    entries = [
-        entry
-        for entry in (pages.entries() if pages is not None else ())
-        if entry.dead_count < entry.row_count
-        and all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in prune)
-    ]
-    live: Mapping[PageEntry, pa.Array] = {}
-    batches: list[pa.RecordBatch] = []
+def above_pages(
+    source: "TableSnapshot", ordinals: Sequence[int]
+) -> "tuple[Mapping[PageEntry, pa.Array], list[pa.RecordBatch]]":
+    """Return what lies over a table's pages; see TableSnapshot.above_pages()."""
     own = source.own_rows()
     if own or any(len(memtable.chains) or memtable.is_given_up for memtable in source.memtables):
-        overlay = find_overlay(source)
-        live, batches = overlay.view(source, ordinals, own)
-    return scan_table(source.table, entries, batches, ordinals, live=live)
+        return find_overlay(source).view(source, ordinals, own)
+    return {}, []
 
 
 def find_overlay(source: "TableSnapshot") -> "Overlay":
@@ -176,13 +164,12 @@ class Overlay:
 
     def _decide(self, key: Key, position: int, pages: TablePages | None) -> None:
         """Find the version of a key that the position sees, and make it the overlay's."""
-        version: Any = None
+        version: Version | None = None
         for memtable in self._memtables:
             version = memtable.chains.get(key)
             if version is not None and version[0] > position:
                 self._pending.add(key)  # what the next one sees has to be looked up again
-                while version is not None and version[0] > position:
-                    version = version[2]
+                version = visible(version, position)
             if version is not None:
                 break
         if version is None:

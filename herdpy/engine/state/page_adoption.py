@@ -111,7 +111,7 @@ def keyed_rows(stage: Stage) -> Iterable[tuple[Key, Row]]:
 
 def newest_row(table: TableState, key: Key) -> Row | None:
     """Return the committed row of a key."""
-    for memtable in (table.memtable, *table.frozen):
+    for memtable in table.memtables:
         version = memtable.chains.get(key)
         if version is not None:
             if version is TRIMMED:
@@ -153,7 +153,7 @@ def updated_rows(table: TableState, stages: Sequence[Stage]) -> dict[Key, Row]:
 def _keys(table: TableState) -> Iterable[Key]:
     """Return the keys of all rows."""
     seen: dict[Key, bool] = {}
-    for memtable in (table.memtable, *table.frozen):
+    for memtable in table.memtables:
         for key, version in memtable.chains.items():
             seen.setdefault(key, version[1] is not None)
     key_of = table.table.key_of

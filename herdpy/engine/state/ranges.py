@@ -4,18 +4,16 @@ A partition of a table is read so. What lies in memory for other keys is neither
 converted, and pages wholly outside are not touched. Threads: as TableSnapshot.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from herdpy.engine.state.memtable import SnapshotGoneError
-from herdpy.engine.state.snapshots import KeyRange, Snapshot, TableSnapshot, snapshot_too_old
+from herdpy.engine.state.snapshots import KeyRange, Snapshot, TableSnapshot
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.transactions import OwnVersion
-from herdpy.exec.interfaces import ColumnRange
 from herdpy.limits import page_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
-from herdpy.storage.arrow import masked_live, rows_batch, scan_table
+from herdpy.storage.arrow import masked_live, rows_batch
 from herdpy.storage.table_pages import PageEntry
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class RangeSnapshot(TableSnapshot):
 
     @property
     def row_count_guess(self) -> int:
-        entries = sum(entry.row_count - entry.dead_count for entry in self._entries())
+        entries = sum(entry.row_count - entry.dead_count for entry in self.entries())
         return entries + sum(map(len, self._memtables)) + len(self._own or ())
 
     def get(self, key: Key) -> Row | None:
@@ -75,33 +73,22 @@ class RangeSnapshot(TableSnapshot):
         """Yield the rows in the order of their keys."""
         return super().range(self._low, self._high, high_inclusive=False)
 
-    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
-        ordinals = ordinals or self.table.key[:1]  # a batch without columns would have no rows
-        entries = [
-            entry
-            for entry in self._entries()
-            if entry.dead_count < entry.row_count
-            and all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in prune)
-        ]
+    def entries(self) -> Iterator[PageEntry]:
+        low, high = self._low, self._high
+        for entry in super().entries():
+            if (low is None or low <= entry.high) and (high is None or entry.low < high):
+                yield entry
+
+    def above_pages(
+        self, ordinals: Sequence[int], entries: Sequence[PageEntry]
+    ) -> "tuple[Mapping[PageEntry, pa.Array], list[pa.RecordBatch]]":
         hidden = {entry: bits for entry in entries if (bits := self._outside(entry))}
-        try:
-            rows = self._overlay(hidden)
-        except SnapshotGoneError:
-            raise snapshot_too_old() from None
-        self.snapshot.check()
+        rows = self._rows_above(hidden)
         live = {entry: masked_live(entry, bits) for entry, bits in hidden.items()}
-        batches: list[Any] = [
+        return live, [
             rows_batch(self.table, ordinals, rows[start : start + page_rows_max])
             for start in range(0, len(rows), page_rows_max)
         ]
-        return scan_table(self.table, entries, batches, ordinals, live=live)
-
-    def _entries(self) -> Iterator[PageEntry]:
-        """Yield the pages that may have a row of the range."""
-        low, high = self._low, self._high
-        for entry in self._pages.entries() if self._pages is not None else ():
-            if (low is None or low <= entry.high) and (high is None or entry.low < high):
-                yield entry
 
     def _outside(self, entry: PageEntry) -> int:
         """Return the rows of a page that are outside of the range, as bits."""
@@ -113,7 +100,7 @@ class RangeSnapshot(TableSnapshot):
         every, before = (1 << count) - 1, (1 << start) - 1
         return before | (every ^ ((1 << stop) - 1))
 
-    def _overlay(self, hidden: dict[PageEntry, int]) -> list[Row]:
+    def _rows_above(self, hidden: dict[PageEntry, int]) -> list[Row]:
         """Return the rows that do not stand in pages; hide in pages what something decides about.
 
         `hidden` are bits by page, of all pages that are read.
@@ -128,12 +115,13 @@ class RangeSnapshot(TableSnapshot):
             if key == previous:
                 continue
             previous = key
-            is_decided, row = self.overlay_row(key)
-            if not is_decided:
+            version = self.version(key)
+            if version is None:
                 continue
             found = pages.locate(key) if pages is not None else None
             if found is not None:
                 hidden[found[0]] = hidden.get(found[0], 0) | 1 << found[1]
+            row = version[1]
             if row is not None:
                 rows.append(row)
         return rows

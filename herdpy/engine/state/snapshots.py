@@ -4,7 +4,7 @@ A reader registers with position 0 (which stops pruning), reads the tablespace's
 immutable object), and then narrows its registration to the State's position. No lock is taken.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge, nsmallest
 from itertools import chain, count, groupby
 from operator import gt, lt
@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING
 
 from herdpy.config import MIB
 from herdpy.engine.state.catalog import Catalog
-from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError, Span, Version
+from herdpy.engine.state.memtable import (
+    TRIMMED,
+    Memtable,
+    SnapshotGoneError,
+    Span,
+    Version,
+    visible,
+)
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.system_tables import SystemRows
-from herdpy.engine.state.transactions import OwnVersion
+from herdpy.engine.state.transactions import OwnVersion, own_visible
 from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.model.access import Changes
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
-from herdpy.storage.table_pages import TablePages
+from herdpy.storage.table_pages import PageEntry, TablePages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -237,7 +244,7 @@ class Snapshot:
     def has_present(self, table_id: int, memtables: tuple[Memtable, ...]) -> bool:
         """Return whether these are a table's memtables now: what new snapshots read."""
         state = self.read_present().tables.get(table_id)
-        return state is not None and (state.memtable, *state.frozen) == memtables
+        return state is not None and state.memtables == memtables
 
     def check(self) -> None:
         """Raise 72000 when the snapshot was evicted."""
@@ -292,9 +299,7 @@ class TableSnapshot:
         snapshot: Snapshot | None,
     ) -> None:
         self.table = table
-        self._memtables: tuple[Memtable, ...] = (
-            (state.memtable, *state.frozen) if state is not None else ()
-        )
+        self._memtables: tuple[Memtable, ...] = state.memtables if state is not None else ()
         self._pages = state.pages if state is not None else None
         self._position = position
         self._own = own
@@ -313,54 +318,33 @@ class TableSnapshot:
         return pages + sum(len(m) for m in self._memtables) + len(self._own or ())
 
     def get(self, key: Key) -> Row | None:
-        own = self._own
-        if own:
-            node = own.get(key)
-            while node is not None:
-                if node.statement < self._statement:
-                    return node.row
-                node = node.older
-        position = self._position
-        for memtable in self._memtables:
-            version = memtable.chains.get(key)
-            if version is not None:
-                if version[0] > position or version is TRIMMED:
-                    version = self._older(version)
-                    if version is None:
-                        continue
-                return version[1]
+        version = self.version(key)
+        if version is not None:
+            return version[1]
         return self._pages.get(key) if self._pages is not None else None
 
-    def overlay_row(self, key: Key) -> tuple[bool, Row | None]:
-        """Return (True, row) when the write set or a memtable decides about the key."""
-        own = self._own
-        if own:
-            node = own.get(key)
-            while node is not None:
-                if node.statement < self._statement:
-                    return True, node.row
-                node = node.older
+    def version(self, key: Key) -> "OwnVersion | Version | None":
+        """Return what decides about a key above the pages: an own change, else a memtable's.
+
+        Its row is at [1]. 72000: it was given up.
+        """
+        own = own_visible(self._own.get(key), self._statement) if self._own else None
+        if own is not None:
+            return own
         position = self._position
         for memtable in self._memtables:
-            version = memtable.chains.get(key)
+            version = newest = memtable.chains.get(key)
+            if newest is None:
+                continue
+            if newest[0] > position or newest is TRIMMED:
+                version = visible(newest, position)
+                if version is TRIMMED:
+                    raise snapshot_too_old()
+                if self._snapshot is not None:
+                    self._snapshot.check()  # afterwards: it is given up before its versions
             if version is not None:
-                if version[0] > position or version is TRIMMED:
-                    version = self._older(version)
-                    if version is None:
-                        continue
-                return True, version[1]
-        return False, None
-
-    def _older(self, version: Version) -> Version | None:
-        """Return what this position sees of a chain that begins behind it; 72000 if given up."""
-        found: Version | None = version
-        while found is not None and found[0] > self._position:
-            found = found[2]
-        if found is TRIMMED:
-            raise snapshot_too_old()
-        if self._snapshot is not None:
-            self._snapshot.check()  # afterwards: a snapshot is given up before its versions
-        return found
+                return version
+        return None
 
     def _overlay_keys(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
@@ -434,17 +418,16 @@ class TableSnapshot:
             for row in chunk:
                 here = key_of(row)
                 while key is not None and is_beyond(here, key):
-                    found = self.overlay_row(key)[1]
-                    if found is not None:
+                    version = self.version(key)
+                    if version is not None and (found := version[1]) is not None:
                         rows.append(found)
                     if len(rows) >= _MERGED_ROWS_MAX:
                         yield rows
                         rows = []
                     key = next(keys, None)
                 if key == here:
-                    is_decided, found = self.overlay_row(here)
-                    if not is_decided:
-                        found = row
+                    version = self.version(here)
+                    found = row if version is None else version[1]
                     if found is not None:
                         rows.append(found)
                     key = next(keys, None)
@@ -452,8 +435,8 @@ class TableSnapshot:
                     rows.append(row)
             yield rows
         if key is not None:
-            found = (self.overlay_row(each)[1] for each in chain((key,), keys))
-            yield (row for row in found if row is not None)
+            versions = map(self.version, chain((key,), keys))
+            yield (r for each in versions if each is not None and (r := each[1]) is not None)
 
     @property
     def pages(self) -> TablePages | None:
@@ -472,26 +455,43 @@ class TableSnapshot:
         """Return what the transaction's earlier statements made of the rows that they wrote."""
         found: dict[Key, Row | None] = {}
         for key, newest in (self._own.copy() if self._own else {}).items():
-            node: OwnVersion | None = newest
-            while node is not None and node.statement >= self._statement:
-                node = node.older
-            if node is not None:
-                found[key] = node.row
+            version = own_visible(newest, self._statement)
+            if version is not None:
+                found[key] = version.row
         return found
 
     def rows(self) -> Iterator[Row]:
         return self.range(None, None)
 
     def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
-        from herdpy.engine.state.overlay import arrow_table
+        from herdpy.storage.arrow import scan_table
 
+        ordinals = ordinals or self.table.key[:1]  # a batch without columns would have no rows
+        entries = [
+            entry
+            for entry in self.entries()
+            if entry.dead_count < entry.row_count
+            and all(entry.page.may_hold(item.ordinal, item.low, item.high) for item in prune)
+        ]
         try:
-            found = arrow_table(self, ordinals, prune)
+            live, batches = self.above_pages(ordinals, entries)
         except SnapshotGoneError:
             raise snapshot_too_old() from None
         if self._snapshot is not None:
             self._snapshot.check()
-        return found
+        return scan_table(self.table, entries, batches, ordinals, live=live)
+
+    def entries(self) -> Iterator[PageEntry]:
+        """Yield the pages that may have a row."""
+        yield from self._pages.entries() if self._pages is not None else ()
+
+    def above_pages(
+        self, ordinals: Sequence[int], entries: Sequence[PageEntry]
+    ) -> "tuple[Mapping[PageEntry, pa.Array], list[pa.RecordBatch]]":
+        """Return (live rows of the pages not wholly as they lie, batches with a __live column)."""
+        from herdpy.engine.state.overlay import above_pages
+
+        return above_pages(self, ordinals)
 
 
 def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:

@@ -20,6 +20,11 @@ class TableState(NamedTuple):
     is_unlisted: bool = False
     """The manifest does not say yet that the table has these pages; the next checkpoint does."""
 
+    @property
+    def memtables(self) -> tuple[Memtable, ...]:
+        """All of them, the newest first."""
+        return (self.memtable, *self.frozen)
+
 
 class State(NamedTuple):
     """What is committed and visible. `position` counts commits since open; `lsn` is the log's."""

@@ -35,6 +35,14 @@ class OwnVersion(NamedTuple):
     older: "OwnVersion | None"
 
 
+def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
+    """Return the newest of the transaction's changes of a row before a statement; None: none."""
+    version = newest
+    while version is not None and version.statement >= statement:
+        version = version.older
+    return version
+
+
 class TransactionState(Enum):
     """ACTIVE → COMMITTING → ENDED, or ACTIVE → ENDED (rolled back)."""
 

@@ -8,7 +8,8 @@ gives the same result or the error that explains; so a shortcut decides nothing 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from herdpy.engine.state.memtable import TRIMMED
+from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
+from herdpy.engine.state.transactions import own_visible
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
 from herdpy.exec.coerce import default_sources, output_converter, to_physical
 from herdpy.exec.row.expressions import Writer
@@ -174,24 +175,18 @@ version = None
 if transaction is not None:
     writes = transaction.writes.get({table_id})
     if writes is not None:
-        version = writes.get(key)
-        statement = transaction.statement
-        while version is not None and version[0] >= statement: version = version[3]
+        version = own_visible(writes.get(key), transaction.statement)
 if version is None:
     table = state.tables.get({table_id})
     if table is None: return None
     position = state.position
     version = table.memtable.chains.get(key)
-    while version is not None and version[0] > position: version = version[2]
+    if version is not None and version[0] > position: version = visible(version, position)
+    if version is None and table.frozen: version = visible_in(table.frozen, key, position)
     if version is None:
-        for memtable in table.frozen:
-            version = memtable.chains.get(key)
-            while version is not None and version[0] > position: version = version[2]
-            if version is not None: break
-        else:
-            place = table.pages.locate(key)
-            if place is None: return {absent}
-            {from_page}
+        place = table.pages.locate(key)
+        if place is None: return {absent}
+        {from_page}
     if version is TRIMMED: return None
 {found}"""
 """Behind it `version` is that of a memtable, or None behind what a page has."""
@@ -290,7 +285,9 @@ def _take_key(
         source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return {absent}"]
         kind = table.columns[ordinal].type.kind
         names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
-    source.space.update(TRIMMED=TRIMMED)
+    source.space.update(
+        TRIMMED=TRIMMED, own_visible=own_visible, visible=visible, visible_in=visible_in
+    )
     source.lines.append(f"key = ({', '.join(names)},)")
     return True
 
