@@ -21,6 +21,7 @@ import herdpy.spark
 pyspark = pytest.importorskip("pyspark")
 
 pytestmark = [
+    pytest.mark.integration,  # Java, and seconds each
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
