@@ -23,6 +23,7 @@ from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import describe
 from herdpy.errors import Error, ProgrammingError, QueryCanceledError
+from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
 from herdpy.sql.script import Piece, is_complete, split_statements
@@ -227,7 +228,7 @@ class Shell:
 
     def tables(self) -> list[Table]:
         """Return the tables that a statement can name now, by name."""
-        return self.connection.live_session().tables()
+        return self.connection.live_session().perform(TABLES)
 
     def show_tables(self) -> None:
         rows = [

@@ -22,8 +22,8 @@ from herdpy.driver.ingest import Progress, ingest
 from herdpy.driver.interfaces import Claim, DriverSession, Waits
 from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
 from herdpy.driver.pipeline import Pipeline
-from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of
-from herdpy.errors import InterfaceError, ProgrammingError, loading
+from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of, settle
+from herdpy.errors import InterfaceError, ProgrammingError, ProtocolError, loading
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 
@@ -235,25 +235,26 @@ class Connection(Strict):
         """
         job = str(checked_text("commit_staging: job", job))
         stages = [_stage_of(token, job) for token in tokens]
-        return self.live_session().staging.commit(job, stages)
+        position = settle(self.live_session(), job, "commit", stages)
+        if position is None:
+            raise ProtocolError("a commit without position")
+        return position
 
     def abort_staging(self, job: str) -> None:
         """Give up the run that begin_staging() returned, and the job with its last run.
 
         By a plain name: the job, with all that any run has staged. Nothing to do when it is over.
         """
-        from herdpy.driver.staging import run_of
-
-        name = str(checked_text("abort_staging: job", job))
-        self.live_session().staging.abort(name, run_of(job))
+        checked_text("abort_staging: job", job)
+        settle(self.live_session(), job, "abort")
 
     def commit_position(self, job: str) -> str | None:
         """Return the position of a job's commit; None: it has not committed.
 
         ProgrammingError 42501: it is another user's.
         """
-        name = str(checked_text("commit_position: job", job))
-        return self.live_session().staging.position(name)
+        checked_text("commit_position: job", job)
+        return settle(self.live_session(), job, "position")
 
     def column_defaults(self, table: str) -> "dict[str, ColumnDefault]":
         """Return the defaults of a table's columns by name; for users with any right on it.
@@ -277,15 +278,21 @@ class Connection(Strict):
         seconds = checked_seconds("lease", seconds)
         if reuse is not None:
             checked_text("lease: reuse", reuse)
-        return SnapshotLease(self, self.live_session().leasing.take(seconds, reuse))
+        from herdpy.features import TAKE_LEASE
+
+        return SnapshotLease(self, self.live_session().perform(TAKE_LEASE, seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, of any session of the user; False: it was gone."""
-        return self.live_session().leasing.end(checked_text("release_lease", lease))
+        from herdpy.features import END_LEASE
+
+        return self.live_session().perform(END_LEASE, checked_text("release_lease", lease))
 
     def renew_lease(self, lease: str) -> None:
         """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
-        self.live_session().leasing.use(checked_text("renew_lease", lease))
+        from herdpy.features import USE_LEASE
+
+        self.live_session().perform(USE_LEASE, checked_text("renew_lease", lease))
 
     def partitions(
         self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
@@ -418,7 +425,9 @@ class Connection(Strict):
 
         The database does so by itself from time to time; nothing that was committed needs it.
         """
-        self.live_session().checkpoint()
+        from herdpy.features import CHECKPOINT
+
+        self.live_session().perform(CHECKPOINT)
 
     def backup(
         self,

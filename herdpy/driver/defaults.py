@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from herdpy.driver.interfaces import DriverSession
 from herdpy.errors import ProgrammingError
 from herdpy.exec.coerce import output_converter
+from herdpy.features import TABLES
 from herdpy.model.schema import Column
 
 
@@ -19,7 +20,7 @@ class ColumnDefault(NamedTuple):
 
 def column_defaults(session: DriverSession, table: str) -> dict[str, ColumnDefault]:
     """Return the defaults of a table's columns by their names; those without are left out."""
-    found = next((each for each in session.tables() if each.name == table), None)
+    found = next((each for each in session.perform(TABLES) if each.name == table), None)
     if found is None:
         raise ProgrammingError(f'table "{table}" does not exist', sqlstate="42P01")
     return {

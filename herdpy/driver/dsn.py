@@ -16,7 +16,7 @@ DEFAULT_GRPC_PORT = 7001
 DEFAULT_TABLESPACE = "default"
 _CREDENTIALS = re.compile(
     r"(\bherd(?:\+grpc)?\s*[:;/\\]+[^\s:/@]*|[a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@"
-    r"|((?<![^\s:/@])[^\s:/@]+):[^\s/@]+@(?=[^\s/@]+$)",
+    r"|\A([^\s:/@]+):[^\s/]*@(?=[^\s/@]*\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _SECRET_OPTION = re.compile(

@@ -1,7 +1,7 @@
 """What the driver's API needs of a session, local or remote, and of the claim under it."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from herdpy.errors import Error
 from herdpy.exec.result import Columns, LogicalRow, Result
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.dsn import RemoteTarget
+    from herdpy.features import Feature
 
+T = TypeVar("T")
 PointRows = tuple[Columns, list[LogicalRow]]
 
 
@@ -62,9 +64,6 @@ class DriverSession(Protocol):
 
     def begin_ingest(self, table: str, mode: str) -> "IngestTarget": ...
 
-    @property
-    def staging(self) -> "StagingPort": ...
-
     def begin(self, durability: str | None = None) -> None: ...
 
     def commit(self) -> None: ...
@@ -75,89 +74,11 @@ class DriverSession(Protocol):
         """Take back what SET changed; outside a transaction."""
         ...
 
-    def checkpoint(self) -> None: ...
-
     def cancel(self) -> None: ...
 
-    def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name."""
+    def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
+        """Do what is no statement; the arguments are those of feature.run behind the session."""
         ...
-
-    @property
-    def leasing(self) -> "Leasing":
-        """What the session does with snapshot leases and parts of tables."""
-        ...
-
-
-class HeldLease(Protocol):
-    """A snapshot lease, as the database knows it."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def position(self) -> str:
-        """Which state it keeps: the Lsn as text."""
-        ...
-
-    @property
-    def seconds(self) -> float:
-        """So long it lives unused."""
-        ...
-
-
-class Leasing(Protocol):
-    """Snapshot leases and parts of tables: engine/session/leasing.py has the contract."""
-
-    def take(self, seconds: float, reuse: str | None = None) -> HeldLease: ...
-
-    def use(self, number: str) -> HeldLease: ...
-
-    def end(self, number: str) -> bool: ...
-
-    def partitions(
-        self, name: str, count: int, lease: str | None = None
-    ) -> list[tuple[bytes | None, bytes | None, int, int]]: ...
-
-    def read_partition(
-        self,
-        name: str,
-        lower: bytes | None,
-        upper: bytes | None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        parameters: Parameters = None,
-        lease: str | None = None,
-    ) -> Result: ...
-
-
-class StagingPort(Protocol):
-    """A session's part in stagings: engine/session/staging.py has the contract. Any thread."""
-
-    def begin(
-        self,
-        table: str,
-        operation: str,
-        job: str,
-        key_columns: Sequence[str] | None = None,
-        run: str | None = None,
-    ) -> Table: ...
-
-    def begin_stage(
-        self, job: str, task: str, attempt: str, run: str | None = None
-    ) -> tuple[int, Table]: ...
-
-    def add(self, stage: int, first_row: int, batch: "pa.RecordBatch") -> int: ...
-
-    def finish_stage(self, stage: int, row_count: int) -> int: ...
-
-    def drop_stage(self, stage: int) -> None: ...
-
-    def commit(self, job: str, stages: Sequence[int]) -> str: ...
-
-    def abort(self, job: str, run: str | None = None) -> None: ...
-
-    def position(self, job: str) -> str | None: ...
 
 
 class IngestTarget(Protocol):

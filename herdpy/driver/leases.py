@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.driver.arguments import checked_count, checked_text, checked_texts
 from herdpy.driver.cursor import Parameters, checked_parameters
-from herdpy.driver.interfaces import DriverSession, HeldLease
+from herdpy.driver.interfaces import DriverSession
 from herdpy.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.connection import Connection
+    from herdpy.features import HeldLease
 
 
 class SnapshotLease:
     """What is committed when it is taken, kept; `with` releases it at the end of the block."""
 
-    def __init__(self, connection: "Connection", held: HeldLease) -> None:
+    def __init__(self, connection: "Connection", held: "HeldLease") -> None:
         self._connection = connection
         self.id = held.id
         self.position = held.position
@@ -74,9 +75,11 @@ def list_partitions(
     session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
 ) -> list[Partition]:
     """Cut a table into parts."""
+    from herdpy import features
+
     held = _id_of("partitions", lease)
     checked_text("partitions: table", table)
-    parts = session.leasing.partitions(table, checked_count("partitions", count), held)
+    parts = session.perform(features.PARTITIONS, table, checked_count("partitions", count), held)
     return [Partition(table, *part, held) for part in parts]
 
 
@@ -90,13 +93,16 @@ def read_partition(
     rows: int,
 ) -> "pa.RecordBatchReader":
     """Return a reader of a part's rows."""
+    from herdpy import features
+
     checked_count("read_partition: rows of a batch", rows)
     if columns is not None:
         columns = checked_texts("read_partition: columns", columns)
     if where is not None:
         checked_text("read_partition: where", where)
     table, lower, upper, held = _parts_of(partition)
-    result = session.leasing.read_partition(
+    result = session.perform(
+        features.READ_PARTITION,
         table,
         lower,
         upper,

@@ -48,9 +48,26 @@ def begin_job(
 ) -> StagingJob:
     """Begin a run of a job; `names` are the job's and the run's."""
     job, run = names
-    found: Table = session.staging.begin(table, operation, job, key_columns, run)
+    from herdpy import features
+
+    found: Table = session.perform(
+        features.BEGIN_STAGING,
+        table,
+        operation,
+        job,
+        None if key_columns is None else list(key_columns),
+        run,
+    )
     columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
     return StagingJob(job, run, columns)
+
+
+def settle(session: DriverSession, job: str, action: str, stages: Sequence[int] = ()) -> str | None:
+    """Commit a job, give it up ("abort"), or ask for its "position"; return that of its commit."""
+    from herdpy import features
+
+    run = run_of(job) if action == "abort" else None
+    return session.perform(features.SETTLE_STAGING, str(job), action, list(stages), run)
 
 
 def run_of(job: str) -> str | None:
@@ -79,7 +96,10 @@ class Stage:
         self.job = job
         self.row_count = 0
         """Rows staged so far."""
-        self._number, self._table = session.staging.begin_stage(job, task, attempt, run)
+        from herdpy import features
+
+        begun = session.perform(features.BEGIN_STAGE, job, task, attempt, run)
+        self._number, self._table = begun
         self._is_over = False
 
     def add(self, data: Any) -> int:
@@ -89,12 +109,14 @@ class Stage:
         when the job commits.
         """
         with loading():
+            from herdpy import features
             from herdpy.exec.vector.arrow_input import input_batches
 
-        staging = self._session.staging
         for batch in input_batches(data, self._table):
             if batch.num_rows:
-                self.row_count = staging.add(self._number, self.row_count, batch)
+                self.row_count = self._session.perform(
+                    features.STAGE_ROWS, self._number, self.row_count, (batch,)
+                )
         return self.row_count
 
     def finish(self) -> StageToken:
@@ -102,15 +124,21 @@ class Stage:
 
         OperationalError 40001, SAFE: a crash of the server came before they all were durable.
         """
-        count = self._session.staging.finish_stage(self._number, self.row_count)
+        count = self._end(is_dropped=False)
         self._is_over = True
         return StageToken(self.job, self._number, count)
 
     def abort(self) -> None:
         """Give the rows up; nothing to do behind finish(). Repeatable."""
         if not self._is_over:
-            self._session.staging.drop_stage(self._number)
+            self._end(is_dropped=True)
             self._is_over = True
+
+    def _end(self, *, is_dropped: bool) -> int:
+        from herdpy import features
+
+        row_count = -1 if is_dropped else self.row_count
+        return self._session.perform(features.END_STAGE, self._number, is_dropped, row_count)
 
     def __enter__(self) -> "Stage":
         return self

@@ -26,6 +26,7 @@ from herdpy.exec import coerce
 from herdpy.exec.row import row_check
 from herdpy.limits import key_bytes_max, row_bytes_max
 from tests.fixtures.servers import running_server
+from tests.fixtures.targets import TRANSPORTS
 
 Connection = Any
 
@@ -242,13 +243,13 @@ def ways_of(rule: str) -> list[Way]:
 # --- the matrix ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["local", "tcp"])
+@pytest.fixture(params=TRANSPORTS)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "local":
         yield str(tmp_path / "data")
     else:
         with running_server() as server:
-            yield server.url
+            yield server.url if request.param == "tcp" else server.grpc_url
 
 
 @pytest.fixture

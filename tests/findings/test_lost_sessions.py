@@ -144,7 +144,7 @@ def test_a_repeated_transaction_does_not_wait_for_the_lost_session(proxy: Losing
         " herd://ada:s3cret@host",
         "herd//ada:s3cret@host",
         "herd+grpc:/ada:s3cret@host/default",
-        "/missing/ada:s3cret@host",
+        "ada:s3cret@host",
         "/missing/herd:/ada:s3cret@host",
     ],
 )

@@ -14,12 +14,13 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 HERDPY = {
-    "cli": 9,
-    "aio": 9,
-    "spark": 9,
-    "driver": 8,
-    "server": 8,
-    "engine": 7,
+    "cli": 10,
+    "aio": 10,
+    "spark": 10,
+    "driver": 9,
+    "server": 9,
+    "engine": 8,
+    "features": 7,
     "exec": 6,
     "sql": 5,
     "log": 4,

@@ -4,7 +4,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from herdpy.errors import Error, ProtocolError, loading
-from herdpy.model.schema import Table, table_from_plain
+from herdpy.features import received_table
+from herdpy.model.schema import Table
 from herdpy.proto import messages
 
 if TYPE_CHECKING:
@@ -27,10 +28,7 @@ class RemoteIngest:
             raise ProtocolError(f"expected IngestBegun, found {type(target).__name__}")
         self._number = target.ingest
         self._is_over = False
-        try:
-            self.table: Table = table_from_plain(target.table)
-        except ValueError as error:
-            raise ProtocolError(f"a malformed table: {error}") from None
+        self.table: Table = received_table(target.table)
 
     def add(self, batch: "pa.RecordBatch") -> None:
         """Send a batch; an error may be that of an earlier one."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows, as_result
-from herdpy.driver.remote.retrying_leasing import RetryingLeasing
-from herdpy.driver.remote.retrying_staging import RetryingStaging
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
 from herdpy.exec.result import Result
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.exports import Export
+    from herdpy.features import Feature
 
 T = TypeVar("T")
 _GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)"  # with comments
@@ -169,13 +168,6 @@ class RetryingSession:
         target = self._run(begin, Kind.READ, _impossible)
         return _Ingest(self, session[0], target)
 
-    @property
-    def staging(self) -> RetryingStaging:
-        """Return the session's part in what several sessions stage for one commit."""
-        return RetryingStaging(
-            lambda body: self._run(lambda session: body(session.staging), Kind.READ, _impossible)
-        )
-
     def finish_ingest(self, session: RemoteConnection, target: IngestTarget, count: int) -> int:
         """Let the server write an ingest of so many rows; return how many."""
         with self._mutex:
@@ -215,20 +207,9 @@ class RetryingSession:
             self.execute(f"RESET {name}")
         self.rollback()
 
-    def checkpoint(self) -> None:
-        """Write what changed since the last checkpoint to pages."""
-        self._run(lambda session: session.checkpoint(), Kind.READ, lambda: None)
-
-    def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name."""
-        return self._run(lambda session: session.tables(), Kind.READ, list)
-
-    @property
-    def leasing(self) -> RetryingLeasing:
-        """What the session does with snapshot leases and parts of tables."""
-        return RetryingLeasing(self._read)
-
-    def _read(self, body: Callable[[RemoteConnection], T]) -> T:
+    def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
+        """Do what is no statement; again on another connection, if one is lost."""
+        body: Callable[[RemoteConnection], T] = methodcaller("perform", feature, *arguments)
         return self._run(body, Kind.READ, _impossible)
 
     def cancel(self) -> None:

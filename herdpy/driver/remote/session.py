@@ -8,7 +8,7 @@ awaited cancels the statement and waits for what became of it.
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_backoff import Backoff
@@ -28,7 +28,6 @@ from herdpy.errors import (
 )
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.lsn import Lsn
-from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.settings import Settings
 from herdpy.proto import messages
 from herdpy.proto.columns import ReceivedColumns
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.remote.ingest import RemoteIngest
-    from herdpy.driver.remote.leasing import RemoteLeasing
-    from herdpy.driver.remote.staging import RemoteStaging
+    from herdpy.features import Feature
 
+T = TypeVar("T")
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
 _LAST_WORDS_S = 1.0
@@ -213,13 +212,6 @@ class RemoteSession:
 
         return RemoteIngest(self, table, mode)
 
-    @property
-    def staging(self) -> "RemoteStaging":
-        """Return the session's part in what several sessions stage for one commit."""
-        from herdpy.driver.remote.staging import RemoteStaging
-
-        return RemoteStaging(self)
-
     def give_up_ingest(self, requests: list[int], ingest: int) -> None:
         """Drop an ingest, and the answers to its batches that are under way."""
         with self._mutex:
@@ -253,10 +245,6 @@ class RemoteSession:
     def reset(self) -> None:
         """Do nothing: RetryingSession notes what SET changed."""
 
-    def checkpoint(self) -> None:
-        """Write what changed since the last checkpoint to pages."""
-        self._ask(messages.Checkpoint)
-
     def export(self, kind: str) -> "RemoteExport":
         """Begin a backup or a dump."""
         return RemoteExport(self, self._ask(messages.Export, kind))
@@ -268,20 +256,14 @@ class RemoteSession:
                 replies = [] if request is None else self.machine.abandon(request)
                 self._send(frames([*replies, messages.CloseExport()]))
 
-    def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name."""
-        plain = self._ask(messages.ListTables).tables
-        try:
-            return [table_from_plain(each) for each in plain]
-        except ValueError as error:
-            raise ProtocolError(f"a malformed table: {error}") from None
-
-    @property
-    def leasing(self) -> "RemoteLeasing":
-        """What the session does with snapshot leases and parts of tables."""
-        from herdpy.driver.remote.leasing import RemoteLeasing
-
-        return RemoteLeasing(self.ask, self.as_result)
+    def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
+        """Do what is no statement."""
+        answer = self._ask(feature.request, *feature.fields(*arguments))
+        if not isinstance(answer, feature.reply):
+            expected = feature.reply.__name__
+            raise ProtocolError(f"expected {expected}, found {type(answer).__name__}")
+        value: Any = self._result if feature.value is None else feature.value
+        return value(answer)
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
@@ -305,10 +287,6 @@ class RemoteSession:
         self._stream.close()
 
     # --- results ---------------------------------------------------------------------------------
-
-    def as_result(self, done: messages.Done) -> Result:
-        """Return what a statement gives back."""
-        return self._result(done)
 
     def _result(self, done: messages.Done) -> Result:
         if done.columns is None:

@@ -12,7 +12,7 @@ runs: its owner, KILL, the housekeeper for time. cancel(), kill() and stop_if_la
 the statement that runs.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.engine.access.rights import check_superuser
 from herdpy.engine.session.activity import Client
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
     from herdpy.engine.statements.interfaces import DatabaseServices
+    from herdpy.features import Feature
+
+T = TypeVar("T")
 
 
 class Session(SessionCore):
@@ -100,6 +103,10 @@ class Session(SessionCore):
     def end_lost(self, token_session: str) -> None:
         """End the session of these tokens, if it holds locks: its client has lost it, and asks."""
         self.database.end_lost(self.id, token_session)
+
+    def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
+        """Do what a request asks for that is no statement."""
+        return feature.run(self, *arguments)
 
     def begin(self, durability: str | None = None) -> None:
         self.runner.run(lambda: self.begin_transaction(durability), "BEGIN")

@@ -14,14 +14,13 @@ from herdpy.engine.session.fast_path import PointRows
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
-from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.transactions import TransactionState
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.exec.result import Result
-from herdpy.model.schema import table_to_plain
+from herdpy.features import BY_REQUEST, Feature
 from herdpy.proto import messages
 from herdpy.proto.columns import SentColumns
 from herdpy.proto.errors import to_failed
@@ -33,7 +32,6 @@ from herdpy.server.login.audit import without_literals
 from herdpy.server.requests.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.requests.ingests import Ingests
 from herdpy.server.requests.results import OpenResult
-from herdpy.server.requests.stagings import staging_answer
 from herdpy.sql.plan import Parameters
 
 RESULTS_MAX = 1000
@@ -301,65 +299,44 @@ class Requests:
             case messages.CloseExport():
                 self._close_export()
                 return b""
-            case messages.ListTables():
-                plain = [table_to_plain(table) for table in session.tables()]
-                return messages.Tables(message.request, plain)
             case messages.Resolve():
                 outcome = session.resolve(message.token_session, message.counter)
                 session.end_lost(message.token_session)
                 return messages.Resolved(message.request, outcome.value)
-            case messages.ReadPartition():
-                return self._answer(message.request, self._read_partition(message))
             case messages.BeginIngest():
                 return self._ingests.begin(message)
             case messages.IngestRows():
                 self._ingests.add(message)
             case messages.FinishIngest():
                 return self._done(message.request, row_count=self._ingests.finish(message))
-            case (
-                messages.BeginStaging()
-                | messages.BeginStage()
-                | messages.StageRows()
-                | messages.EndStage()
-                | messages.SettleStaging()
-            ):
-                answer = staging_answer(session.staging, message)
-                if isinstance(answer, int):
-                    return self._done(message.request, row_count=answer)
-                return answer
             case messages.DropIngest():
                 self._ingests.drop(message.ingest)
                 return b""
             case _:
-                return self._leasing(message) or self._control(message)
+                feature = BY_REQUEST.get(message.__class__)
+                return (
+                    self._control(message) if feature is None else self._perform(feature, message)
+                )
         return self._done(message.request)
 
-    def _read_partition(self, message: messages.ReadPartition) -> Result:
-        return self._session.leasing.read_partition(
-            message.table,
-            message.lower,
-            message.upper,
-            message.columns,
-            message.where,
-            decode_parameters(message.parameters, self._charge),
-            message.lease,
-        )
+    def _perform(self, feature: Feature[Any], message: Any) -> messages.Message:
+        found: Any = feature.run(self._session, *self._arguments(message))
+        if feature.reply is not Done:
+            return feature.reply(message.request, *feature.answer(found))
+        if isinstance(found, Result):
+            return self._answer(message.request, found)
+        return self._done(message.request, row_count=-1 if found is None else int(found))
 
-    def _leasing(self, message: Any) -> messages.Message | None:
-        """Answer what is about leases; None: it is not."""
-        leasing = self._session.leasing
-        match message:
-            case messages.TakeLease():
-                return _leased(message.request, leasing.take(message.seconds, message.reuse))
-            case messages.UseLease():
-                return _leased(message.request, leasing.use(message.lease))
-            case messages.EndLease():
-                return self._done(message.request, row_count=int(leasing.end(message.lease)))
-            case messages.ListPartitions():
-                parts = leasing.partitions(message.table, message.count, message.lease)
-                return messages.Partitions(message.request, parts)
-            case _:
-                return None
+    def _arguments(self, message: Any) -> list[Any]:
+        """Return the fields of a feature's request as its arguments."""
+        arguments = list(msgspec.structs.astuple(message)[1:])
+        if isinstance(message, messages.ReadPartition):
+            arguments[5] = decode_parameters(message.parameters, self._charge)
+        elif isinstance(message, messages.StageRows):
+            from herdpy.exec.vector.untrusted_arrow import batches_of
+
+            arguments[2] = batches_of(message.data)
+        return arguments
 
     def _execute_all(self, message: messages.ExecuteAll) -> messages.Answers:
         session, request = self._session, message.request
@@ -418,8 +395,6 @@ class Requests:
                 session.rollback()
             case messages.SetAutocommit():
                 session.autocommit = message.autocommit
-            case messages.Checkpoint():
-                session.checkpoint()
             case _:
                 raise InternalError(f"no way to answer {type(message).__name__}")
         return self._done(message.request)
@@ -575,7 +550,3 @@ def _nothing_left(message: messages.Fetch) -> messages.Message:
     if message.is_arrow:
         return messages.Arrow(message.request, True, memoryview(b""))
     return messages.Rows(message.request, True, messages.raw(encode_rows([])))
-
-
-def _leased(request: int, lease: SnapshotLease) -> messages.Leased:
-    return messages.Leased(request, lease.id, lease.position, lease.seconds)
