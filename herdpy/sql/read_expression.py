@@ -63,13 +63,11 @@ _LEVELS: Final[dict[str, int]] = {
 }  # fmt: skip
 # What PostgreSQL's b_expr does not have; IS only as IS DISTINCT FROM.
 _UNRESTRICTED = words_of("OR AND NOT IN BETWEEN LIKE ILIKE SIMILAR ESCAPE ISNULL NOTNULL")
-_SIGNS = frozenset(("+", "-", "~"))
 QUERIES = frozenset(("SELECT", "VALUES", "WITH", "TABLE"))
-_WORDS_CALLED = words_of(
-    """CURRENT_DATE CURRENT_USER CURRENT_ROLE CURRENT_CATALOG CURRENT_SCHEMA SESSION_USER USER
-    CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP"""
-)
 _MOMENTS = words_of("CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP")
+_WORDS_CALLED = _MOMENTS | words_of(
+    "CURRENT_DATE CURRENT_USER CURRENT_ROLE CURRENT_CATALOG CURRENT_SCHEMA SESSION_USER USER"
+)
 _CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _UNITS = words_of("YEAR MONTH DAY HOUR MINUTE SECOND")
 # The types that may stand before a string: DATE '2020-01-01'.
@@ -99,7 +97,7 @@ def _prefix(operator: str) -> Callable[[Any, Node], Node]:
     return lambda _, operand: syntax.Unary(operator, operand)
 
 
-_PREFIXES = {word: _Operator(_SIGN, _prefix(word), True) for word in _SIGNS}
+_PREFIXES = {word: _Operator(_SIGN, _prefix(word), True) for word in ("+", "-", "~")}
 _PREFIXES["NOT"] = _Operator(_NOT, _prefix("not"), True)
 _BINARY = {
     word: _Operator(level, partial(syntax.Binary, "<>" if word == "!=" else word.lower()))
@@ -202,6 +200,8 @@ class ExpressionReader(Words):
         return token_name(token)
 
     def placed_name(self) -> tuple[str, int]:
+        """Read a name; return it and its first character, from 0."""
+        self._spend()
         start = self.tokens[self.index].start
         return self.name(), start
 
@@ -277,6 +277,8 @@ class ExpressionReader(Words):
                     raise self.unexpected()
             elif level != _CAST:
                 node = self._reduced(node, lefts, waiting, level)
+                if word == "ESCAPE" and _open_like(node) is None:  # it is a label
+                    return self._reduced(node, lefts, waiting, _OR)
             operator = _BINARY.get(word)
             if operator is None:
                 node, operator = yield from self._worded(word, node)
@@ -324,16 +326,7 @@ class ExpressionReader(Words):
             self.expect_all("TIME", "ZONE")
             return left, _Operator(_AT, partial(syntax.Binary, "at time zone"))
         if word == "ESCAPE":
-            like = left.operand if isinstance(left, syntax.Unary) else left
-            if not isinstance(like, syntax.Like) or like.escape is not None:
-                self.index -= 1
-                raise self.unexpected()
-
-            def with_escape(test: Any, escape: Node) -> Node:
-                like.escape = escape
-                return test
-
-            return left, _Operator(_RANGE, with_escape)
+            return left, _Operator(_RANGE, _with_escape)
         is_negated = word == "NOT"
         if is_negated:
             word = self.expect_any("IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR")
@@ -697,6 +690,18 @@ class ExpressionReader(Words):
         if found:
             self.expect(")")
         return found
+
+
+def _open_like(test: Node) -> syntax.Like | None:
+    """Return the LIKE, perhaps negated, that ESCAPE may follow."""
+    like = test.operand if isinstance(test, syntax.Unary) else test
+    return like if isinstance(like, syntax.Like) and like.escape is None else None
+
+
+def _with_escape(test: Any, escape: Node) -> Node:
+    if (like := _open_like(test)) is not None:
+        like.escape = escape
+    return test
 
 
 def _negated(test: Node, is_negated: bool) -> Node:

@@ -59,8 +59,6 @@ class Reader(ExpressionReader):
         return node
 
     def table_name(self) -> syntax.TableName:
-        if self.words[self.index] == "ONLY":
-            raise self.refused("a table name with ONLY", INSTEAD["ONLY"])
         begin = self.index
         name, start = self.placed_name()
         if self.words[self.index] == ".":
