@@ -21,7 +21,7 @@ key_bytes_max = 8 * 1024
 # SQL text and trees.
 statement_bytes_max = 16 * 1024 * 1024
 statement_tokens_max = 4_000_000
-# sqlglot reads by recursion: deeper statements do not always fit on Python's default stack.
+# The binder and what is behind it recurse: deeper trees do not always fit on Python's stack.
 statement_depth_max = 32
 # Operators one behind the other, which are as deep; and AND and OR, which are not.
 statement_chain_max = 1_000
@@ -34,8 +34,8 @@ statement_nodes_max = 4_000_000
 vector_nodes_max = 250_000
 # Lists of constants behind IN that are longer reach DuckDB as one value.
 vector_list_items_max = 1_000
-# A pass over a statement asks this often whether it is cancelled.
-interrupt_nodes = 1_024
+# A pass over a statement asks this often whether it is cancelled: at least every millisecond.
+interrupt_nodes = 256
 parameters_max = 65_535
 identifier_bytes_max = 63
 columns_max = 1_600

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sqlglot import exp
-
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table
 from herdpy.model.types import (
@@ -19,8 +17,8 @@ from herdpy.model.types import (
     Physical,
     SqlType,
 )
-from herdpy.sql import tree
-from herdpy.sql.bind_aggregate import AGGREGATE_BINDERS
+from herdpy.sql import syntax, tree
+from herdpy.sql.bind_aggregate import bind_call
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
 from herdpy.sql.bind_expression import (
     assign,
@@ -29,40 +27,23 @@ from herdpy.sql.bind_expression import (
     bind_type,
     check_assignable,
 )
-from herdpy.sql.bind_query import bind_query, bind_with, retarget, row_items
-from herdpy.sql.parse import INSTEAD_OF_REPLACING, fold_name
+from herdpy.sql.bind_query import bind_query, bind_with, retarget
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
-EXPRESSION_BINDERS.update(AGGREGATE_BINDERS)
-
-_NOT_YET = {
-    exp.UniqueColumnConstraint: "UNIQUE beside the primary key",
-    exp.CheckColumnConstraint: "CHECK",
-    exp.Check: "CHECK",
-    exp.Reference: "REFERENCES",
-    exp.ForeignKey: "FOREIGN KEY",
-    exp.GeneratedAsIdentityColumnConstraint: "GENERATED AS IDENTITY",
-    exp.PrimaryKeyColumnConstraint: "PRIMARY KEY without its columns in ()",
-    exp.CollateColumnConstraint: "COLLATE",
-    exp.ComputedColumnConstraint: "GENERATED ALWAYS AS",
-    exp.LikeProperty: "LIKE",
-    exp.ExcludeColumnConstraint: "EXCLUDE",
-}
+EXPRESSION_BINDERS[syntax.Call] = bind_call
 
 
-def bind_statement(node: exp.Expr, context: StatementContext, *, is_upsert: bool) -> tree.Statement:
-    """Bind one parsed statement; 0A000 for kinds that there are not."""
-    if isinstance(node, (exp.Select, exp.Values, exp.SetOperation, exp.Subquery)):
+def bind_statement(
+    node: syntax.Node, context: StatementContext, *, is_upsert: bool
+) -> tree.Statement:
+    """Bind one statement."""
+    if isinstance(node, syntax.Query):
         return tree.SelectStatement(bind_query(node, context))
-    if isinstance(node, exp.Insert):
+    if isinstance(node, syntax.Insert):
         insert = _bind_insert(node, context, is_upsert)
         _check_writable(insert.table, context)
         return insert
-    binder = _BINDERS.get(type(node))
-    if binder is None:
-        words = " ".join(filter(None, map(context.scanned.word, range(2))))
-        raise context.error("0A000", f"{words} is not supported")
-    return binder(node, context)
+    return _BINDERS[type(node)](node, context)
 
 
 def _check_writable(table: Table, context: StatementContext) -> None:
@@ -73,69 +54,47 @@ def _check_writable(table: Table, context: StatementContext) -> None:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _bind_insert(node: Any, context: StatementContext, is_upsert: bool) -> tree.Insert:
-    word = "UPSERT" if is_upsert else "INSERT"
-    context.only(node, ("this", "expression", "default", "with_", "conflict"), word)
-    conflict = node.args.get("conflict")
-    if conflict is not None and is_upsert:
-        raise context.error("0A000", "UPSERT with ON CONFLICT is not supported", node)
+def _bind_insert(node: syntax.Insert, context: StatementContext, is_upsert: bool) -> tree.Insert:
     insert = _bind_rows(node, context, is_upsert)
-    if conflict is None:
+    if node.conflict is None:
         return insert
-    _check_conflict(conflict, insert.table, context)
+    _check_conflict(node.conflict, insert.table, context)
     return replace(insert, skips_conflicts=True)
 
 
-def _check_conflict(node: Any, table: Table, context: StatementContext) -> None:
-    """Refuse what is not ON CONFLICT [(the primary key's columns)] DO NOTHING."""
-    if str(node.args.get("action")).upper() != "DO NOTHING":
-        words = "ON DUPLICATE KEY" if node.args.get("duplicate") else "ON CONFLICT DO"
-        message = f"{words} UPDATE is not supported"
-        raise context.error("0A000", message, node, INSTEAD_OF_REPLACING)
-    context.only(node, ("action", "conflict_keys"), "ON CONFLICT")
-    items = node.args.get("conflict_keys") or ()
-    names: list[str] = []
-    for item in items:
-        column = item.this if isinstance(item, exp.Ordered) else item
-        if not isinstance(column, exp.Column) or column.args.get("table") is not None:
-            raise context.error("0A000", "ON CONFLICT takes names of columns", node)
-        names.append(table.columns[_ordinal(table, column.this, context)].name)
-    if items and (table.is_heap or set(names) != set(table.key_names)):
+def _check_conflict(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
+    """Refuse columns that are not those of the primary key."""
+    names = {table.columns[_ordinal(table, item, context)].name for item in node.columns}
+    if names and (table.is_heap or names != set(table.key_names)):
         key = "it has none" if table.is_heap else ", ".join(table.key_names)
         raise context.error(
             "42P10",
             "there is no unique constraint matching the ON CONFLICT specification",
-            node,
+            syntax.Column(node.columns[0][0], None, node.columns[0][1]),
             f'The primary key of "{table.name}": {key}.',
         )
 
 
-def _bind_rows(node: Any, context: StatementContext, is_upsert: bool) -> tree.Insert:
-    target, names = node.this, None
-    if isinstance(target, exp.Schema):
-        target, names = target.this, target.expressions
-    table = context.table(target)
+def _bind_rows(node: syntax.Insert, context: StatementContext, is_upsert: bool) -> tree.Insert:
+    names = node.columns
+    table = context.table(node.table)
     if names is None:
         ordinals = [o for o, column in enumerate(table.columns) if not column.hidden]
     else:
         ordinals = [_ordinal(table, name, context) for name in names]
     if len(set(ordinals)) != len(ordinals):
         raise context.error("42701", "a column is named twice", node)
-    if node.args.get("default"):
-        return tree.Insert(table, (), ((),), None, is_upsert)
-    source = node.expression
+    source = node.source
     if source is None:
-        raise context.error("42601", "INSERT needs VALUES or a query", node)
-    tail = ("order", "limit", "offset", "with_")
+        return tree.Insert(table, (), ((),), None, is_upsert)
     if (
-        isinstance(source, exp.Values)
-        and not node.args.get("with_")
-        and not any(source.args.get(clause) for clause in tail)
+        isinstance(source, syntax.Values)
+        and node.with_ is None
+        and source.with_ is None
+        and not source.has_tail
     ):
         return _bind_insert_values(source, table, ordinals, names is None, context, is_upsert)
-    outer, ctes = (
-        bind_with(node.args["with_"], context, None) if node.args.get("with_") else (None, ())
-    )
+    outer, ctes = (None, ()) if node.with_ is None else bind_with(node.with_, context, None)
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
     ordinals = _matching(ordinals, len(query.columns), names is None, source, context)
@@ -156,7 +115,7 @@ def _wanted(found: SqlType, column: SqlType) -> SqlType:
 
 
 def _bind_insert_values(
-    node: Any,
+    node: syntax.Values,
     table: Table,
     ordinals: list[int],
     is_implicit: bool,
@@ -164,14 +123,17 @@ def _bind_insert_values(
     is_upsert: bool,
 ) -> tree.Insert:
     scope = Scope(context, clause="VALUES")
-    rows = [row_items(row) for row in node.expressions]
+    rows = node.rows
     width = len(rows[0])
-    for row, items in zip(node.expressions, rows, strict=True):
+    for items in rows:
         if len(items) != width:
-            raise context.error("42601", "VALUES rows must all have the same length", row)
+            message = "VALUES rows must all have the same length"
+            raise context.error("42601", message, syntax.Row(items))
     ordinals = _matching(ordinals, width, is_implicit, node, context)
     # A column that is DEFAULT in every row is one that was not named.
-    kept = [i for i in range(width) if not all(_is_default(items[i]) for items in rows)]
+    kept = [
+        i for i in range(width) if not all(isinstance(items[i], syntax.Default) for items in rows)
+    ]
     bound = tuple(
         tuple(_bind_value(items[i], table.columns[ordinals[i]], scope) for i in kept)
         for items in rows
@@ -179,8 +141,8 @@ def _bind_insert_values(
     return tree.Insert(table, tuple(ordinals[i] for i in kept), bound, None, is_upsert)
 
 
-def _bind_value(node: Any, column: Column, scope: Scope) -> tree.Expression:
-    if not _is_default(node):
+def _bind_value(node: syntax.Node, column: Column, scope: Scope) -> tree.Expression:
+    if not isinstance(node, syntax.Default):
         return assign(bind_open(node, scope), column.type, column.name, node, scope)
     if column.default_sql is not None:
         if column.type in (TIMESTAMP, TIMESTAMPTZ):
@@ -189,17 +151,8 @@ def _bind_value(node: Any, column: Column, scope: Scope) -> tree.Expression:
     return tree.Literal(column.type, column.default)
 
 
-def _is_default(node: Any) -> bool:
-    """Tell whether the item is the word DEFAULT, which sqlglot reads as a variable or a column."""
-    if isinstance(node, exp.Column):
-        return node.args.get("table") is None and _is_default(node.this)
-    if isinstance(node, exp.Identifier) and node.args.get("quoted"):
-        return False
-    return isinstance(node, (exp.Var, exp.Identifier)) and node.name.upper() == "DEFAULT"
-
-
 def _matching(
-    ordinals: list[int], count: int, is_implicit: bool, node: Any, context: StatementContext
+    ordinals: list[int], count: int, is_implicit: bool, node: syntax.Node, context: StatementContext
 ) -> list[int]:
     """Return the ordinals that count values go to; 42601 when they do not match."""
     if count < len(ordinals) and is_implicit:
@@ -211,64 +164,41 @@ def _matching(
     return ordinals
 
 
-def _bind_update(node: Any, context: StatementContext) -> tree.Update:
-    _refuse_other_tables(node, context)
-    context.only(node, ("this", "expressions", "where"), "UPDATE")
+def _bind_update(node: syntax.Update, context: StatementContext) -> tree.Update:
     scope = Scope(context, clause="UPDATE")
-    target = scope.add_table(node.this)
+    target = scope.add_table(node.table)
     _check_writable(target.table, context)
-    if not node.expressions:
-        raise context.error("42601", "UPDATE needs SET", node)
     assignments: dict[int, tree.Expression] = {}
-    for item in node.expressions:
-        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
-            raise context.error("0A000", "SET takes column = expression", item)
-        ordinal = _ordinal(target.table, item.this.this, context)
+    for name, start, value in node.assignments:
+        place = syntax.Column(name, None, start)
+        ordinal = _ordinal(target.table, (name, start), context)
         column = target.table.columns[ordinal]
         if ordinal in assignments:
-            raise context.error("42601", f'column "{column.name}" is set twice', item)
-        value = item.expression
-        assignments[ordinal] = (
-            _bind_value(value, column, scope)
-            if _is_default(value)
-            else assign(bind_open(value, scope), column.type, column.name, value, scope)
-        )
-    return tree.Update(target, tuple(assignments.items()), _bind_where(node, scope))
+            raise context.error("42601", f'column "{column.name}" is set twice', place)
+        assignments[ordinal] = _bind_value(value, column, scope)
+    return tree.Update(target, tuple(assignments.items()), _bind_where(node.where, scope))
 
 
-def _bind_delete(node: Any, context: StatementContext) -> tree.Delete:
-    _refuse_other_tables(node, context)
-    context.only(node, ("this", "where"), "DELETE")
+def _bind_delete(node: syntax.Delete, context: StatementContext) -> tree.Delete:
     scope = Scope(context, clause="DELETE")
-    target = scope.add_table(node.this)
+    target = scope.add_table(node.table)
     _check_writable(target.table, context)
-    return tree.Delete(target, _bind_where(node, scope))
+    return tree.Delete(target, _bind_where(node.where, scope))
 
 
-def _refuse_other_tables(node: Any, context: StatementContext) -> None:
-    for clause, words in (("from_", "UPDATE … FROM"), ("using", "DELETE … USING")):
-        if node.args.get(clause):
-            raise context.error(
-                "0A000",
-                f"{words} is not supported",
-                node,
-                "Use a subquery: WHERE EXISTS (SELECT 1 FROM other WHERE …).",
-            )
+def _bind_where(where: syntax.Node | None, scope: Scope) -> tree.Expression | None:
+    return None if where is None else bind_condition(where, scope, "argument of WHERE")
 
 
-def _bind_where(node: Any, scope: Scope) -> tree.Expression | None:
-    where = node.args.get("where")
-    return None if where is None else bind_condition(where.this, scope, "argument of WHERE")
-
-
-def _ordinal(table: Table, node: exp.Expr, context: StatementContext) -> int:
-    name = fold_name(node)
+def _ordinal(table: Table, place: tuple[str, int], context: StatementContext) -> int:
+    """Return the ordinal of a column that is named at a 0-based character; 42703."""
+    name, start = place
     ordinal = table.ordinal(name)
     if ordinal is None:
         raise context.error(
             "42703",
             f'column "{name}" of table "{table.name}" does not exist',
-            node,
+            syntax.Column(name, None, start),
             suggestion(name, [column.name for column in table.visible_columns]),
         )
     return ordinal
@@ -277,33 +207,20 @@ def _ordinal(table: Table, node: exp.Expr, context: StatementContext) -> int:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _bind_create(node: Any, context: StatementContext) -> tree.CreateTable:
-    if node.args.get("expression") is not None:
-        raise context.error(
-            "0A000",
-            "CREATE TABLE AS is not supported",
-            node,
-            "CREATE TABLE with columns, then INSERT INTO … SELECT.",
-        )
-    context.only(node, ("this", "kind", "exists"), f"CREATE {node.args.get('kind', '')}")
-    schema = node.this
-    if not isinstance(schema, exp.Schema) or not isinstance(schema.this, exp.Table):
-        raise context.error("42601", "CREATE TABLE needs columns in ()", schema)
-    context.only(schema.this, ("this",), "a table name")
+def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.CreateTable:
     columns: dict[str, Column] = {}
-    key_names: list[str] = []
-    for item in schema.expressions:
-        if isinstance(item, exp.ColumnDef):
-            column, is_key = _bind_column_definition(item, context)
-            if column.name in columns:
-                raise context.error("42701", f'column "{column.name}" is defined twice', item)
-            columns[column.name] = column
-            found = [column.name] if is_key else []
-        else:
-            found = _bind_table_constraint(item, context)
-        if found and key_names:
-            raise context.error("42P16", "a table has one primary key, found two", item)
-        key_names += found
+    keys = [[name for name, _ in key] for key in node.keys]
+    place: syntax.Node = node
+    for item in node.columns:
+        column = _bind_column_definition(item, context)
+        if column.name in columns:
+            raise context.error("42701", f'column "{column.name}" is defined twice', item)
+        columns[column.name] = column
+        keys += [[column.name]] * item.key_count
+        place = item if item.key_count else place
+    if len(keys) > 1:
+        raise context.error("42P16", "a table has one primary key, found two", place)
+    key_names = [name for key in keys for name in key]
     if not columns or len(columns) > columns_max:
         raise context.error("54011", f"a table has 1 to {columns_max} columns", node)
     for name in key_names:
@@ -322,37 +239,19 @@ def _bind_create(node: Any, context: StatementContext) -> tree.CreateTable:
         columns[ROW_ID_NAME] = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
     names = list(columns)
     return tree.CreateTable(
-        _new_name(schema.this.this, context),
+        _new_name(node.table.name, node.table, context),
         tuple(columns.values()),
         tuple(names.index(name) for name in key_names),
-        bool(node.args.get("exists")),
+        node.if_not_exists,
     )
 
 
-def _bind_table_constraint(item: Any, context: StatementContext) -> list[str]:
-    """Return the columns of a PRIMARY KEY (…) clause; other constraints are 0A000."""
-    if isinstance(item, exp.Constraint) and len(item.expressions) == 1:
-        item = item.expressions[0]
-    if isinstance(item, exp.PrimaryKey):
-        return [
-            fold_name(part.this if isinstance(part, exp.Ordered) else part)
-            for part in item.expressions
-        ]
-    if isinstance(item, exp.Identifier):
-        raise context.error("42601", f'column "{item.name}" needs a type', item)
-    raise context.error("0A000", f"{_feature(item)} is not supported", item)
-
-
-def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Column, bool]:
-    """Return the column, and whether it is marked PRIMARY KEY."""
-    context.only(node, ("this", "kind", "constraints"), "a column definition")
-    name = _new_name(node.this, context)
+def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementContext) -> Column:
+    name = _new_name(node.name, node, context)
     if name == ROW_ID_NAME:
         raise context.error("42939", f'the column name "{name}" is reserved', node)
-    if node.args.get("kind") is None:
-        raise context.error("42601", f'column "{name}" needs a type', node)
     scope = Scope(context, clause="DEFAULT")
-    kind = bind_type(node.args["kind"], scope)
+    kind = bind_type(node.type, scope)
     if kind == INTERVAL:
         raise context.error(
             "0A000",
@@ -360,30 +259,21 @@ def _bind_column_definition(node: Any, context: StatementContext) -> tuple[Colum
             node,
             "Store seconds as numeric(20,6), or two timestamps.",
         )
-    is_not_null = is_key = False
     default: Physical = None
     default_sql = None
-    for constraint in node.args.get("constraints") or ():
-        what = constraint.args.get("kind")
-        if isinstance(what, exp.NotNullColumnConstraint):
-            is_not_null = not what.args.get("allow_null")
-        elif isinstance(what, exp.PrimaryKeyColumnConstraint):
-            if is_key:
-                raise context.error("42P16", "a table has one primary key, found two", node)
-            is_key = True
-        elif isinstance(what, exp.DefaultColumnConstraint):
-            default, default_sql = _bind_default(what.this, kind, name, scope)
-        else:
-            raise context.error("0A000", f"{_feature(what)} is not supported", node)
-    return Column(0, name, kind, is_not_null, default, default_sql), is_key
+    if node.default is not None:
+        default, default_sql = _bind_default(node.default, kind, name, scope)
+    return Column(0, name, kind, node.is_not_null, default, default_sql)
 
 
-def _bind_default(node: Any, kind: SqlType, name: str, scope: Scope) -> tuple[Physical, str | None]:
-    is_timestamp = kind in (TIMESTAMP, TIMESTAMPTZ)
-    if isinstance(node, exp.CurrentTimestamp) and is_timestamp and not node.this:
-        return None, "CURRENT_TIMESTAMP"
-    if isinstance(node, exp.CurrentDate) and kind == DATE and not node.this:
-        return None, "CURRENT_DATE"
+def _bind_default(
+    node: syntax.Node, kind: SqlType, name: str, scope: Scope
+) -> tuple[Physical, str | None]:
+    if isinstance(node, syntax.Call):
+        if node.name in ("current_timestamp", "now") and kind in (TIMESTAMP, TIMESTAMPTZ):
+            return None, "CURRENT_TIMESTAMP"
+        if node.name == "current_date" and kind == DATE:
+            return None, "CURRENT_DATE"
     bound = assign(bind_open(node, scope), kind, name, node, scope)
     if not isinstance(bound, tree.Literal) or isinstance(bound.value, tuple):
         raise scope.context.error(
@@ -401,13 +291,7 @@ def _with_not_null(column: Column) -> Column:
     )
 
 
-def _feature(node: Any) -> str:
-    """Return the words of a constraint, not sqlglot's name of its class."""
-    return _NOT_YET.get(type(node), "this constraint")
-
-
-def _new_name(node: exp.Expr, context: StatementContext) -> str:
-    name = fold_name(node)
+def _new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
     if not name or len(name.encode()) > identifier_bytes_max:
         raise context.error(
             "42622", f'name "{name}": expected 1 to {identifier_bytes_max} bytes', node
@@ -415,34 +299,28 @@ def _new_name(node: exp.Expr, context: StatementContext) -> str:
     return name
 
 
-def _bind_drop(node: Any, context: StatementContext) -> tree.DropTable:
-    context.only(node, ("tables", "kind", "exists"), f"DROP {node.args.get('kind', '')}")
-    if len(node.args["tables"]) != 1:
+def _bind_drop(node: syntax.DropTable, context: StatementContext) -> tree.DropTable:
+    if len(node.tables) != 1:
         raise context.error("0A000", "DROP TABLE takes one table", node)
-    table = node.args["tables"][0]
-    context.only(table, ("this",), "a table name")
-    name, if_exists = fold_name(table.this), bool(node.args.get("exists"))
-    if not if_exists:
+    (table,) = node.tables
+    if not node.if_exists:
         context.table(table)
-    return tree.DropTable(name, if_exists)
+    return tree.DropTable(table.name, node.if_exists)
 
 
-def _bind_truncate(node: Any, context: StatementContext) -> tree.TruncateTables:
-    # Neither inheritance nor foreign keys nor identities are there to take notice of.
-    context.only(node, ("expressions", "identity", "option"), "TRUNCATE")
+def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.TruncateTables:
     tables: dict[str, Table] = {}
-    for item in node.expressions:
-        item.args.pop("only", None)
+    for item in node.tables:
         table = context.table(item)
         _check_writable(table, context)
         tables[table.name] = table
     return tree.TruncateTables(tuple(tables.values()))
 
 
-_BINDERS: dict[type[exp.Expr], Callable[[Any, StatementContext], tree.Statement]] = {
-    exp.Update: _bind_update,
-    exp.Delete: _bind_delete,
-    exp.Create: _bind_create,
-    exp.Drop: _bind_drop,
-    exp.TruncateTable: _bind_truncate,
+_BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statement]] = {
+    syntax.Update: _bind_update,
+    syntax.Delete: _bind_delete,
+    syntax.CreateTable: _bind_create,
+    syntax.DropTable: _bind_drop,
+    syntax.Truncate: _bind_truncate,
 }

@@ -1,4 +1,4 @@
-"""Expressions: sqlglot's tree to ours, with types decided and implicit casts written out.
+"""Expressions: syntax to the bound tree, with types decided and implicit casts written out.
 
 Every function returns settled expressions (no pending parameter, no UNKNOWN literal) but bind_open,
 whose result the caller settles by context: assign, compare, convert, or settle.
@@ -7,8 +7,6 @@ whose result the caller settles by context: assign, compare, convert, or settle.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
-
-from sqlglot import exp
 
 from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max, varchar_length_max
@@ -30,60 +28,38 @@ from herdpy.model.types import (
     decimal_type,
     varchar_type,
 )
-from herdpy.sql import conversions, tree
+from herdpy.sql import conversions, syntax, tree
 from herdpy.sql.scope import Scope, StatementContext
 
-COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-}  # fmt: skip
-_ARITHMETIC: dict[type[exp.Expr], str] = {
-    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
-}  # fmt: skip
+_VARCHARS = frozenset(("VARCHAR", "CHARACTER VARYING", "CHAR VARYING", "VARCHAR2"))
+_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
+_ARITHMETIC = frozenset(("+", "-", "*", "/", "%"))
+_OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
-    "BOOLEAN": BOOLEAN, "INT": INTEGER, "BIGINT": BIGINT, "DOUBLE": DOUBLE, "TEXT": TEXT,
-    "VARCHAR": TEXT, "VARBINARY": BYTEA, "DATE": DATE, "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPNTZ": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ, "INTERVAL": INTERVAL,
+    **dict.fromkeys(("BOOLEAN", "BOOL"), BOOLEAN),
+    **dict.fromkeys(("INTEGER", "INT", "INT4", "INT32"), INTEGER),
+    **dict.fromkeys(("BIGINT", "INT8", "INT64", "LONG"), BIGINT),
+    **dict.fromkeys(("DOUBLE", "FLOAT", "FLOAT8"), DOUBLE),
+    **dict.fromkeys(("TEXT", "STRING", "STR", "CLOB", *_VARCHARS), TEXT),
+    **dict.fromkeys(("BYTEA", "BLOB", "VARBINARY"), BYTEA),
+    "DATE": DATE, "TIMESTAMP": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ, "INTERVAL": INTERVAL,
+}  # fmt: skip
+_DECIMALS = frozenset(("NUMERIC", "DECIMAL", "DEC", "NUMBER", "FIXED"))
+_LABELS = {
+    Kind.BOOLEAN: "bool", Kind.INTEGER: "int4", Kind.BIGINT: "int8", Kind.DOUBLE: "float8",
+    Kind.TEXT: "text", Kind.BYTEA: "bytea",
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
-# Operators and constructs of PostgreSQL that sqlglot takes for functions.
-_NO_FUNCTIONS = (
-    exp.Array, exp.JSONExtract, exp.JSONExtractScalar, exp.RegexpLike, exp.RegexpILike,
-    exp.Collate, exp.CurrentUser, exp.SessionUser, exp.TryCast, exp.Struct,
-)  # fmt: skip
-# What we do not have, as it is written, where sqlglot's name for it says little.
-WORDS: dict[type[exp.Expr], str] = {
-    exp.JSONExtract: "the operator ->",
-    exp.JSONExtractScalar: "the operator ->>", exp.RegexpLike: "the operator ~",
-    exp.RegexpILike: "the operator ~*", exp.SimilarTo: "SIMILAR TO", exp.Glob: "GLOB",
-    exp.BitwiseAnd: "the operator &", exp.BitwiseOr: "the operator |",
-    exp.BitwiseXor: "the operator #", exp.BitwiseNot: "the operator ~",
-    exp.BitwiseLeftShift: "the operator <<", exp.BitwiseRightShift: "the operator >>",
-    exp.Tuple: "a row as a value", exp.Array: "ARRAY[] as a value", exp.TryCast: "TRY_CAST",
-    exp.Collate: "COLLATE", exp.CurrentUser: "current_user (SHOW session_authorization)",
-    exp.SessionUser: "session_user (SHOW session_authorization)",
-    exp.BitString: "a B'…' string",
-    exp.HexString: "an X'…' string", exp.Struct: "{}", exp.Dot: "a field of a value",
-    exp.Overlay: "overlay", exp.Any: "ANY here", exp.All: "ALL here",
-    exp.ArrayContainsAll: "the operator @>", exp.ArrayContainedBy: "the operator <@",
-    exp.ArrayOverlaps: "the operator &&", exp.JSONBExtract: "the operator #>",
-    exp.JSONBExtractScalar: "the operator #>>", exp.Distance: "the operator <->",
-    exp.Localtime: "localtime", exp.CurrentTime: "current_time",
-    exp.CurrentCatalog: "current_catalog", exp.CurrentSchema: "current_schema",
-    exp.Operator: "OPERATOR()", exp.PropertyEQ: "the operator :=", exp.Overlaps: "OVERLAPS",
-    exp.WithinGroup: "WITHIN GROUP", exp.Rollup: "ROLLUP", exp.Cube: "CUBE",
-    exp.GroupingSets: "GROUPING SETS", exp.National: "an N'…' string",
-    exp.UnicodeString: "a U&'…' string", exp.RawString: "a $$…$$ string",
-    exp.Heredoc: "a $$…$$ string",
-}  # fmt: skip
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
+_CONSTANTS = {None: tree.Literal(UNKNOWN, None), True: TRUE, False: FALSE}
 
 
-def bind_expression(node: exp.Expr, scope: Scope) -> tree.Expression:
+def bind_expression(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind one expression; an untyped literal or parameter becomes TEXT."""
     return scope.context.settle(bind_open(node, scope))
 
 
-def bind_condition(node: exp.Expr, scope: Scope, clause: str) -> tree.Expression:
+def bind_condition(node: syntax.Node, scope: Scope, clause: str) -> tree.Expression:
     """Bind what must be BOOLEAN (42804)."""
     bound = bind_open(node, scope)
     if bound.type.kind not in (Kind.BOOLEAN, Kind.UNKNOWN):
@@ -93,19 +69,16 @@ def bind_condition(node: exp.Expr, scope: Scope, clause: str) -> tree.Expression
     return convert(bound, BOOLEAN, node, scope)
 
 
-def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
+def bind_open(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind one expression; the result may be an untyped literal or a pending parameter."""
-    while isinstance(node, exp.Paren):
-        node = node.this
+    while isinstance(node, syntax.Paren):
+        node = node.operand
     scope.context.budget.spend()
-    binder = BINDERS.get(type(node))
-    if binder is None:
-        if isinstance(node, exp.Func) and not isinstance(node, _NO_FUNCTIONS):
-            return BINDERS[exp.Func](node, scope)
-        called = scope.context.called(node)
-        what = f"{called}()" if called else WORDS.get(type(node), "this expression")
-        raise scope.context.error("0A000", f"{what} is not supported", node)
-    return binder(node, scope)
+    return BINDERS[type(node)](node, scope)
+
+
+def _refused(what: str, node: syntax.Node, scope: Scope) -> Exception:
+    return scope.context.error("0A000", f"{what} is not supported", node)
 
 
 # --- conversion ----------------------------------------------------------------------------------
@@ -114,7 +87,7 @@ def bind_open(node: exp.Expr, scope: Scope) -> tree.Expression:
 def convert(
     expression: tree.Expression,
     target: SqlType,
-    node: exp.Expr,
+    node: syntax.Node,
     scope: Scope,
     column: str | None = None,
 ) -> tree.Expression:
@@ -149,7 +122,7 @@ def convert(
 
 
 def assign(
-    expression: tree.Expression, target: SqlType, name: str, node: exp.Expr, scope: Scope
+    expression: tree.Expression, target: SqlType, name: str, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Convert for storing into column `name` (42804). A text's length is checked with the row."""
     check_assignable(expression.type, target, name, node, scope.context)
@@ -157,7 +130,7 @@ def assign(
 
 
 def check_assignable(
-    source: SqlType, target: SqlType, name: str, node: exp.Expr, context: StatementContext
+    source: SqlType, target: SqlType, name: str, node: syntax.Node, context: StatementContext
 ) -> None:
     """Raise 42804 unless values of source may be stored in column `name`."""
     if not conversions.is_assignable(source, target):
@@ -196,7 +169,7 @@ def _is_retargetable(source: SqlType, target: SqlType) -> bool:
 
 
 def unify(
-    parts: Sequence[tree.Expression], node: exp.Expr, scope: Scope, what: str
+    parts: Sequence[tree.Expression], node: syntax.Node, scope: Scope, what: str
 ) -> list[tree.Expression]:
     """Convert all parts to their common type (TEXT when all are untyped); 42804 without one."""
     target: SqlType | None = None
@@ -211,30 +184,31 @@ def unify(
     return [convert(part, target or TEXT, node, scope) for part in parts]
 
 
-def bind_type(node: Any, scope: Scope) -> SqlType:
-    """Return the SqlType of an exp.DataType (0A000 for types that there are not)."""
-    name = node.this.name if hasattr(node.this, "name") else str(node.this)
-    try:
-        arguments = [int(str(item.this.this)) for item in node.expressions]
-    except ValueError:
-        raise scope.context.error("42601", f"type {name}: expected numbers in ()", node) from None
-    except AttributeError:  # a type of types, as INT[]
-        raise _unsupported_type(node, scope) from None
-    if name == "VARCHAR" and len(arguments) == 1:
-        if not 1 <= arguments[0] <= varchar_length_max:
+def type_label(node: syntax.TypeName) -> str:
+    """Return PostgreSQL's own name of a type, as the output of a cast is called."""
+    if node.name in _DECIMALS or node.name in _VARCHARS:
+        return "numeric" if node.name in _DECIMALS else "varchar"
+    return _LABELS.get(_TYPES.get(node.name, UNKNOWN).kind, node.name.lower())
+
+
+def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
+    """Return the SqlType of a type's name (0A000 for types that there are not)."""
+    numbers = node.numbers
+    if node.name in _VARCHARS and len(numbers) == 1:
+        if not 1 <= numbers[0] <= varchar_length_max:
             raise scope.context.error(
-                "22023", f"varchar length must be 1 to {varchar_length_max}, not {arguments[0]}"
+                "22023", f"varchar length must be 1 to {varchar_length_max}, not {numbers[0]}"
             )
-        return varchar_type(arguments[0])
-    if name == "DECIMAL":
-        if not 1 <= len(arguments) <= 2:
+        return varchar_type(numbers[0])
+    if node.name in _DECIMALS:
+        if not 1 <= len(numbers) <= 2:
             raise scope.context.error(
                 "0A000",
                 "numeric needs its digits: one value may not need more of them than another",
                 node,
                 "Write numeric(precision, scale).",
             )
-        precision, scale = (*arguments, 0)[:2]
+        precision, scale = (*numbers, 0)[:2]
         if not (1 <= precision <= decimal_precision_max and 0 <= scale <= precision):
             raise scope.context.error(
                 "22023",
@@ -242,59 +216,44 @@ def bind_type(node: Any, scope: Scope) -> SqlType:
                 f"{decimal_precision_max} and a scale of 0 to it",
             )
         return decimal_type(precision, scale)
-    if name not in _TYPES or arguments:
-        raise _unsupported_type(node, scope)
-    return _TYPES[name]
-
-
-def _unsupported_type(node: Any, scope: Scope) -> Exception:
-    word = getattr(node.this, "name", "")
-    tokens = scope.context.scanned.tokens
-    is_written = any(token.text.upper() == word for token in tokens)  # sqlglot has other names, too
-    shown = node.sql("postgres")
-    if is_written:
-        shown = word + "".join(shown.partition("(")[1:])
-    return scope.context.error(
-        "0A000",
-        f"type {shown.lower()} is not supported",
-        node,
-        "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
-        "bytea, date, timestamp, timestamptz.",
-    )
+    if node.name not in _TYPES or numbers:
+        raise scope.context.error(
+            "0A000",
+            f"type {node.text.lower()} is not supported",
+            node,
+            "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
+            "bytea, date, timestamp, timestamptz.",
+        )
+    return _TYPES[node.name]
 
 
 # --- leaves --------------------------------------------------------------------------------------
 
 
-def text_constant(text: str, node: exp.Expr, scope: Scope) -> tree.Expression:
-    """Return an untyped literal; 22021 where it holds the character NUL."""
-    if "\0" in text:
+def _bind_string(node: syntax.String, scope: Scope) -> tree.Expression:
+    if node.special is not None:
+        raise _refused(node.special, node, scope)
+    if "\0" in node.text:
         message = "text cannot hold the character NUL"
         raise DataError(message, sqlstate="22021", position=scope.context.position(node))
-    return tree.Literal(UNKNOWN, text)
+    return tree.Literal(UNKNOWN, node.text)
 
 
-def _bind_literal(node: Any, scope: Scope) -> tree.Expression:
-    if node.is_string:
-        return text_constant(str(node.this), node, scope)
-    value, kind = conversions.number_constant(node.this)
+def _bind_number(node: syntax.Number, scope: Scope) -> tree.Expression:
+    value, kind = conversions.number_constant(node.text)
     return tree.Literal(kind, value)
 
 
-def _bind_column(node: Any, scope: Scope) -> tree.Expression:
-    if isinstance(node.this, exp.Star):
-        raise scope.context.error("42601", "* stands for columns of a select list only", node)
-    return scope.column(node)
+def _bind_default(node: syntax.Default, scope: Scope) -> tree.Expression:
+    raise scope.context.error("42601", "DEFAULT stands for a whole value only", node)
 
 
-def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "to", "_type"), "CAST")
-    type_name = getattr(node.to.this, "name", "")
-    operand = bind_open(node.this, scope)
-    if type_name == "DECIMAL" and not node.to.expressions:
+def _bind_cast(node: syntax.Cast, scope: Scope) -> tree.Expression:
+    operand = bind_open(node.operand, scope)
+    if node.type.name in _DECIMALS and not node.type.numbers:
         target = _unbounded(operand, node, scope)
     else:
-        target = bind_type(node.to, scope)
+        target = bind_type(node.type, scope)
     if not conversions.is_castable(operand.type, target):
         raise scope.context.error(
             "42846", f"cannot cast type {operand.type} to {target}".lower(), node
@@ -304,7 +263,7 @@ def _bind_cast(node: Any, scope: Scope) -> tree.Expression:
     return convert(operand, target, node, scope)
 
 
-def _unbounded(operand: tree.Expression, node: Any, scope: Scope) -> SqlType:
+def _unbounded(operand: tree.Expression, node: syntax.Node, scope: Scope) -> SqlType:
     """Return the DECIMAL that holds the operand as it is, for a CAST to numeric without digits."""
     if operand.type.is_integer or operand.type.kind is Kind.DECIMAL:
         return conversions.as_decimal(operand.type)
@@ -325,15 +284,64 @@ def _unbounded(operand: tree.Expression, node: Any, scope: Scope) -> SqlType:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def _bind_connective(node: Any, scope: Scope) -> tree.Expression:
+def _bind_binary(node: syntax.Binary, scope: Scope) -> tree.Expression:
+    operator = node.operator
+    if operator in ("and", "or"):
+        return _bind_connective(node, operator, scope)
+    if operator == "at time zone":
+        return _bind_at_zone(node, scope)
+    is_comparison = operator in _COMPARISONS
+    if is_comparison and isinstance(node.left, syntax.Row) and isinstance(node.right, syntax.Row):
+        return _compare_rows(operator, node.left, node.right, node, scope)
+    if not is_comparison and operator not in _ARITHMETIC and operator not in _OTHERS:
+        raise _refused(f"the operator {operator}", node, scope)
+    left, right = bind_open(node.left, scope), bind_open(node.right, scope)
+    if is_comparison:
+        return compare(operator, left, right, node, scope)
+    if operator in _ARITHMETIC:
+        return arithmetic(operator, left, right, node, scope)
+    if operator == "||":
+        return _concatenation(left, right, node, scope)
+    if operator == "^":
+        return _power(left, right, node, scope)
+    test = tree.Call(BOOLEAN, "distinct", make_comparable("=", left, right, node, scope))
+    return test if operator == "is distinct from" else negate(test)
+
+
+def _power(
+    left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
+) -> tree.Expression:
+    if not all(side.type.is_numeric or side.type.kind is Kind.UNKNOWN for side in (left, right)):
+        raise no_operator("^", left, right, node, scope)
+    parts = (convert(left, DOUBLE, node, scope), convert(right, DOUBLE, node, scope))
+    return tree.Call(DOUBLE, "power", parts)
+
+
+def _bind_connective(node: syntax.Node, name: str, scope: Scope) -> tree.Expression:
     """Bind a chain of AND or of OR as one call, however long it is."""
-    kind, parts = type(node), list[tree.Expression]()
-    name = "and" if kind is exp.And else "or"
-    while type(node) is kind:
-        parts.append(bind_condition(node.expression, scope, f"argument of {name.upper()}"))
-        node = node.this
-    parts.append(bind_condition(node, scope, f"argument of {name.upper()}"))
-    return tree.Call(BOOLEAN, name, tuple(reversed(parts)))
+    operands: list[syntax.Node] = []
+    while isinstance(node, syntax.Binary) and node.operator == name:
+        operands.append(node.right)
+        node = node.left
+    operands.append(node)
+    what = f"argument of {name.upper()}"
+    parts = [bind_condition(operand, scope, what) for operand in reversed(operands)]
+    return tree.Call(BOOLEAN, name, tuple(parts))
+
+
+def _bind_unary(node: syntax.Unary, scope: Scope) -> tree.Expression:
+    if node.operator == "not":
+        return negate(bind_condition(node.operand, scope, "argument of NOT"))
+    if node.operator == "-":
+        return _bind_negative(node, scope)
+    if node.operator in ("~", "collate"):
+        raise _refused("the operator ~" if node.operator == "~" else "COLLATE", node, scope)
+    operand = bind_open(node.operand, scope)
+    if operand.type.kind is Kind.UNKNOWN:
+        return convert(operand, DOUBLE, node, scope)
+    if not operand.type.is_numeric:
+        raise _no_sign("+", operand, node, scope)
+    return operand
 
 
 def negate(expression: tree.Expression) -> tree.Expression:
@@ -342,34 +350,19 @@ def negate(expression: tree.Expression) -> tree.Expression:
     return tree.Call(BOOLEAN, "not", (expression,))
 
 
-def _bind_not(node: Any, scope: Scope) -> tree.Expression:
-    return negate(bind_condition(node.this, scope, "argument of NOT"))
-
-
-def _bind_comparison(node: Any, scope: Scope) -> tree.Expression:
-    called = node.expression
-    if isinstance(called, exp.Anonymous) and called.name.lower() == "all":  # ALL (ARRAY[…])
-        node = type(node)(this=node.this, expression=exp.All(this=called.expressions[0]))
-    if isinstance(node.expression, (exp.Any, exp.All)):
-        return _bind_quantified(node, scope)
-    if isinstance(node.this, (exp.Any, exp.All)):
-        raise scope.context.error("42601", "ANY and ALL stand on the right", node)
-    if isinstance(node.this, exp.Tuple) and isinstance(node.expression, exp.Tuple):
-        return _compare_rows(COMPARISONS[type(node)], node.this, node.expression, node, scope)
-    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    return compare(COMPARISONS[type(node)], left, right, node, scope)
-
-
-def _bind_quantified(node: Any, scope: Scope) -> tree.Expression:
+def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:
     """Bind ANY and ALL over an ARRAY as a chain of tests, over a query as a Quantified."""
-    items = node.expression.this
-    while isinstance(items, exp.Paren):
-        items = items.this
-    if not isinstance(items, exp.Array):
+    operator, items = node.operator, node.right
+    if operator not in _COMPARISONS:
+        word = f"{operator.upper()} {'ALL' if node.is_all else 'ANY'}"
+        raise _refused(word, node, scope)
+    while isinstance(items, syntax.Paren):
+        items = items.operand
+    if not isinstance(items, syntax.Array):
         return QUERY_BINDERS["quantified"](node, scope)
-    operator, left = COMPARISONS[type(node)], bind_open(node.this, scope)
-    rights = [bind_open(item, scope) for item in items.expressions]
-    name = "and" if isinstance(node.expression, exp.All) else "or"
+    left = bind_open(node.operand, scope)
+    rights = [bind_open(item, scope) for item in items.items]
+    name = "and" if node.is_all else "or"
 
     def test(left: tree.Expression) -> tree.Expression:
         return _chain(name, [compare(operator, left, right, node, scope) for right in rights])
@@ -411,9 +404,11 @@ def let(
     return tree.Let(body.type, tuple(bindings), body)
 
 
-def _compare_rows(operator: str, left: Any, right: Any, node: Any, scope: Scope) -> tree.Expression:
+def _compare_rows(
+    operator: str, left: syntax.Row, right: syntax.Row, node: syntax.Node, scope: Scope
+) -> tree.Expression:
     """Compare rows item by item, as SQL defines it: later ones where the first are equal."""
-    lefts, rights = ([bind_open(item, scope) for item in row.expressions] for row in (left, right))
+    lefts, rights = ([bind_open(item, scope) for item in row.items] for row in (left, right))
     _check_width(lefts, rights, node, scope)
     sides = list(zip(lefts, rights, strict=True))
     if operator in ("=", "<>"):
@@ -435,16 +430,22 @@ def _compare_rows(operator: str, left: Any, right: Any, node: Any, scope: Scope)
 
 
 def _check_width(
-    left: Sequence[tree.Expression], right: Sequence[tree.Expression], node: Any, scope: Scope
+    left: Sequence[tree.Expression],
+    right: Sequence[tree.Expression],
+    node: syntax.Node,
+    scope: Scope,
 ) -> None:
     if len(left) != len(right) or not left:
         raise scope.context.error("42601", "rows of unequal length are compared", node)
 
 
-def _row_in(node: Any, scope: Scope) -> tree.Expression:
+def _row_in(node: syntax.In, left: syntax.Row, scope: Scope) -> tree.Expression:
     """Bind row IN (rows): its first item is computed once, the others where that one is found."""
-    lefts = [bind_open(item, scope) for item in node.this.expressions]
-    rows = [[bind_open(item, scope) for item in row.expressions] for row in node.expressions]
+    lefts = [bind_open(item, scope) for item in left.items]
+    rows = [
+        [bind_open(item, scope) for item in (row.items if isinstance(row, syntax.Row) else ())]
+        for row in node.items
+    ]
     for row in rows:
         _check_width(lefts, row, node, scope)
 
@@ -472,19 +473,11 @@ def _row_in(node: Any, scope: Scope) -> tree.Expression:
     return let(lefts[:1], (), with_first, index + len(lefts))
 
 
-def _bind_distinct(node: Any, scope: Scope) -> tree.Expression:
-    """Bind IS [NOT] DISTINCT FROM."""
-    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    parts = make_comparable("=", left, right, node, scope)
-    test = tree.Call(BOOLEAN, "distinct", parts)
-    return test if isinstance(node, exp.NullSafeNEQ) else negate(test)
-
-
 def compare(
     operator: str,
     left: tree.Expression,
     right: tree.Expression,
-    node: exp.Expr,
+    node: syntax.Node,
     scope: Scope,
 ) -> tree.Expression:
     """Return left operator right with both sides made comparable (42883)."""
@@ -496,7 +489,7 @@ def make_comparable(
     operator: str,
     left: tree.Expression,
     right: tree.Expression,
-    node: exp.Expr,
+    node: syntax.Node,
     scope: Scope,
 ) -> tuple[tree.Expression, tree.Expression]:
     unknown = (left.type.kind is Kind.UNKNOWN, right.type.kind is Kind.UNKNOWN)
@@ -538,7 +531,7 @@ def no_operator(
     operator: str,
     left: tree.Expression,
     right: tree.Expression,
-    node: exp.Expr,
+    node: syntax.Node,
     scope: Scope,
 ) -> Exception:
     return scope.context.error(
@@ -549,14 +542,8 @@ def no_operator(
     )
 
 
-def _bind_arithmetic(node: Any, scope: Scope) -> tree.Expression:
-    operator = _ARITHMETIC[type(node)]
-    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
-    return arithmetic(operator, left, right, node, scope)
-
-
 def arithmetic(
-    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Return left operator right for numbers and moments (42883)."""
     moments = (*MOMENT_KINDS, Kind.INTERVAL)
@@ -608,7 +595,7 @@ def arithmetic(
 
 
 def _moment_arithmetic(
-    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Return what a date, timestamp or interval is part of.
 
@@ -648,7 +635,7 @@ def _moment_arithmetic(
 
 
 def _interval_arithmetic(
-    operator: str, left: tree.Expression, right: tree.Expression, node: Any, scope: Scope
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Return interval ± interval, interval * number, number * interval, interval / number."""
     if operator in "+-" and {left.type.kind, right.type.kind} <= {Kind.INTERVAL, Kind.UNKNOWN}:
@@ -667,16 +654,14 @@ def _interval_arithmetic(
 _UTC_NAMES = frozenset(("utc", "gmt", "z", "zulu", "uct", "etc/utc", "+00", "+00:00", "0"))
 
 
-def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
+def _bind_at_zone(node: syntax.Binary, scope: Scope) -> tree.Expression:
     """Bind moment AT TIME ZONE 'UTC': a TIMESTAMP gets the zone, any other loses it."""
-    scope.context.only(node, ("this", "zone"), "AT TIME ZONE")
-    zone = node.args["zone"]
-    is_text = isinstance(zone, exp.Literal) and zone.is_string
-    if not is_text or str(zone.this).lower() not in _UTC_NAMES:
+    zone = node.right
+    if not isinstance(zone, syntax.String) or zone.text.lower() not in _UTC_NAMES:
         raise scope.context.error(
             "0A000", "AT TIME ZONE takes 'UTC', and no other time zone", node, "Add an interval."
         )
-    operand = bind_open(node.this, scope)
+    operand = bind_open(node.left, scope)
     if not (operand.type.is_moment or operand.type.kind is Kind.UNKNOWN):
         raise no_operator("AT TIME ZONE", operand, tree.Literal(TEXT, ""), node, scope)
     if operand.type == TIMESTAMP:
@@ -684,12 +669,12 @@ def _bind_at_zone(node: Any, scope: Scope) -> tree.Expression:
     return convert(convert(operand, TIMESTAMPTZ, node, scope), TIMESTAMP, node, scope)
 
 
-def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
+def _bind_negative(node: syntax.Unary, scope: Scope) -> tree.Expression:
     written = _signed_number(node)
     if written is not None:  # the signs are part of what decides about the type
         value, kind = conversions.number_constant(written)
         return tree.Literal(kind, value)
-    operand = bind_open(node.this, scope)
+    operand = bind_open(node.operand, scope)
     if operand.type.kind is Kind.UNKNOWN:
         raise scope.context.error(
             "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
@@ -706,35 +691,29 @@ def _bind_negative(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
 
 
-def _signed_number(node: Any) -> str | None:
+def _signed_number(node: syntax.Node) -> str | None:
     """Return a numeric constant behind signs and parentheses as one text, None for other nodes."""
     is_negative = False
-    while isinstance(node, (exp.Paren, exp.Neg)):
-        is_negative ^= isinstance(node, exp.Neg)
-        node = node.this
-    if not isinstance(node, exp.Literal) or node.is_string:
+    while isinstance(node, syntax.Paren) or (
+        isinstance(node, syntax.Unary) and node.operator == "-"
+    ):
+        is_negative ^= isinstance(node, syntax.Unary)
+        node = node.operand
+    if not isinstance(node, syntax.Number):
         return None
-    return f"-{node.this}" if is_negative else str(node.this)
+    return f"-{node.text}" if is_negative else node.text
 
 
-def bind_positive(node: Any, scope: Scope) -> tree.Expression:
-    """Bind + operand, which is the operand, a number."""
-    operand = bind_open(node.this, scope)
-    if operand.type.kind is Kind.UNKNOWN:
-        return convert(operand, DOUBLE, node, scope)
-    if not operand.type.is_numeric:
-        raise _no_sign("+", operand, node, scope)
-    return operand
-
-
-def _no_sign(sign: str, operand: tree.Expression, node: Any, scope: Scope) -> Exception:
+def _no_sign(sign: str, operand: tree.Expression, node: syntax.Node, scope: Scope) -> Exception:
     message = f"operator does not exist: {sign} {operand.type}".lower()
     return scope.context.error("42883", message, node)
 
 
-def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
-    """Bind text || anything."""
-    sides = (bind_open(node.this, scope), bind_open(node.expression, scope))
+def _concatenation(
+    left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
+) -> tree.Expression:
+    """Return text || anything."""
+    sides = (left, right)
     kinds = {side.type.kind for side in sides}
     if kinds == {Kind.BYTEA}:
         return tree.Call(BYTEA, "||", sides)
@@ -743,31 +722,26 @@ def _bind_concatenation(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(TEXT, "||", tuple(convert(side, TEXT, node, scope) for side in sides))
 
 
-def _bind_like(node: Any, scope: Scope) -> tree.Expression:
-    """Bind [NOT] LIKE and ILIKE, with ESCAPE (a constant; by default a backslash)."""
-    escape = "\\"
-    inner = node
-    if isinstance(node, exp.Escape):
-        inner, given = node.this, node.expression
-        if not isinstance(given, exp.Literal) or not given.is_string:
+def _bind_like(node: syntax.Like, scope: Scope) -> tree.Expression:
+    """Bind LIKE and ILIKE, with ESCAPE (a constant; by default a backslash)."""
+    name, escape = node.operator, "\\"
+    if name == "similar":
+        raise _refused("SIMILAR TO", node, scope)
+    if node.escape is not None:
+        if not isinstance(node.escape, syntax.String):
             raise scope.context.error("0A000", "ESCAPE takes a constant", node)
-        escape = given.this
+        escape = node.escape.text
         if len(escape) > 1:
             raise scope.context.error(
                 "22025", f"ESCAPE must be one character or none, found {len(escape)}", node
             )
-    name = "ilike" if isinstance(inner, exp.ILike) else "like"
-    if isinstance(inner.expression, (exp.Any, exp.All)):
-        word = "ANY" if isinstance(inner.expression, exp.Any) else "ALL"
-        raise scope.context.error("0A000", f"{name.upper()} {word} is not supported", node)
-    sides = (bind_open(inner.this, scope), bind_open(inner.expression, scope))
+    sides = (bind_open(node.operand, scope), bind_open(node.pattern, scope))
     if not {side.type.kind for side in sides} <= {Kind.TEXT, Kind.UNKNOWN}:
         raise no_operator(name, *sides, node, scope)
     text, pattern = (convert(side, TEXT, node, scope) for side in sides)
     if isinstance(pattern, tree.Literal) and escape and _ends_in_escape(pattern.value, escape):
         raise scope.context.error("22025", "LIKE pattern must not end with escape character", node)
-    test = tree.Call(BOOLEAN, name, (text, pattern, tree.Literal(TEXT, escape)))
-    return negate(test) if inner.args.get("negate") else test
+    return tree.Call(BOOLEAN, name, (text, pattern, tree.Literal(TEXT, escape)))
 
 
 def _ends_in_escape(pattern: object, escape: str) -> bool:
@@ -776,28 +750,22 @@ def _ends_in_escape(pattern: object, escape: str) -> bool:
     return (len(text) - len(rest)) % 2 == 1
 
 
-def _bind_is(node: Any, scope: Scope) -> tree.Expression:
-    if isinstance(node.expression, exp.Null):
-        result: tree.Expression = tree.Call(
-            BOOLEAN, "is_null", (bind_expression(node.this, scope),)
-        )
-    elif isinstance(node.expression, exp.Boolean):
-        operand = bind_condition(node.this, scope, "argument of IS")
-        wanted = operand if node.expression.this else negate(operand)
-        result = tree.Case(BOOLEAN, ((wanted, TRUE),), FALSE)
-    else:
-        raise scope.context.error("0A000", "IS takes NULL, TRUE or FALSE", node)
-    return negate(result) if node.args.get("negate") else result
+def _bind_is(node: syntax.Is, scope: Scope) -> tree.Expression:
+    if node.what in ("NULL", "UNKNOWN"):
+        operand = bind_expression(node.operand, scope)
+        return tree.Call(BOOLEAN, "is_null", (operand,))
+    operand = bind_condition(node.operand, scope, "argument of IS")
+    wanted = operand if node.what == "TRUE" else negate(operand)
+    return tree.Case(BOOLEAN, ((wanted, TRUE),), FALSE)
 
 
-def _bind_in(node: Any, scope: Scope) -> tree.Expression:
-    if node.args.get("query") is not None:
+def _bind_in(node: syntax.In, scope: Scope) -> tree.Expression:
+    if node.query is not None:
         return QUERY_BINDERS["in"](node, scope)
-    scope.context.only(node, ("this", "expressions"), "IN")
-    if isinstance(node.this, exp.Tuple):
-        return _row_in(node, scope)
-    operand = bind_open(node.this, scope)
-    bound = [bind_open(item, scope) for item in node.expressions]
+    if isinstance(node.operand, syntax.Row):
+        return _row_in(node, node.operand, scope)
+    operand = bind_open(node.operand, scope)
+    bound = [bind_open(item, scope) for item in node.items]
     # A constant is compared with once; a Literal is small, so that its hash is.
     items = [*dict.fromkeys(item for item in bound if isinstance(item, tree.Literal))]
     items += [item for item in bound if not isinstance(item, tree.Literal)]
@@ -811,10 +779,9 @@ def _bind_in(node: Any, scope: Scope) -> tree.Expression:
     return let((operand,), items, tests)
 
 
-def _bind_between(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "low", "high", "symmetric"), "BETWEEN")
-    operand = bind_open(node.this, scope)
-    low, high = bind_open(node.args["low"], scope), bind_open(node.args["high"], scope)
+def _bind_between(node: syntax.Between, scope: Scope) -> tree.Expression:
+    operand = bind_open(node.operand, scope)
+    low, high = bind_open(node.low, scope), bind_open(node.high, scope)
 
     def test(
         operand: tree.Expression, low: tree.Expression, high: tree.Expression
@@ -822,7 +789,7 @@ def _bind_between(node: Any, scope: Scope) -> tree.Expression:
         at_least = compare(">=", operand, low, node, scope)
         return _chain("and", (at_least, compare("<=", operand, high, node, scope)))
 
-    if node.args.get("symmetric"):  # both bounds are needed, whichever is the lower
+    if node.is_symmetric:  # both bounds are needed, whichever is the lower
         return let(
             (operand, low, high),
             (),
@@ -833,16 +800,15 @@ def _bind_between(node: Any, scope: Scope) -> tree.Expression:
     return let((operand, low), (high,), lambda x, a: test(x, a, high))
 
 
-def _bind_case(node: Any, scope: Scope) -> tree.Expression:
-    branches = node.args["ifs"]
+def _bind_case(node: syntax.Case, scope: Scope) -> tree.Expression:
+    branches, default = node.branches, node.otherwise
     operand: tree.Expression | None = None
-    if node.this is None:
-        wanted = [bind_condition(branch.this, scope, "CASE/WHEN") for branch in branches]
+    if node.operand is None:
+        wanted = [bind_condition(value, scope, "CASE/WHEN") for value, _ in branches]
     else:
-        operand = bind_open(node.this, scope)
-        wanted = [bind_open(branch.this, scope) for branch in branches]
-    results = [bind_open(branch.args["true"], scope) for branch in branches]
-    default = node.args.get("default")
+        operand = bind_open(node.operand, scope)
+        wanted = [bind_open(value, scope) for value, _ in branches]
+    results = [bind_open(result, scope) for _, result in branches]
     results.append(bind_open(default, scope) if default else tree.Literal(UNKNOWN, None))
     results = unify(results, node, scope, "CASE")
 
@@ -852,7 +818,7 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
 
     def simple(operand: tree.Expression) -> tree.Expression:
         pairs = zip(wanted, branches, strict=True)
-        return case([compare("=", operand, value, branch, scope) for value, branch in pairs])
+        return case([compare("=", operand, value, branch[0], scope) for value, branch in pairs])
 
     if operand is None:
         return case(wanted)
@@ -861,30 +827,31 @@ def _bind_case(node: Any, scope: Scope) -> tree.Expression:
     return let((operand,), (*wanted, *results), simple)
 
 
-BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
-    exp.Literal: _bind_literal,
-    exp.Null: lambda node, scope: tree.Literal(UNKNOWN, None),
-    exp.Boolean: lambda node, scope: TRUE if node.this else FALSE,
-    exp.Placeholder: lambda node, scope: scope.context.parameter(node),
-    exp.Column: _bind_column,
-    exp.Cast: _bind_cast,
-    exp.AtTimeZone: _bind_at_zone,
-    exp.And: _bind_connective,
-    exp.Or: _bind_connective,
-    exp.Not: _bind_not,
-    exp.Neg: _bind_negative,
-    exp.DPipe: _bind_concatenation,
-    exp.Like: _bind_like,
-    exp.ILike: _bind_like,
-    exp.Escape: _bind_like,
-    exp.NullSafeEQ: _bind_distinct,
-    exp.NullSafeNEQ: _bind_distinct,
-    exp.Is: _bind_is,
-    exp.In: _bind_in,
-    exp.Between: _bind_between,
-    exp.Case: _bind_case,
-    **dict.fromkeys(COMPARISONS, _bind_comparison),
-    **dict.fromkeys(_ARITHMETIC, _bind_arithmetic),
+def _refuse(what: str) -> Callable[[Any, Scope], tree.Expression]:
+    def refuse(node: syntax.Node, scope: Scope) -> tree.Expression:
+        raise _refused(what, node, scope)
+
+    return refuse
+
+
+BINDERS: dict[type[syntax.Node], Callable[[Any, Scope], tree.Expression]] = {
+    syntax.Number: _bind_number,
+    syntax.String: _bind_string,
+    syntax.Constant: lambda node, scope: _CONSTANTS[node.value],
+    syntax.Default: _bind_default,
+    syntax.Placeholder: lambda node, scope: scope.context.parameter(node),
+    syntax.Column: lambda node, scope: scope.column(node),
+    syntax.Cast: _bind_cast,
+    syntax.Unary: _bind_unary,
+    syntax.Binary: _bind_binary,
+    syntax.Row: _refuse("a row as a value"),
+    syntax.Array: _refuse("ARRAY[] as a value"),
+    syntax.Like: _bind_like,
+    syntax.Is: _bind_is,
+    syntax.In: _bind_in,
+    syntax.Between: _bind_between,
+    syntax.Quantified: _bind_quantified,
+    syntax.Case: _bind_case,
 }
 
 QUERY_BINDERS: dict[str, Callable[[Any, Scope], tree.Expression]] = {}

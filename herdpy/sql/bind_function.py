@@ -1,15 +1,13 @@
-"""Calls of functions: sqlglot's many classes to names, and names to overloads of functions.py."""
+"""Calls of functions: names to overloads of functions.py, and those with rules of their own."""
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from sqlglot import exp
-
-from herdpy.errors import ProgrammingError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
+    BIGINT,
     DATE,
+    DOUBLE,
     INTEGER,
     INTERVAL,
     TEXT,
@@ -18,17 +16,14 @@ from herdpy.model.types import (
     Kind,
     decimal_type,
 )
-from herdpy.sql import tree
+from herdpy.sql import syntax, tree
 from herdpy.sql.bind_expression import (
-    BINDERS,
-    WORDS,
+    arithmetic,
     bind_open,
-    bind_positive,
     compare,
     convert,
     let,
     make_comparable,
-    text_constant,
     unify,
 )
 from herdpy.sql.functions import (
@@ -44,49 +39,6 @@ from herdpy.sql.functions import (
 )
 from herdpy.sql.scope import Scope
 
-# sqlglot's class: our name, and where its arguments are, in order.
-_CLASSES: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
-    exp.Abs: ("abs", ("this",)), exp.Ceil: ("ceil", ("this",)), exp.Floor: ("floor", ("this",)),
-    exp.Sign: ("sign", ("this",)), exp.Sqrt: ("sqrt", ("this",)), exp.Cbrt: ("cbrt", ("this",)),
-    exp.Exp: ("exp", ("this",)), exp.Ln: ("ln", ("this",)),
-    exp.Pow: ("power", ("this", "expression")), exp.Pi: ("pi", ()),
-    exp.Degrees: ("degrees", ("this",)), exp.Radians: ("radians", ("this",)),
-    exp.Sin: ("sin", ("this",)), exp.Cos: ("cos", ("this",)), exp.Tan: ("tan", ("this",)),
-    exp.Asin: ("asin", ("this",)), exp.Acos: ("acos", ("this",)), exp.Atan: ("atan", ("this",)),
-    exp.Atan2: ("atan2", ("this", "expression")), exp.Rand: ("random", ()),
-    exp.Lower: ("lower", ("this",)), exp.Upper: ("upper", ("this",)),
-    exp.Length: ("length", ("this",)), exp.ByteLength: ("octet_length", ("this",)),
-    exp.Substring: ("substring", ("this", "start", "length")),
-    exp.Left: ("left", ("this", "expression")), exp.Right: ("right", ("this", "expression")),
-    exp.Replace: ("replace", ("this", "expression", "replacement")),
-    exp.Reverse: ("reverse", ("this",)), exp.Repeat: ("repeat", ("this", "times")),
-    exp.StrPosition: ("strpos", ("this", "substr")),
-    exp.StartsWith: ("starts_with", ("this", "expression")),
-    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
-    exp.Ascii: ("ascii", ("this",)), exp.Chr: ("chr", ("expressions",)),
-    exp.Translate: ("translate", ("this", "from_", "to")), exp.MD5: ("md5", ("this",)),
-    exp.Hex: ("to_hex", ("this",)), exp.LowerHex: ("to_hex", ("this",)),
-    exp.Encode: ("encode", ("this", "charset")), exp.Decode: ("decode", ("this", "charset")),
-    exp.JustifyDays: ("justify_days", ("this",)), exp.JustifyHours: ("justify_hours", ("this",)),
-    exp.JustifyInterval: ("justify_interval", ("this",)),
-    exp.TimestampFromParts: ("make_timestamp", ("year", "month", "day", "hour", "min", "sec")),
-    exp.DateFromParts: ("make_date", ("year", "month", "day")),
-}  # fmt: skip
-_SPECIAL_NAMES: dict[type[exp.Expr], str] = {
-    exp.Coalesce: "coalesce", exp.Nullif: "nullif", exp.Greatest: "greatest", exp.Least: "least",
-    exp.Concat: "concat", exp.ConcatWs: "concat_ws", exp.Trim: "btrim", exp.Mod: "mod",
-    exp.CurrentTimestamp: "current_timestamp", exp.CurrentDate: "current_date", exp.Round: "round",
-    exp.Localtimestamp: "localtimestamp", exp.TimestampTrunc: "date_trunc",
-    exp.DateTrunc: "date_trunc",
-    exp.Extract: "extract", exp.Trunc: "trunc", exp.Log: "log", exp.Pad: "lpad",
-    exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
-    exp.GroupConcat: "string_agg", exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or",
-    exp.Stddev: "stddev", exp.StddevPop: "stddev_pop", exp.StddevSamp: "stddev_samp",
-    exp.Variance: "variance", exp.VariancePop: "var_pop", exp.RowNumber: "row_number",
-    exp.Rank: "rank", exp.DenseRank: "dense_rank", exp.PercentRank: "percent_rank",
-    exp.CumeDist: "cume_dist", exp.Ntile: "ntile", exp.Lag: "lag", exp.Lead: "lead",
-    exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.NthValue: "nth_value",
-}  # fmt: skip
 _TYPE_NAMES = {
     Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
     Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
@@ -96,24 +48,41 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
+AGGREGATES = {
+    name: name
+    for name in (
+        "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
+        "stddev_pop", "var_samp", "var_pop",
+    )
+} | {"stddev": "stddev_samp", "variance": "var_samp"}  # fmt: skip
+RANKINGS = {
+    "row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE,
+    "cume_dist": DOUBLE,
+}  # fmt: skip
+ROW_VALUES = {  # and how many arguments they take
+    "lag": (1, 3), "lead": (1, 3), "first_value": (1, 1), "last_value": (1, 1),
+    "nth_value": (2, 2), "ntile": (1, 1),
+}  # fmt: skip
 _KNOWN = frozenset(
-    (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *_SPECIAL_NAMES.values(), "pg_typeof", "var_samp")
+    (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, "current_timestamp")
 )
-# What has an error of its own: 0A000, not "does not exist".
-_REFUSED_NAMES = frozenset(("row", "grouping"))
+# What others have under these names, and we do not.
+TRIMS = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+_REFUSED = {
+    "row": "a row as a value", "grouping": "grouping()", "json_extract": "json_extract()",
+    "json_extract_path": "json_extract_path()", "regexp_like": "regexp_like()",
+    "json_extract_path_text": "json_extract_path_text()",
+    "current_user": "current_user (SHOW session_authorization)",
+    "session_user": "session_user (SHOW session_authorization)",
+    "current_role": "current_role", "user": "user", "localtime": "localtime",
+    "current_time": "current_time", "current_catalog": "current_catalog",
+    "current_schema": "current_schema",
+}  # fmt: skip
 
 
-def unknown_name(functions: Sequence[tuple[str, int]]) -> ProgrammingError | None:
-    """Return the 42883 of the first (name, 1-based position) that is no function, if any."""
-    for name, position in functions:
-        if name not in _KNOWN and name not in _REFUSED_NAMES:
-            return ProgrammingError(
-                f"function {name}() does not exist",
-                sqlstate="42883",
-                position=position,
-                hint=_suggested(name),
-            )
-    return None
+def is_known(name: str) -> bool:
+    """Tell whether there is a function of that name."""
+    return name in _KNOWN
 
 
 def _suggested(name: str) -> str | None:
@@ -121,7 +90,7 @@ def _suggested(name: str) -> str | None:
     return f"Did you mean {close[0]}?" if close and close[0] != name else None
 
 
-def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -> Exception:
+def unknown_function(name: str, node: syntax.Node, scope: Scope, types: str = "") -> Exception:
     """Return the 42883 of a function that there is not, with a suggestion."""
     hint = None
     if name in FUNCTIONS:
@@ -133,7 +102,7 @@ def unknown_function(name: str, node: exp.Expr, scope: Scope, types: str = "") -
 
 
 def call(
-    name: str, arguments: list[tree.Expression], node: exp.Expr, scope: Scope
+    name: str, arguments: list[tree.Expression], node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Return the call of the overload that fits; arguments may be open."""
     found = resolve(name, [argument.type for argument in arguments])
@@ -153,50 +122,42 @@ def call(
     return tree.Call(found.result_type([part.type for part in parts]), name, tuple(parts))
 
 
-def _arguments(node: exp.Expr, keys: tuple[str, ...]) -> Iterator[exp.Expr]:
-    for key in keys:
-        value = node.args.get(key)
-        if isinstance(value, list):
-            yield from value
-        elif value is not None:
-            yield value
-
-
-def _bind_class(node: Any, scope: Scope) -> tree.Expression:
-    name, keys = _CLASSES[type(node)]
-    if name == "sqrt" and scope.context.called(node) is None:
-        return bind_positive(node, scope)  # see parse()
-    scope.context.only(node, (*keys, "charset", "safe"), f"{name}()")
-    return call(name, [bind_open(item, scope) for item in _arguments(node, keys)], node, scope)
-
-
-def _bind_anonymous(node: Any, scope: Scope) -> tree.Expression:
-    name = str(node.name)
-    if not node.args.get("quoted"):
-        name = name.lower()
-    name = BY_SPELLING.get(name, name)
-    if name == "row":
-        raise scope.context.error("0A000", "rows as values are not supported", node)
-    if name == "pg_typeof" and len(node.expressions) == 1:
-        operand = bind_open(node.expressions[0], scope)
-        if any(isinstance(p, (tree.Aggregate, tree.Window)) for p in tree.walk(operand)):
-            raise scope.context.error("0A000", "pg_typeof of an aggregate", node)
-        kind = operand.type
-        shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]
-        return tree.Literal(TEXT, shown)
-    if name not in FUNCTIONS:
-        raise unknown_function(name, node, scope)
-    return call(name, [bind_open(item, scope) for item in node.expressions], node, scope)
+def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
+    """Bind the call of a scalar function."""
+    context, name = scope.context, BY_SPELLING.get(node.name, node.name)
+    if name in _REFUSED and (node.is_word or name not in ("user", "localtime")):
+        raise context.error("0A000", f"{_REFUSED[name]} is not supported", node)
+    if not is_known(name):
+        raise unknown_function(node.name, node, scope)
+    if node.is_star:
+        raise context.error("42883", f"function {node.name}(*) does not exist", node)
+    if node.is_distinct or node.order:
+        word = "DISTINCT" if node.is_distinct else "ORDER BY"
+        raise context.error("42809", f"{word}: {node.name} is no aggregate", node)
+    special = _SPECIAL_BINDERS.get(name)
+    if special is not None:
+        counts, binder = special
+        if len(node.arguments) not in counts:
+            raise unknown_function(node.name, node, scope)
+        return binder(node, scope)
+    return call(name, [bind_open(item, scope) for item in node.arguments], node, scope)
 
 
 # --- with rules of their own ---------------------------------------------------------------------
 
 
-def _bind_coalesce(node: Any, scope: Scope) -> tree.Expression:
-    name = _SPECIAL_NAMES[type(node)]
-    nodes = [*_arguments(node, ("this", "expressions"))]
-    parts = unify([bind_open(item, scope) for item in nodes], node, scope, name.upper())
-    return coalesce(name, parts)
+def _bind_type_of(node: syntax.Call, scope: Scope) -> tree.Expression:
+    operand = bind_open(node.arguments[0], scope)
+    if any(isinstance(p, (tree.Aggregate, tree.Window)) for p in tree.walk(operand)):
+        raise scope.context.error("0A000", "pg_typeof of an aggregate", node)
+    kind = operand.type
+    shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]
+    return tree.Literal(TEXT, shown)
+
+
+def _bind_coalesce(node: syntax.Call, scope: Scope) -> tree.Expression:
+    parts = [bind_open(item, scope) for item in node.arguments]
+    return coalesce(node.name, unify(parts, node, scope, node.name.upper()))
 
 
 def coalesce(name: str, parts: Sequence[tree.Expression]) -> tree.Expression:
@@ -210,8 +171,8 @@ def coalesce(name: str, parts: Sequence[tree.Expression]) -> tree.Expression:
     return tree.Call(kind, name, tuple(flat))
 
 
-def _bind_nullif(node: Any, scope: Scope) -> tree.Expression:
-    left, right = bind_open(node.this, scope), bind_open(node.expression, scope)
+def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
+    left, right = (bind_open(item, scope) for item in node.arguments)
 
     def case(left: tree.Expression, right: tree.Expression) -> tree.Expression:
         test = compare("=", left, right, node, scope)
@@ -223,7 +184,7 @@ def _bind_nullif(node: Any, scope: Scope) -> tree.Expression:
     return case(left, right) if isinstance(left, tree.Atom) else let((left, right), (), case)
 
 
-def as_text(expression: tree.Expression, node: exp.Expr, scope: Scope) -> tree.Expression:
+def as_text(expression: tree.Expression, node: syntax.Node, scope: Scope) -> tree.Expression:
     """Convert to TEXT as output does, where a BOOLEAN is t or f."""
     if expression.type.kind is Kind.BOOLEAN:
         word = tree.Cast(TEXT, scope.context.settle(expression))
@@ -231,51 +192,46 @@ def as_text(expression: tree.Expression, node: exp.Expr, scope: Scope) -> tree.E
     return convert(expression, TEXT, node, scope)
 
 
-def _bind_concat(node: Any, scope: Scope) -> tree.Expression:
-    if not node.args.get("safe"):  # 'a' 'b', on two lines in PostgreSQL
-        text = "".join(str(item.this) for item in node.expressions)
-        return text_constant(text, node, scope)
-    name = _SPECIAL_NAMES[type(node)]
-    parts = [as_text(bind_open(item, scope), item, scope) for item in node.expressions]
-    if name == "concat_ws" and len(parts) < 2:
-        raise unknown_function(name, node, scope, "text")
-    return tree.Call(TEXT, name, tuple(parts))
+def _bind_concat(node: syntax.Call, scope: Scope) -> tree.Expression:
+    parts = [as_text(bind_open(item, scope), item, scope) for item in node.arguments]
+    if node.name == "concat_ws" and len(parts) < 2:
+        raise unknown_function(node.name, node, scope, "text")
+    return tree.Call(TEXT, node.name, tuple(parts))
 
 
-def _bind_trim(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "expression", "position"), "trim()")
-    position = str(node.args.get("position") or "BOTH").upper()
-    name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}[position]
-    text = bind_open(node.this, scope)
-    characters = node.args.get("expression")
-    given = bind_open(characters, scope) if characters else tree.Literal(TEXT, " ")
-    return call(name, [text, given], node, scope)
+def _bind_trim(node: syntax.Call, scope: Scope) -> tree.Expression:
+    name = TRIMS.get(node.side or "", "btrim") if node.name == "trim" else node.name
+    return _with_blanks(name, node, scope, 2)
 
 
-def _bind_pad(node: Any, scope: Scope) -> tree.Expression:
-    name = "lpad" if node.args.get("is_left") else "rpad"
-    fill = node.args.get("fill_pattern")
-    parts = [bind_open(node.this, scope), bind_open(node.expression, scope)]
-    parts.append(bind_open(fill, scope) if fill else tree.Literal(TEXT, " "))
+def _bind_pad(node: syntax.Call, scope: Scope) -> tree.Expression:
+    return _with_blanks(node.name, node, scope, 3)
+
+
+def _with_blanks(name: str, node: syntax.Call, scope: Scope, count: int) -> tree.Expression:
+    """Return a call whose last argument, the characters, is a blank where it is not there."""
+    parts = [bind_open(item, scope) for item in node.arguments]
+    if len(parts) < count:
+        parts.append(tree.Literal(TEXT, " "))
     return call(name, parts, node, scope)
 
 
-def _bind_log(node: Any, scope: Scope) -> tree.Expression:
-    if node.args.get("expression") is None:
-        return call("log", [bind_open(node.this, scope)], node, scope)
-    if scope.context.called(node) == "log10":
-        return call("log10", [bind_open(node.expression, scope)], node, scope)
-    raise unknown_function("log", node, scope, "numeric, numeric")
+def _bind_position(node: syntax.Call, scope: Scope) -> tree.Expression:
+    return call("strpos", [bind_open(item, scope) for item in node.arguments], node, scope)
 
 
-def _bind_round(node: Any, scope: Scope) -> tree.Expression:
+def _bind_mod(node: syntax.Call, scope: Scope) -> tree.Expression:
+    left, right = (bind_open(item, scope) for item in node.arguments)
+    return arithmetic("%", left, right, node, scope)
+
+
+def _bind_round(node: syntax.Call, scope: Scope) -> tree.Expression:
     """Bind round and trunc; with a number of digits, which must be a constant, of DECIMAL only."""
-    name = _SPECIAL_NAMES[type(node)]
-    scope.context.only(node, ("this", "decimals"), f"{name}()")
-    operand = bind_open(node.this, scope)
-    if node.args.get("decimals") is None:
+    name = node.name
+    operand, *more = (bind_open(item, scope) for item in node.arguments)
+    if not more:
         return call(name, [operand], node, scope)
-    digits = bind_open(node.args["decimals"], scope)
+    digits = more[0]
     if operand.type.is_integer:
         target = decimal_type(10 if operand.type.kind is Kind.INTEGER else 19, 0)
         operand = convert(operand, target, node, scope)
@@ -299,20 +255,19 @@ def _bind_round(node: Any, scope: Scope) -> tree.Expression:
     return tree.Cast(result, tree.Call(result, f"{name}_to", (operand, places)))
 
 
-def _bind_now(node: Any, scope: Scope) -> tree.Expression:
-    if node.this is not None:
-        name = _SPECIAL_NAMES[type(node)]
-        raise scope.context.error("0A000", f"{name} with a number of digits", node)
-    if isinstance(node, exp.CurrentTimestamp):
+def _bind_now(node: syntax.Call, scope: Scope) -> tree.Expression:
+    if node.name in ("now", "current_timestamp"):
         return scope.context.now()
     now = scope.context.now(TIMESTAMP)
-    return tree.Cast(DATE, now) if isinstance(node, exp.CurrentDate) else now
+    return tree.Cast(DATE, now) if node.name == "current_date" else now
 
 
-def _bind_date_trunc(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "unit"), "date_trunc()")
-    unit = str(node.args["unit"].name).lower()
-    operand = bind_open(node.this, scope)
+def _bind_date_trunc(node: syntax.Call, scope: Scope) -> tree.Expression:
+    first, second, *zone = node.arguments
+    if zone:
+        raise scope.context.error("0A000", "date_trunc with a time zone is not supported", node)
+    unit = _word_of(first, node, scope)
+    operand = bind_open(second, scope)
     if unit not in TRUNC_UNITS and f"{unit}s" in TRUNC_UNITS:
         unit += "s"
     if unit not in TRUNC_UNITS:
@@ -331,16 +286,23 @@ def _bind_date_trunc(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(result, f"date_trunc:{unit}", (convert(operand, result, node, scope),))
 
 
-def _no_unit(name: str, unit: str, node: Any, scope: Scope) -> Exception:
+def _word_of(node: syntax.Node, call: syntax.Call, scope: Scope) -> str:
+    """Return the constant that says which field or unit is meant."""
+    if not isinstance(node, syntax.String):
+        raise scope.context.error("0A000", f"{call.name} takes a constant as its first", call)
+    return node.text.lower()
+
+
+def _no_unit(name: str, unit: str, node: syntax.Node, scope: Scope) -> Exception:
     return scope.context.error("0A000", f"{name}: an interval has no {unit}", node)
 
 
-def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
-    scope.context.only(node, ("this", "expression"), "extract()")
-    field = str(node.this.name).lower()
+def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
+    first, second = node.arguments
+    field = _word_of(first, node, scope)
     for plural in (f"{field}s", field.removesuffix("s")):
         field = plural if field not in EXTRACT_FIELDS and plural in EXTRACT_FIELDS else field
-    operand = bind_open(node.expression, scope)
+    operand = bind_open(second, scope)
     if field not in EXTRACT_FIELDS:
         raise scope.context.error(
             "22023", f'extract: field "{field}" is not one of {", ".join(EXTRACT_FIELDS)}', node
@@ -364,36 +326,21 @@ def _bind_extract(node: Any, scope: Scope) -> tree.Expression:
     return tree.Call(result, f"extract:{field}", (scope.context.settle(operand),))
 
 
-def _bind_interval(node: Any, scope: Scope) -> tree.Expression:
-    """Refuse INTERVAL before what is no string; of INTERVAL '…' sql/tokens.py makes a cast."""
-    raise scope.context.error("42601", "INTERVAL takes a string, as in INTERVAL '1 day'", node)
-
-
-def _bind_unknown(node: Any, scope: Scope) -> tree.Expression:
-    called = "if" if isinstance(node, exp.If) else scope.context.called(node)
-    if called is None:  # an operator or a construct, which sqlglot has a function for
-        what = WORDS.get(type(node), "this expression")
-        raise scope.context.error("0A000", f"{what} is not supported", node)
-    raise unknown_function(called, node, scope)
-
-
-_BINDERS: dict[type[exp.Expr], Callable[[Any, Scope], tree.Expression]] = {
-    **dict.fromkeys(_CLASSES, _bind_class),
-    exp.Anonymous: _bind_anonymous,
-    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _bind_coalesce),
-    exp.Nullif: _bind_nullif,
-    exp.Concat: _bind_concat,
-    exp.ConcatWs: _bind_concat,
-    exp.Trim: _bind_trim,
-    exp.Pad: _bind_pad,
-    exp.Log: _bind_log,
-    exp.Round: _bind_round,
-    exp.Trunc: _bind_round,
-    **dict.fromkeys((exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp), _bind_now),
-    exp.TimestampTrunc: _bind_date_trunc,
-    exp.DateTrunc: _bind_date_trunc,
-    exp.Extract: _bind_extract,
-    exp.Interval: _bind_interval,
-    exp.Func: _bind_unknown,
+_ANY = range(1, 100_000)
+_SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Expression]]] = {
+    "pg_typeof": (range(1, 2), _bind_type_of),
+    **dict.fromkeys(("coalesce", "greatest", "least"), (_ANY, _bind_coalesce)),
+    "nullif": (range(2, 3), _bind_nullif),
+    **dict.fromkeys(("concat", "concat_ws"), (_ANY, _bind_concat)),
+    **dict.fromkeys(("trim", "btrim", "ltrim", "rtrim"), (range(1, 3), _bind_trim)),
+    **dict.fromkeys(("lpad", "rpad"), (range(2, 4), _bind_pad)),
+    **dict.fromkeys(("round", "trunc"), (range(1, 3), _bind_round)),
+    "position": (range(2, 3), _bind_position),
+    "mod": (range(2, 3), _bind_mod),
+    **dict.fromkeys(
+        ("now", "current_timestamp", "current_date", "localtimestamp"), (range(1), _bind_now)
+    ),
+    "date_trunc": (range(2, 4), _bind_date_trunc),
+    **dict.fromkeys(("extract", "date_part"), (range(2, 3), _bind_extract)),
 }
-BINDERS.update(_BINDERS)
+"""By name: how many arguments there may be, and what binds the call."""

@@ -1,11 +1,11 @@
-"""Text to a bound statement: scan, read our own statements, parse, bind."""
+"""Text to a bound statement: scan, read, bind."""
 
 import datetime
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from herdpy.errors import Error, InternalError, NotSupportedError, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
     BIGINT,
@@ -24,15 +24,14 @@ from herdpy.model.types import (
 )
 from herdpy.sql import tree
 from herdpy.sql.bind import bind_statement
-from herdpy.sql.bind_function import unknown_name
-from herdpy.sql.grammar import PLACEHOLDER_HINT, Reading, check
+from herdpy.sql.extent import too_deep
 from herdpy.sql.interfaces import Catalog
-from herdpy.sql.parse import parse, too_deep
 from herdpy.sql.plan import Compiled, Parameters, Slot
+from herdpy.sql.reader import read
 from herdpy.sql.roles import read_access_statement
 from herdpy.sql.scope import StatementContext
-from herdpy.sql.statements import Prefix, read_statement
-from herdpy.sql.tokens import Scanned, scan
+from herdpy.sql.statements import read_statement
+from herdpy.sql.tokens import PLACEHOLDER_HINT, Scanned, scan
 
 __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_types"]
 
@@ -43,13 +42,6 @@ _TYPES: dict[type, SqlType] = {
 }  # fmt: skip
 
 _statement_shown_max = 500  # characters, in the message of an internal error
-
-_FEATURES = frozenset(
-    (
-        "AS", "CHECK", "COLLATE", "EXCLUDE", "FOREIGN KEY", "FOREIGN", "GENERATED", "LIKE",
-        "REFERENCES", "UNIQUE",
-    )
-)  # fmt: skip
 
 # Classes whose values all have one type, and int, whose size must be looked at; neither Decimal
 # nor datetime, which is of one type with a time zone and of another without.
@@ -64,7 +56,7 @@ def compile_sql(
 ) -> Compiled:
     """Return the bound statement of text; the values of parameters are looked at for types only.
 
-    check_interrupt is called between the stages and within them, but while sqlglot reads.
+    check_interrupt is called every some hundred tokens, nodes and expressions.
 
     The result holds for every parameters with equal parameter_types and a catalog of the same
     version. 07001 when parameters do not match the placeholders.
@@ -79,75 +71,23 @@ def compile_sql(
         found = read_statement(scanned)
         if isinstance(found, tree.Statement):
             return Compiled(found, ())
-        check_interrupt()
-        reading = check(found.rest)
-        wrong = reading.wrong
-        if wrong is not None and (_is_logged(found.rest) or wrong.hint == PLACEHOLDER_HINT):
-            raise wrong
-        check_interrupt()
-        node = parse(found.rest, reading.pluses)
+        node = read(found.rest, check_interrupt)
+        context = StatementContext(scanned, catalog, types, check_interrupt)
+        statement = bind_statement(node, context, is_upsert=found.is_upsert)
         check_interrupt()
     except (Error, MemoryError):
         raise
     except RecursionError as error:
         raise too_deep() from error
     except Exception as error:
-        raise ProgrammingError(
-            f"the statement could not be read: {error}", sqlstate="42601"
+        raise InternalError(
+            f"{type(error).__name__} while reading the statement: {error}. This is a bug in "
+            f"herdpy; please report it with the statement: {text[:_statement_shown_max]}",
+            sqlstate="XX000",
         ) from error
-    context = StatementContext(scanned, catalog, types, check_interrupt)
-    statement = _bind(node, context, found, reading)
-    check_interrupt()
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
     return Compiled(statement, context.slots)
-
-
-def _is_logged(scanned: Scanned) -> bool:
-    """Tell whether sqlglot would log a warning of a wrong statement, and binding says no more.
-
-    Of CREATE TABLE with something that there is not binding says 0A000.
-    """
-    if scanned.word(0) != "CREATE":
-        return scanned.word(0) == "TRUNCATE"
-    return not any(scanned.word(index) in _FEATURES for index in range(len(scanned.tokens)))
-
-
-def _bind(
-    node: Any,
-    context: StatementContext,
-    found: Prefix,
-    reading: Reading,
-) -> tree.Statement:
-    """Bind what sqlglot made of the statement, unless the grammar has found it wrong.
-
-    Binding goes first, as it says better of what we do not have (0A000) that it is missing. A
-    function is known or not by its name as written: sqlglot reads nvl as coalesce.
-    """
-    statement: tree.Statement | None = None
-    wrong: Error | None = reading.wrong
-    try:
-        statement = bind_statement(node, context, is_upsert=found.is_upsert)
-    except (NotSupportedError, MemoryError):
-        raise
-    except RecursionError as error:
-        raise too_deep() from error
-    except Error as error:
-        if wrong is None and error.sqlstate != "42883":
-            raise
-        wrong = wrong or unknown_name(reading.functions) or error
-    except Exception as error:
-        if wrong is None:
-            text = context.scanned.text
-            raise InternalError(
-                f"{type(error).__name__} while binding the statement: {error}. This is a bug in "
-                f"herdpy; please report it with the statement: {text[:_statement_shown_max]}",
-                sqlstate="XX000",
-            ) from error
-    wrong = wrong or unknown_name(reading.functions)
-    if wrong is not None or statement is None:
-        raise wrong or InternalError("nothing was bound", sqlstate="XX000")
-    return statement
 
 
 def parameter_types(parameters: Parameters) -> tuple[tuple[int | str, SqlType], ...]:
@@ -233,7 +173,10 @@ def _check_parameters(
         raise ProgrammingError(
             f"parameters do not match: {'; '.join(part for part in parts if part)}",
             sqlstate="07001",
+            hint=None if wanted else PLACEHOLDER_HINT,
         )
     raise ProgrammingError(
-        f"the statement expects {len(wanted)} parameters, found {len(types)}", sqlstate="07001"
+        f"the statement expects {len(wanted)} parameters, found {len(types)}",
+        sqlstate="07001",
+        hint=None if wanted else PLACEHOLDER_HINT,
     )

@@ -5,7 +5,7 @@ Read by recursive descent, as PostgreSQL writes them. What it knows and we do no
 
 import datetime
 
-from herdpy.errors import DataError, ProgrammingError
+from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
 from herdpy.model.types import TEXT
 from herdpy.sql import tree
@@ -55,7 +55,7 @@ class _Reader(Words):
         self.slots: list[Slot] = []
         self._has_password = False
 
-    def unexpected(self, expected: str | None = None) -> ProgrammingError:
+    def unexpected(self, expected: str | None = None) -> Error:
         """Return the error; behind PASSWORD without what is there: it may be one without quotes."""
         if not self._has_password:
             return super().unexpected(expected)
@@ -136,9 +136,9 @@ class _Reader(Words):
         self._has_password = True
         if self.accept("NULL"):
             return tree.Literal(TEXT, None)
-        source = self.placeholder()
-        if source is not None:
-            self.slots.append(Slot(source, TEXT))
+        placeholder = self.placeholder()
+        if placeholder is not None:
+            self.slots.append(Slot(self.scanned.placeholders[placeholder], TEXT))
             return tree.Parameter(TEXT, len(self.slots) - 1)
         return tree.Literal(TEXT, self.string("a string"))
 

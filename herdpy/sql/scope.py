@@ -5,19 +5,16 @@ what one SELECT, UPDATE or DELETE can name. Errors about names carry the positio
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from sqlglot import exp
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
-from herdpy.sql import tree
+from herdpy.sql import syntax, tree
 from herdpy.sql.conversions import is_wide, too_wide
 from herdpy.sql.extent import Budget
 from herdpy.sql.interfaces import Catalog
-from herdpy.sql.parse import called_name, fold_name, placeholder_index, require_only, start_of
 from herdpy.sql.plan import NOW, Slot
 from herdpy.sql.tokens import Scanned
 
@@ -48,12 +45,10 @@ class StatementContext:
         self._relation_count += 1
         return self._relation_count
 
-    def position(self, node: exp.Expr) -> int | None:
-        return start_of(node, self.scanned)
-
-    def called(self, node: exp.Expr) -> str | None:
-        """Return the name of the function that a node calls, as written; None for no call."""
-        return called_name(node, self.scanned)
+    def position(self, node: syntax.Node) -> int | None:
+        """Return the 1-based character where a node begins."""
+        start = syntax.start_of(node)
+        return None if start is None else start + 1
 
     def next_cte(self) -> int:
         self._cte_count += 1
@@ -68,16 +63,12 @@ class StatementContext:
         """Tell whether it stands for the transaction's time."""
         return self._slots.get(Slot(NOW, parameter.type)) == parameter.index
 
-    def only(self, node: exp.Expr, allowed: Iterable[str], what: str) -> None:
-        require_only(node, allowed, self.scanned, what)
-
     # Parameters: an occurrence stays pending (its index is below 0) until its type is settled,
     # since str and None, like untyped literals, get their type from what stands around them.
 
-    def parameter(self, node: exp.Placeholder) -> tree.Parameter:
-        occurrence = placeholder_index(node)
-        source = self.scanned.placeholders[occurrence]
-        return tree.Parameter(self._types[source], -1 - occurrence)
+    def parameter(self, node: syntax.Placeholder) -> tree.Parameter:
+        source = self.scanned.placeholders[node.index]
+        return tree.Parameter(self._types[source], -1 - node.index)
 
     def settle(
         self,
@@ -101,17 +92,15 @@ class StatementContext:
             raise too_wide()
         return expression
 
-    def table(self, node: exp.Expr) -> Table:
-        """Return the table that an exp.Table names; 42P01."""
-        self.only(node, ("this", "alias", "joins"), "a table name")
-        name = fold_name(node.this)
-        table = self.catalog.table(name)
+    def table(self, node: syntax.TableName) -> Table:
+        """Return the table of that name; 42P01."""
+        table = self.catalog.table(node.name)
         if table is None:
             raise ProgrammingError(
-                f'table "{name}" does not exist',
+                f'table "{node.name}" does not exist',
                 sqlstate="42P01",
                 position=self.position(node),
-                hint=suggestion(name, self.catalog.table_names()),
+                hint=suggestion(node.name, self.catalog.table_names()),
             )
         return table
 
@@ -119,7 +108,7 @@ class StatementContext:
         self,
         sqlstate: str,
         message: str,
-        node: exp.Expr | None = None,
+        node: syntax.Node | None = None,
         hint: str | None = None,
     ) -> Error:
         """Return (not raise) the error of a wrong statement; 0A000 for what is not supported."""
@@ -162,7 +151,7 @@ class Scope:
     ctes: dict[str, tree.Cte] = field(default_factory=dict[str, tree.Cte])
     visible: list[Visible] = field(default_factory=list[Visible])
     allows_windows: bool = False
-    windows: dict[str, exp.Window] = field(default_factory=dict[str, exp.Window])
+    windows: dict[str, syntax.Window] = field(default_factory=dict[str, syntax.Window])
 
     def cte(self, name: str) -> tree.Cte | None:
         """Return the WITH item of that name that is in reach."""
@@ -173,22 +162,22 @@ class Scope:
             scope = scope.outer
         return None
 
-    def add_table(self, node: exp.Expr) -> tree.TableRef:
-        """Bring an exp.Table in reach under its alias; 42712 when the alias is taken."""
+    def add_table(self, node: syntax.TableName) -> tree.TableRef:
+        """Bring a table in reach under its alias; 42712 when the alias is taken."""
         table = self.context.table(node)
-        alias, names = self.alias(node, table.name)
+        alias = node.alias or table.name
         ref = tree.TableRef(self.context.next_relation(), table, alias)
         columns = [
             (column.name, column.type, ordinal)
             for ordinal, column in enumerate(table.columns)
             if not column.hidden
         ]
-        for position, name in enumerate(self.renamed(names, len(columns), node)):
+        for position, name in enumerate(self.renamed(node.columns, len(columns), node)):
             columns[position] = (name, *columns[position][1:])
         self.add(Named(ref.id, alias, tuple(columns), table), node)
         return ref
 
-    def add(self, named: Named, node: exp.Expr) -> None:
+    def add(self, named: Named, node: syntax.Node) -> None:
         """Bring a relation in reach; 42712 when its alias is taken."""
         if named.alias and any(other.alias == named.alias for other in self.relations):
             raise self.context.error("42712", f'table name "{named.alias}" is used twice', node)
@@ -198,35 +187,25 @@ class Scope:
             for name, kind, ordinal in named.columns
         ]
 
-    def alias(self, node: exp.Expr, default: str) -> tuple[str, list[exp.Expr]]:
-        """Return the alias of a FROM item and the names that it gives to columns."""
-        found = node.args.get("alias")
-        if found is None:
-            return default, []
-        self.context.only(found, ("this", "columns"), "a table alias")
-        return fold_name(found.this), list(found.args.get("columns") or ())
-
-    def renamed(self, names: Sequence[exp.Expr], count: int, node: exp.Expr) -> list[str]:
-        """Return the folded names of an alias's column list; 42P10 when there are too many."""
+    def renamed(self, names: Sequence[str], count: int, node: syntax.Node) -> Sequence[str]:
+        """Return the names of an alias's column list; 42P10 when there are too many."""
         if len(names) > count:
             raise self.context.error(
                 "42P10", f"the alias names {len(names)} columns, there are {count}", node
             )
-        return [fold_name(name) for name in names]
+        return names
 
-    def column(self, node: exp.Column) -> tree.Expression:
+    def column(self, node: syntax.Column) -> tree.Expression:
         """Return what a column name means; 42703, 42P01, 42702."""
-        self.context.only(node, ("this", "table"), "a column name")
-        name = fold_name(node.this)
+        name = node.name
         scope: Scope | None = self
         while scope is not None:
             found = scope.find(name, node)
             if found is not None:
                 return found
             scope = scope.outer
-        owner = node.args.get("table")
-        if owner is not None:
-            relation = self.relation(owner)
+        if node.table is not None:
+            relation = self.relation(node.table, node)
             known = [column for column, _, _ in relation.columns]
             raise self.context.error(
                 "42703",
@@ -239,15 +218,14 @@ class Scope:
             "42703", f'column "{name}" does not exist', node, suggestion(name, known)
         )
 
-    def find(self, name: str, node: exp.Column) -> tree.Expression | None:
+    def find(self, name: str, node: syntax.Column) -> tree.Expression | None:
         """Return what a column name means in this scope alone; 42702."""
-        if node.args.get("table") is not None:
-            alias = fold_name(node.args["table"])
+        if node.table is not None:
             found: list[tree.Expression] = [
                 tree.ColumnRef(kind, named.id, ordinal, name)
                 for named in self.relations
                 for column, kind, ordinal in named.columns
-                if named.alias == alias and column == name
+                if named.alias == node.table and column == name
             ]
         else:
             found = [visible.expression for visible in self.visible if visible.name == name]
@@ -258,9 +236,8 @@ class Scope:
             )
         return found[0] if found else None
 
-    def relation(self, node: exp.Expr) -> Named:
+    def relation(self, alias: str, node: syntax.Node) -> Named:
         """Return the relation of an alias, here or around; 42P01."""
-        alias = fold_name(node)
         scope: Scope | None = self
         while scope is not None:
             for named in scope.relations:

@@ -5,11 +5,8 @@ The cut is by tokens, so semicolons in strings, quoted names, comments and $$ bo
 
 from dataclasses import dataclass
 
-from sqlglot.errors import TokenError
-from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
-
 from herdpy.errors import ProgrammingError
-from herdpy.sql.tokens import postgres
+from herdpy.sql.tokens import tokenize
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +26,10 @@ def split_statements(text: str) -> list[Piece]:
 
     ProgrammingError 42601 when a quote or a comment has no end.
     """
-    try:
-        tokens = postgres().tokenize(text)
-    except TokenError as error:
-        raise ProgrammingError(
-            "syntax error: a quote or a comment has no end", sqlstate="42601"
-        ) from error
     pieces: list[Piece] = []
     first: int | None = None
-    for token in tokens:
-        if token.token_type is not TokenType.SEMICOLON:
+    for token in tokenize(text):
+        if token.word != ";":
             first = token.start if first is None else first
         elif first is not None:
             pieces.append(Piece(text[first : token.start].rstrip(), first, True))

@@ -1,4 +1,4 @@
-"""Statements that sqlglot does not see: read from tokens by recursive descent.
+"""Statements about transactions and settings, and what stands before others.
 
 BEGIN, COMMIT, ROLLBACK, SET, SHOW, RESET are read whole; EXPLAIN and UPSERT are taken off the front
 of a statement that goes on. What we know and do not have is refused here by its first words.
@@ -7,12 +7,11 @@ of a statement that goes on. What we know and do not have is refused here by its
 import difflib
 from dataclasses import dataclass
 
-from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
-
 from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.sql import tree
-from herdpy.sql.parse import INSTEAD_OF_REPLACING
+from herdpy.sql.refusals import INSTEAD_OF_REPLACING, INSTEAD_OF_UPDATING
 from herdpy.sql.tokens import Scanned
+from herdpy.sql.words import Words
 
 _PARSED = (
     "SELECT",
@@ -63,17 +62,16 @@ _INSTEAD = {
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
     "CREATE VIEW": "Begin queries by WITH name AS (…).",
     "COPY": "Write many rows by executemany() or ingest().",
-    "MERGE": INSTEAD_OF_REPLACING,
+    "MERGE": INSTEAD_OF_UPDATING,
     "PREPARE": "Statements are prepared by themselves: pass values as parameters.",
     "REPLACE": INSTEAD_OF_REPLACING,
     "VACUUM": "There is nothing to do: checkpoints free the space by themselves.",
 }
-_TABLE_OPTIONS = ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What stands before the statement that sqlglot reads."""
+    """What stands before the statement that the reader reads."""
 
     rest: Scanned
     is_explain: bool = False
@@ -82,7 +80,7 @@ class Prefix:
 
 
 def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
-    """Return one of our own statements whole, or the prefix and the rest for parse and bind."""
+    """Return one of our own statements whole, or the prefix and the rest for the reader."""
     explain = Prefix(scanned)
     if scanned.word(0) == "EXPLAIN":
         count = 2 if scanned.word(1) == "ANALYZE" else 1
@@ -90,13 +88,9 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
     rest = explain.rest
     first = rest.word(0)
     if first == "UPSERT":
-        rest = rest.with_first_token(TokenType.INSERT, "INSERT")
         return Prefix(rest, explain.is_explain, explain.is_analyze, True)
     if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
         raise _refused(_object(rest), rest, 1)
-    if first == "CREATE":
-        _check_end_of_create(rest)
-    _refuse_brackets(rest)
     if first in _PARSED:
         return Prefix(rest, explain.is_explain, explain.is_analyze)
     if first in _REFUSED:
@@ -128,191 +122,96 @@ def _refused(what: str, scanned: Scanned, index: int) -> NotSupportedError:
     )
 
 
-def _check_end_of_create(scanned: Scanned) -> None:
-    """Refuse what follows CREATE TABLE name (…); sqlglot would log a warning of it."""
-    depth, end = 0, -1
-    for index, token in enumerate(scanned.tokens):
-        if token.token_type is TokenType.L_PAREN:
-            depth += 1
-        elif token.token_type is TokenType.R_PAREN:
-            depth -= 1
-            if depth == 0:
-                end = index
-                break
-    if end < 0:
-        words = [*map(scanned.word, range(len(scanned.tokens)))]
-        if "AS" in words or len(words) < 3:
-            return
-        raise ProgrammingError(
-            "CREATE TABLE needs columns in ()",
-            sqlstate="42601",
-            position=scanned.position(len(words)),
-        )
-    if end + 1 < len(scanned.tokens) and "AS" not in map(scanned.word, range(end)):
-        word, following = scanned.word(end + 1), scanned.word(end + 2)
-        if word.split(" ")[0] in _TABLE_OPTIONS:
-            is_clause = following.isalpha() and following in ("BY", "COMMIT", "ROWID")
-            words = f"{word} {following}" if is_clause else word
-            raise _refused(f"CREATE TABLE … {words}", scanned, end + 1)
-        raise ProgrammingError(
-            f'syntax error at or near "{scanned.tokens[end + 1].text}"',
-            sqlstate="42601",
-            position=scanned.position(end + 1),
-        )
-
-
-def _refuse_brackets(scanned: Scanned) -> None:
-    for index, token in enumerate(scanned.tokens):
-        if token.token_type is TokenType.L_BRACKET and scanned.word(index - 1) != "ARRAY":
-            raise NotSupportedError("arrays are not supported", position=token.start + 1)
-
-
-class _Reader:
+class _Reader(Words):
     """Reads one of our statements, word by word."""
-
-    def __init__(self, scanned: Scanned) -> None:
-        self.scanned = scanned
-        self.index = 0
 
     def read(self) -> tree.Statement:
         statement = self._statement()
-        if self.index < len(self.scanned.tokens):
-            raise self._unexpected()
+        self.expect_end()
         return statement
 
     def _statement(self) -> tree.Statement:
-        first = self._take()
+        first = self.take()
         if first in ("BEGIN", "START"):
             if first == "START":
-                self._expect("TRANSACTION")
+                self.expect("TRANSACTION")
             else:
-                self._accept("WORK", "TRANSACTION")
+                self.accept("WORK", "TRANSACTION")
             self._transaction_modes()
             return tree.Begin()
         if first in ("COMMIT", "END", "ROLLBACK", "ABORT"):
-            self._accept("WORK", "TRANSACTION")
+            self.accept("WORK", "TRANSACTION")
             for word in ("TO", "AND", "PREPARED"):
-                if self._word() == word:
-                    raise self._refused(f"{first} {word}")
+                if self.word() == word:
+                    raise self.refused(f"{first} {word}")
             return tree.Commit() if first in ("COMMIT", "END") else tree.Rollback()
         if first == "KILL":
-            return self._kill()
+            is_statement = self.accept("STATEMENT")
+            if not is_statement:
+                self.accept("CONNECTION")
+            return tree.Kill(self.number("a number", _NUMBER_DIGITS_MAX), not is_statement)
         if first == "SHOW":
             return tree.ShowOption(self._option_name())
         if first == "RESET":
             return tree.SetOption(self._option_name(), None)
         return self._set()
 
-    def _kill(self) -> tree.Kill:
-        is_statement = self._accept("STATEMENT")
-        if not is_statement:
-            self._accept("CONNECTION")
-        tokens = self.scanned.tokens
-        token = tokens[self.index] if self.index < len(tokens) else None
-        if token is None or token.token_type is not TokenType.NUMBER:
-            raise self._unexpected("a number")
-        text = token.text
-        if not (text.isdecimal() and len(text) <= _NUMBER_DIGITS_MAX):
-            raise self._unexpected("a number")
-        self.index += 1
-        return tree.Kill(int(text), not is_statement)
-
     def _set(self) -> tree.SetOption | tree.SetSnapshot:
-        if self._word() == "LOCAL":
-            raise self._refused("SET LOCAL")
-        self._accept("SESSION")
-        if self._accept("TRANSACTION"):
-            if self._accept("SNAPSHOT"):
-                return tree.SetSnapshot(self._string())
+        if self.word() == "LOCAL":
+            raise self.refused("SET LOCAL")
+        self.accept("SESSION")
+        if self.accept("TRANSACTION"):
+            if self.accept("SNAPSHOT"):
+                return tree.SetSnapshot(self.string("a string"))
             self._transaction_modes()
             return tree.SetOption("transaction_isolation", "read committed")
-        is_zone = self._word() == "TIME"
+        is_zone = self.word() == "TIME"
         name = self._option_name()
-        if not is_zone and not self._accept("TO", "="):
-            raise self._unexpected()
-        if self._accept("DEFAULT") or (is_zone and self._accept("LOCAL")):
+        if not is_zone and not self.accept("TO", "="):
+            raise self.unexpected()
+        if self.accept("DEFAULT") or (is_zone and self.accept("LOCAL")):
             return tree.SetOption(name, None)
         parts: list[str] = []
-        while self.index < len(self.scanned.tokens):
-            token = self.scanned.tokens[self.index]
-            if token.token_type is TokenType.COLON:
+        while not self.is_at_end:
+            if self.placeholder() is not None:
                 raise ProgrammingError(
-                    "SET takes no parameters", sqlstate="42601", position=token.start + 1
+                    "SET takes no parameters",
+                    sqlstate="42601",
+                    position=self.scanned.position(self.index - 1),
                 )
-            parts.append(token.text)
+            parts.append(self.tokens[self.index].text)
             self.index += 1
         if not parts:
-            raise self._unexpected()
+            raise self.unexpected()
         return tree.SetOption(name, "".join(parts))
 
-    def _string(self) -> str:
-        tokens = self.scanned.tokens
-        token = tokens[self.index] if self.index < len(tokens) else None
-        if token is None or token.token_type is not TokenType.STRING:
-            raise self._unexpected("a string")
-        self.index += 1
-        return token.text
-
     def _option_name(self) -> str:
-        if self._word() in ("ROLE", "AUTHORIZATION"):
-            raise self._refused("a role other than the session's user")
-        name = self._take().lower()
-        if name == "transaction" and self._accept("ISOLATION"):
-            self._expect("LEVEL")
+        if self.word() in ("ROLE", "AUTHORIZATION"):
+            raise self.refused("a role other than the session's user")
+        name = self.take().lower()
+        if name == "transaction" and self.accept("ISOLATION"):
+            self.expect("LEVEL")
             return "transaction_isolation"
-        if name == "time" and self._accept("ZONE"):
+        if name == "time" and self.accept("ZONE"):
             return "timezone"
         if not name.isidentifier():
             self.index -= 1
-            raise self._unexpected()
+            raise self.unexpected()
         return name
 
     def _transaction_modes(self) -> None:
         """Read ISOLATION LEVEL READ COMMITTED and READ WRITE; other modes are 0A000."""
-        while self.index < len(self.scanned.tokens):
-            self._accept(",")
-            if self._accept("ISOLATION"):
-                self._expect("LEVEL")
-                if self._word() in ("REPEATABLE", "SERIALIZABLE"):
-                    word = "REPEATABLE READ" if self._word() == "REPEATABLE" else self._word()
-                    raise self._refused(f"ISOLATION LEVEL {word}")
-                self._expect("READ")
-                self._expect("COMMITTED", "UNCOMMITTED")
+        while not self.is_at_end:
+            self.accept(",")
+            if self.accept("ISOLATION"):
+                self.expect("LEVEL")
+                if self.word() in ("REPEATABLE", "SERIALIZABLE"):
+                    word = "REPEATABLE READ" if self.word() == "REPEATABLE" else self.word()
+                    raise self.refused(f"ISOLATION LEVEL {word}")
+                self.expect("READ")
+                self.expect("COMMITTED", "UNCOMMITTED")
             else:
-                self._expect("READ")
-                if self._word() == "ONLY":
-                    raise self._refused("READ ONLY")
-                self._expect("WRITE")
-
-    def _word(self) -> str:
-        return self.scanned.word(self.index)
-
-    def _take(self) -> str:
-        word = self._word()
-        self.index += 1
-        return word
-
-    def _accept(self, *words: str) -> bool:
-        if self._word() not in words:
-            return False
-        self.index += 1
-        return True
-
-    def _expect(self, *words: str) -> None:
-        if not self._accept(*words):
-            raise self._unexpected(words[0])
-
-    def _unexpected(self, expected: str | None = None) -> ProgrammingError:
-        tokens = self.scanned.tokens
-        near = f'"{tokens[self.index].text}"' if self.index < len(tokens) else "the end"
-        wanted = f", expected {expected}" if expected else ""
-        return ProgrammingError(
-            f"syntax error at or near {near}{wanted}",
-            sqlstate="42601",
-            position=self.scanned.position(self.index),
-        )
-
-    def _refused(self, what: str) -> NotSupportedError:
-        return NotSupportedError(
-            f"{what} is not supported", position=self.scanned.position(self.index)
-        )
+                self.expect("READ")
+                if self.word() == "ONLY":
+                    raise self.refused("READ ONLY")
+                self.expect("WRITE")

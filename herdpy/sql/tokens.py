@@ -1,65 +1,75 @@
-"""Text to tokens: limits, placeholders, and one statement only.
+"""Text to tokens, by PostgreSQL's rules: strings, comments, numbers, placeholders.
 
-sqlglot's PostgreSQL tokenizer reads the text; its parser fails on `?::text` and takes `a ? 'b'` for
-JSON, so every placeholder is replaced by the two tokens `:` `p<number>` at the same place of the
-text. Positions of tokens, and so of all errors, stay those of the user's text.
+One pass, which refuses what is nested too deep where it meets it: nothing is read behind that.
+Nothing here knows the grammar (reader.py).
 """
 
 import re
-from collections.abc import Callable, Collection
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType  # pyright: ignore[reportPrivateImportUsage]
+from typing import Final, Literal
 
 from herdpy.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.limits import (
     parameters_max,
     statement_bytes_max,
-    statement_depth_max,
     statement_tokens_max,
 )
-from herdpy.sql.extent import (
-    Budget,
-    DollarStrings,
-    check_extent,
-    end_of_comment,
-    too_deep_at,
-)
+from herdpy.sql.extent import Budget, Extent
 
-_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
-_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
-_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
-_TYPED_LITERALS = {
-    TokenType.DATE, TokenType.TIMESTAMP, TokenType.TIMESTAMPTZ, TokenType.INTERVAL,
+Kind = Literal["word", "name", "string", "special", "number", "placeholder", "symbol", "end"]
+"""A name is one in quotes; special are strings that we do not have, as B'01'."""
+
+PLACEHOLDER_HINT: Final = "Placeholders are ? or :name, not %s, %(name)s, {}, ?1, $1 or @name."
+
+_TOKEN = re.compile(
+    r"""(?:[ \t\r\n\f\v]+|--[^\n]*)*+
+    (?:(?P<special>[bBxXnN]'[^']*+(?:''[^']*+)*+'|[uU]&'[^']*+(?:''[^']*+)*+')
+    |(?P<escaped>[eE]'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+')
+    |(?P<unended>[bBxXnNeE]'|[uU]&')
+    |(?P<word>[^\W\d]\w*+)
+    |(?P<number>(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+)
+    |(?P<string>'[^']*+(?:''[^']*+)*+')
+    |(?P<name>"[^"]*+(?:""[^"]*+)*+")
+    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)
+    |(?P<comment>/\*)
+    |:(?P<named>[^\W\d]\w*+)
+    |(?P<mark>\?)
+    |(?P<unended_too>['"])
+    |(?P<symbol>!~~\*|!~~|!~\*|~~\*|->>|\#>>|-\|-|<->|::|:=|<=|>=|<>|!=|\|\||->|\#>|~~|~\*|!~|<<|>>
+      |@>|<@|&&|\^@|@@|&<|&>|==|.)
+    )?""",
+    re.DOTALL | re.VERBOSE,
+)
+_COMMENT_MARKS = re.compile(r"/\*|\*/")
+_DOLLAR_MARKS = re.compile(r"\$(?=((?:[^\W\d]\w*)?)\$)")
+_SPECIAL = {
+    "B": "a B'…' string", "X": "an X'…' string", "N": "an N'…' string", "U": "a U&'…' string",
 }  # fmt: skip
-_PREFIX_WORDS_MAX = 4
-_INTERVAL_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
-_PLAIN_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*", re.ASCII)
-_NEVER_AFTER_COMMA = {TokenType.FROM, TokenType.R_PAREN, TokenType.WHERE}
-_NOT_WORDS = {TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER}
-STRINGS = frozenset(
-    (
-        TokenType.STRING, TokenType.BYTE_STRING, TokenType.BIT_STRING, TokenType.HEX_STRING,
-        TokenType.NATIONAL_STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING,
-        TokenType.UNICODE_STRING,
-    )
-)  # fmt: skip
-# Where the tokenizer joins "?" with what follows it: what follows.
-_JOINED = {
-    TokenType.QDCOLON: (TokenType.DCOLON, "::"),
-    TokenType.QMARK_AMP: (TokenType.AMP, "&"),
-    TokenType.QMARK_PIPE: (TokenType.PIPE, "|"),
-}
+_HEREDOC = "a $$…$$ string"
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    """A piece of the text, [start, end).
+
+    `word` is what the grammar knows it by: words in upper case, symbols as they are, "" for others.
+    `text` is the name or the string that it means, of a placeholder its name.
+    """
+
+    kind: Kind
+    word: str
+    text: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """One statement's tokens.
+    """One statement's tokens, without the semicolon.
 
-    Placeholder :p<k> has the source placeholders[k-1], a 0-based position or a name;
+    placeholders[k] is what the k-th token of that kind stands for, a 0-based position or a name;
     `placeholder_starts` are the 0-based characters where they stand.
     """
 
@@ -70,9 +80,7 @@ class Scanned:
 
     def word(self, index: int) -> str:
         """Return the index-th token in upper case if it may be a keyword, else ""."""
-        if index >= len(self.tokens) or self.tokens[index].token_type in _NOT_WORDS:
-            return ""
-        return self.tokens[index].text.upper()
+        return self.tokens[index].word if index < len(self.tokens) else ""
 
     def position(self, index: int) -> int:
         """Return the 1-based character of the index-th token, or of the end of the text."""
@@ -81,45 +89,27 @@ class Scanned:
     def without_prefix(self, count: int) -> "Scanned":
         return Scanned(self.text, self.tokens[count:], self.placeholders, self.placeholder_starts)
 
-    def tokens_with_kind(self, kind: TokenType, indices: Collection[int]) -> list[Token]:
-        """Return the tokens, those of the indices as if they were of that kind."""
-        return [
-            _token(kind, token.text, token) if index in indices else token
-            for index, token in enumerate(self.tokens)
-        ]
-
-    def with_first_token(self, kind: TokenType, text: str) -> "Scanned":
-        """Return the statement with its first word replaced, at the same place."""
-        first = _token(kind, text, self.tokens[0])
-        return Scanned(
-            self.text, (first, *self.tokens[1:]), self.placeholders, self.placeholder_starts
-        )
-
 
 def folded(name: str) -> str:
     """Return a name that is not quoted as PostgreSQL reads it.
 
     Only ASCII folds: other letters keep their case, as in PostgreSQL with UTF-8.
     """
+    if name.isascii():
+        return name.lower()
     return "".join(c.lower() if c.isascii() else c for c in name)
 
 
 def token_name(token: Token) -> str:
     """Return the name that a token is: in lower case unless quoted."""
-    return token.text if token.token_type is TokenType.IDENTIFIER else folded(token.text)
-
-
-@cache
-def postgres() -> Dialect:
-    """Return sqlglot's PostgreSQL, as it is."""
-    return Dialect.get_or_raise("postgres")
+    return token.text if token.kind == "name" else folded(token.text)
 
 
 def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Scanned:
     """Return the tokens of the one statement in text.
 
     42601 for none, several, or mixed kinds of placeholder; 54001 for too long or too deep.
-    check_interrupt is called between the passes and every some thousand tokens.
+    check_interrupt is called every some hundred tokens.
     """
     if len(text) > statement_bytes_max or len(text.encode(errors="replace")) > statement_bytes_max:
         raise OperationalError(
@@ -127,98 +117,133 @@ def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Sca
             sqlstate="54001",
             hint="Pass values as parameters, many rows by executemany().",
         )
-    check_extent(text, check_interrupt)
-    try:
-        tokens = _tokenize(text)
-    except TokenError as error:
-        raise ProgrammingError(
-            "syntax error: a quote or a comment has no end",
-            sqlstate="42601",
-            position=_unended(text) + 1,
-        ) from error
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        tokens.pop()
-    if not tokens:
-        raise ProgrammingError("the statement is empty", sqlstate="42601")
-    _check_limits(tokens, Budget(check_interrupt))
-    check_interrupt()
-    tokens = _with_plain_strings(text, tokens)
-    return _replace_placeholders(text, _group_typed_literals(tokens))
-
-
-_OPENINGS = re.compile(r"""--[^\n]*|(?P<comment>/\*)|(?P<escaped>(?<!\w)[eE]')|['"]|\$\w*\$""")
-_ESCAPED_REST = re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL)
-
-
-def _unended(text: str) -> int:
-    """Return where the quote or comment begins that has no end; reads every character once."""
-    dollars, position = DollarStrings(text), 0
-    while (opening := _OPENINGS.search(text, position)) is not None:
-        start, position, mark = opening.start(), opening.end(), opening[0]
-        end: int | None = position
-        if opening.lastgroup == "comment":
-            end = end_of_comment(text, position)
-        elif opening.lastgroup == "escaped":
-            found = _ESCAPED_REST.match(text, position)
-            end = found.end() if found else None
-        elif mark in ("'", '"'):  # a quote that is doubled begins another string
-            end = text.find(mark, position) + 1 or None
-        elif mark.startswith("$"):
-            end = start + 1 if mark[1:-1].isdigit() else dollars.end(start, mark)
-        if end is None:
-            return start
-        position = end
-    return 0
-
-
-def _tokenize(text: str) -> list[Token]:
-    """Return the tokens, also behind SHOW or EXPLAIN, where sqlglot takes all for one string."""
-    first: list[Token] = []
-    while True:
-        tokens = postgres().tokenize(text)
-        if len(tokens) < 2 or tokens[1].token_type is not TokenType.STRING:
-            return first + tokens
-        word = tokens[0]  # the string's own start is wrong when sqlglot made it of many tokens
-        if text[word.end + 1 :].lstrip().startswith("'") or not word.text.isidentifier():
-            return first + tokens
-        first.append(_token(TokenType.VAR, word.text, word))
-        if len(first) > _PREFIX_WORDS_MAX:  # each is another reading of all that follows
-            raise too_deep_at(word.start)
-        text = " " * (word.end + 1) + text[word.end + 1 :]
-
-
-def _check_limits(tokens: list[Token], budget: Budget) -> None:
-    if len(tokens) > statement_tokens_max:
-        raise OperationalError(
-            f"statement has {len(tokens)} tokens, at most {statement_tokens_max} are allowed",
-            sqlstate="54001",
-        )
-    depth = prefixes = 0
-    is_comma = False
-    for token in tokens:
+    tokens: list[Token] = []
+    sources: list[int | str] = []
+    starts: list[int] = []
+    budget, extent = Budget(check_interrupt, statement_tokens_max, "words and signs"), Extent()
+    end: int | None = None
+    for token in tokenize(text):
         budget.spend()
-        kind = token.token_type
-        prefixes = prefixes + 1 if kind in _PREFIXES else 0
-        if kind in _OPENING:
-            depth += 1
-        elif kind in _CLOSING:
-            depth -= 1
-        elif kind is TokenType.SEMICOLON:
+        word = token.word
+        if word == ";":
+            end = token.start if tokens and end is None else end
+            continue
+        if end is not None:
             raise ProgrammingError(
                 "syntax error: several statements in one text",
                 sqlstate="42601",
-                position=token.start + 1,
+                position=end + 1,
                 hint="Execute them one by one.",
             )
-        if is_comma and kind in _NEVER_AFTER_COMMA:  # sqlglot would pass over the comma
+        extent.add(word, token.start)
+        if token.kind == "placeholder":
+            _check_placeholder(token, sources)
+            sources.append(token.text or len(sources))
+            starts.append(token.start)
+        elif word == "$" or word == "@":
             raise ProgrammingError(
-                f'syntax error at or near "{token.text}"',
+                f'syntax error at or near "{word}"',
                 sqlstate="42601",
                 position=token.start + 1,
+                hint=PLACEHOLDER_HINT,
             )
-        is_comma = kind is TokenType.COMMA
-        if depth > statement_depth_max or prefixes > statement_depth_max:
-            raise too_deep_at(token.start)
+        tokens.append(token)
+    if not tokens:
+        raise ProgrammingError("the statement is empty", sqlstate="42601")
+    if len(sources) > parameters_max:
+        raise NotSupportedError(
+            f"statement has {len(sources)} placeholders, at most {parameters_max} are allowed",
+            sqlstate="54023",
+        )
+    return Scanned(text, tuple(tokens), tuple(sources), tuple(starts))
+
+
+def _check_placeholder(token: Token, sources: list[int | str]) -> None:
+    if sources and bool(token.text) != isinstance(sources[0], str):
+        raise ProgrammingError(
+            "syntax error: ? and :name in one statement",
+            sqlstate="42601",
+            position=token.start + 1,
+        )
+
+
+def tokenize(text: str) -> Iterator[Token]:
+    """Yield the tokens of a text of any number of statements; 42601 for a quote without end."""
+    match = _TOKEN.match
+    dollars = _DollarStrings(text)
+    position = 0
+    has_escapes = False  # of the string before, with which one on the next line goes on
+    while (found := match(text, position)) is not None and (kind := found.lastgroup) is not None:
+        start, position = found.span(kind)
+        piece = found[kind]
+        if kind == "comment":
+            position = _end_of_comment(text, position)
+            if position is None:
+                raise _unended(start)
+        elif kind == "string" or kind == "escaped":
+            begin = start + 1 if kind == "string" else start + 2
+            has_escapes = has_escapes or kind == "escaped"
+            value = piece[1:-1].replace("''", "'")
+            if has_escapes:
+                value = _unescaped(text, begin, position - 1)
+            yield Token("string", "", value, start, position)
+        else:
+            has_escapes = False
+            if kind == "word":
+                yield Token("word", piece.upper(), piece, start, position)
+            elif kind == "symbol":
+                yield Token("symbol", piece, piece, start, position)
+            elif kind == "number":
+                yield Token("number", "", piece, start, position)
+            elif kind == "mark":
+                yield Token("placeholder", "", "", start, position)
+            elif kind == "named":
+                yield Token("placeholder", "", piece, start - 1, position)
+            elif kind == "name":
+                yield Token("name", "", piece[1:-1].replace('""', '"'), start, position)
+            elif kind == "special":
+                yield Token("special", "", _SPECIAL[piece[0].upper()], start, position)
+            else:
+                position = dollars.end(start, piece) if kind == "dollar" else None
+                if position is None:
+                    raise _unended(start)
+                yield Token("special", "", _HEREDOC, start, position)
+
+
+def _unended(start: int) -> ProgrammingError:
+    return ProgrammingError(
+        "syntax error: a quote or a comment has no end", sqlstate="42601", position=start + 1
+    )
+
+
+class _DollarStrings:
+    """Where the $tag$ … $tag$ strings of one text end, found in one pass over its $ signs."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, list[int]] | None = None
+
+    def end(self, start: int, opening: str) -> int | None:
+        """Return where the string that begins with `opening` at start ends; None: it does not."""
+        if self._places is None:
+            self._places = {}
+            for mark in _DOLLAR_MARKS.finditer(self._text):
+                self._places.setdefault(f"${mark[1]}$", []).append(mark.start())
+        places = self._places.get(opening, [])
+        index = bisect_left(places, start + len(opening))
+        return places[index] + len(opening) if index < len(places) else None
+
+
+def _end_of_comment(text: str, position: int) -> int | None:
+    """Return where a comment ends, in which others may lie; None if it has no end."""
+    depth = 1
+    while depth:
+        mark = _COMMENT_MARKS.search(text, position)
+        if mark is None:
+            return None
+        depth += 1 if mark[0] == "/*" else -1
+        position = mark.end()
+    return position
 
 
 _ESCAPE = re.compile(
@@ -226,23 +251,6 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
-def _with_plain_strings(text: str, tokens: list[Token]) -> list[Token]:
-    """Make strings of E'…', by PostgreSQL's rules: sqlglot takes what is no escape for text.
-
-    A string on the next line goes on with the one before it, and has escapes if that has.
-    """
-    result: list[Token] = []
-    is_escaped = False
-    for token in tokens:
-        kind = token.token_type
-        is_escaped = kind is TokenType.BYTE_STRING or (is_escaped and kind is TokenType.STRING)
-        if is_escaped:
-            begin = text.index("'", token.start) + 1
-            token = _token(TokenType.STRING, _unescaped(text, begin, token.end), token)
-        result.append(token)
-    return result
 
 
 def _unescaped(text: str, begin: int, end: int) -> str:
@@ -289,143 +297,3 @@ def _bad_escape(sqlstate: str, message: str, place: int) -> Error:
     kind = ProgrammingError if sqlstate == "42601" else DataError
     hint = "Unicode escapes are \\uXXXX or \\UXXXXXXXX, bytes \\xXX and \\ooo are of UTF-8."
     return kind(message, sqlstate=sqlstate, position=place + 1, hint=hint)
-
-
-def _group_typed_literals(tokens: list[Token]) -> list[Token]:
-    """Put DATE '…' into parentheses before ::, which sqlglot would apply to the string first.
-
-    INTERVAL '…' becomes '…'::INTERVAL, as sqlglot would keep only the first number and unit of it.
-    """
-    result: list[Token] = []
-    tokens = _with_short_names(_cast_intervals(tokens))
-    for index, token in enumerate(tokens):
-        kinds = [item.token_type for item in tokens[max(index - 2, 0) : index]]
-        if (
-            token.token_type is TokenType.DCOLON
-            and len(kinds) == 2
-            and kinds[0] in _TYPED_LITERALS
-            and kinds[1] is TokenType.STRING
-        ):
-            word, text = result[-2:]
-            opening = _token(TokenType.L_PAREN, "(", word)
-            result[-2:] = (opening, word, text, _token(TokenType.R_PAREN, ")", text))
-        result.append(token)
-    return result
-
-
-def _with_short_names(tokens: list[Token]) -> list[Token]:
-    """Write TIMESTAMP WITH TIME ZONE '…' as TIMESTAMPTZ '…', so that literals are of two tokens."""
-    result: list[Token] = []
-    for token in tokens:
-        is_string = token.token_type is TokenType.STRING
-        words = [item.text.upper() for item in result[-3:]] if is_string else []
-        if words[1:] == ["TIME", "ZONE"] and words[0] in ("WITH", "WITHOUT"):
-            word = result[-4] if len(result) > 3 else token
-            if word.token_type is TokenType.TIMESTAMP:
-                if words[0] == "WITH":
-                    word = _token(TokenType.TIMESTAMPTZ, "TIMESTAMPTZ", word)
-                result[-4:] = [word]
-        result.append(token)
-    return result
-
-
-def _cast_intervals(tokens: list[Token]) -> list[Token]:
-    result: list[Token] = []
-    for token in tokens:
-        is_string = token.token_type is TokenType.STRING
-        if is_string and result and result[-1].token_type is TokenType.INTERVAL:
-            word = result.pop()
-            result += (token, _token(TokenType.DCOLON, "::", token), word)
-        elif len(result) > 2 and _is_interval_unit(result[-3:], token):
-            number = result[-3]
-            result[-3] = _token(TokenType.STRING, f"{number.text} {token.text}", number)
-        else:
-            result.append(token)
-    return result
-
-
-def _is_interval_unit(last: list[Token], token: Token) -> bool:
-    """Tell whether token is the DAY of INTERVAL '1' DAY; 0A000 where the text has units, too."""
-    text, colons, word = last
-    if (
-        token.text.upper() not in _INTERVAL_UNITS
-        or token.token_type in _NOT_WORDS
-        or word.token_type is not TokenType.INTERVAL
-        or colons.start != text.start  # '1'::interval day names the result
-        or colons.token_type is not TokenType.DCOLON
-    ):
-        return False
-    if _PLAIN_NUMBER.fullmatch(text.text):
-        return True
-    raise NotSupportedError(
-        f"INTERVAL '{text.text}' {token.text}: the unit stands beside a number only",
-        position=token.start + 1,
-    )
-
-
-def _replace_placeholders(text: str, tokens: list[Token]) -> Scanned:
-    result: list[Token] = []
-    sources: list[int | str] = []
-    starts: list[int] = []
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        kind = token.token_type
-        index += 1
-        if kind is TokenType.PLACEHOLDER or kind in _JOINED:
-            source: int | str = len(sources)
-        elif kind is TokenType.COLON and _is_name_after(tokens, index - 1):
-            source = text[tokens[index].start : tokens[index].end + 1]
-            index += 1
-        elif kind is TokenType.PARAMETER:
-            raise ProgrammingError(
-                f'syntax error at or near "{token.text}"',
-                sqlstate="42601",
-                position=token.start + 1,
-                hint="Placeholders are ? or :name.",
-            )
-        else:
-            result.append(token)
-            continue
-        if sources and isinstance(source, str) != isinstance(sources[0], str):
-            raise ProgrammingError(
-                "syntax error: ? and :name in one statement",
-                sqlstate="42601",
-                position=token.start + 1,
-            )
-        sources.append(source)
-        starts.append(token.start)
-        result += (
-            _token(TokenType.COLON, ":", token),
-            _token(TokenType.VAR, f"p{len(sources)}", token),
-        )
-        if kind in _JOINED:
-            follower, follower_text = _JOINED[kind]
-            if follower is TokenType.PIPE and index < len(tokens):
-                adjacent = tokens[index]
-                if adjacent.token_type is TokenType.PIPE and adjacent.start == token.end + 1:
-                    follower, follower_text = TokenType.DPIPE, "||"
-                    index += 1
-            result.append(_token(follower, follower_text, token))
-    if len(sources) > parameters_max:
-        raise NotSupportedError(
-            f"statement has {len(sources)} placeholders, at most {parameters_max} are allowed",
-            sqlstate="54023",
-        )
-    return Scanned(text, tuple(result), tuple(sources), tuple(starts))
-
-
-def _is_name_after(tokens: list[Token], index: int) -> bool:
-    """Tell whether a word follows the colon at once, as in :name but not in a[1 : n]."""
-    if index + 1 >= len(tokens):
-        return False
-    following = tokens[index + 1]
-    return (
-        following.start == tokens[index].end + 1
-        and following.token_type not in _NOT_WORDS
-        and following.text.isidentifier()
-    )
-
-
-def _token(kind: TokenType, text: str, place: Token) -> Token:
-    return Token(kind, text, line=place.line, col=place.col, start=place.start, end=place.end)

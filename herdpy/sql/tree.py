@@ -1,4 +1,4 @@
-"""The bound tree: SQL after names and types are known. Frozen; no sqlglot node survives into it.
+"""The bound tree: SQL after names and types are known. Frozen; no node of syntax.py is in it.
 
 Types on every expression are what the expression yields; implicit conversions are explicit Cast
 nodes. Names of functions and operators are canonical and lower case (functions.py): "=", "<>",

@@ -1,49 +1,59 @@
-"""Words: the tokens of one of our own statements, read one after the other.
+"""Words: the tokens of a statement, read one after the other.
 
 Errors say where the statement stops being one (42601), or which known feature it names (0A000).
 """
 
-from sqlglot.tokens import TokenType  # pyright: ignore[reportPrivateImportUsage]
+from bisect import bisect_left
+from typing import Final
 
-from herdpy.errors import NotSupportedError, ProgrammingError
+from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
-from herdpy.sql.tokens import STRINGS, Scanned, token_name
+from herdpy.sql.tokens import Scanned, Token, token_name
+
+_AHEAD_MAX: Final = 6
+"""Readers look so far ahead; the tokens go on with as many ends."""
 
 
 class Words:
-    """A place in a statement; one thread."""
+    """A place in a statement; one thread. `words` and `kinds` are those of `tokens`."""
 
     def __init__(self, scanned: Scanned) -> None:
         self.scanned = scanned
         self.index = 0
+        end = len(scanned.text)
+        self.tokens = (*scanned.tokens, *(Token("end", "", "", end, end),) * _AHEAD_MAX)
+        self.words = [token.word for token in self.tokens]
+        self.kinds = [token.kind for token in self.tokens]
 
     @property
     def is_at_end(self) -> bool:
-        return self.index >= len(self.scanned.tokens)
+        return self.kinds[self.index] == "end"
 
     def word(self, ahead: int = 0) -> str:
-        return self.scanned.word(self.index + ahead)
+        return self.words[self.index + ahead]
 
     def take(self) -> str:
-        word = self.word()
-        self.index += 1
+        word = self.words[self.index]
+        self.index += not self.is_at_end
         return word
 
     def accept(self, *words: str) -> bool:
         """Read one of the words, if it stands here."""
-        if self.word() not in words:
+        if self.words[self.index] not in words:
             return False
         self.index += 1
         return True
 
     def accept_all(self, *words: str) -> bool:
         """Read all of the words, if they stand here."""
-        if any(self.word(ahead) != word for ahead, word in enumerate(words)):
+        end = self.index + len(words)
+        if tuple(self.words[self.index : end]) != words:
             return False
-        self.index += len(words)
+        self.index = end
         return True
 
     def expect(self, *words: str) -> None:
+        """Read one of the words."""
         if not self.accept(*words):
             raise self.unexpected(words[0])
 
@@ -51,20 +61,17 @@ class Words:
         if not self.is_at_end:
             raise self.unexpected()
 
-    def name(self, what: str) -> str:
+    def name(self, what: str = "a name") -> str:
         """Read a name; in lower case unless quoted. 42622 for one that is too long."""
-        if self.is_at_end:
-            raise self.unexpected(what)
-        token = self.scanned.tokens[self.index]
-        is_quoted = token.token_type is TokenType.IDENTIFIER
-        if not is_quoted and not self.word().isidentifier():
+        token = self.tokens[self.index]
+        if token.kind != "name" and not (token.kind == "word" and token.text.isidentifier()):
             raise self.unexpected(what)
         name = token_name(token)
         if not name or len(name.encode()) > identifier_bytes_max:
             raise ProgrammingError(
                 f'name "{name}": expected 1 to {identifier_bytes_max} bytes',
                 sqlstate="42622",
-                position=self.scanned.position(self.index),
+                position=token.start + 1,
             )
         self.index += 1
         return name
@@ -78,33 +85,40 @@ class Words:
 
     def string(self, what: str) -> str:
         """Read a string."""
-        if self.is_at_end or self.scanned.tokens[self.index].token_type is not TokenType.STRING:
+        if self.kinds[self.index] != "string":
             raise self.unexpected(what)
         self.index += 1
-        return self.scanned.tokens[self.index - 1].text
+        return self.tokens[self.index - 1].text
 
-    def placeholder(self) -> int | str | None:
-        """Read a placeholder, which tokens.py makes two tokens; return its source."""
-        tokens = self.scanned.tokens[self.index : self.index + 2]
-        if len(tokens) < 2 or tokens[0].token_type is not TokenType.COLON:
+    def number(self, what: str, digits_max: int) -> int:
+        """Read a whole number of at most so many digits."""
+        token = self.tokens[self.index]
+        is_whole = token.kind == "number" and token.text.isdecimal()
+        if not is_whole or len(token.text) > digits_max:
+            raise self.unexpected(what)
+        self.index += 1
+        return int(token.text)
+
+    def placeholder(self) -> int | None:
+        """Read a placeholder; return its index in Scanned.placeholders."""
+        token = self.tokens[self.index]
+        if token.kind != "placeholder":
             return None
-        self.index += 2
-        return self.scanned.placeholders[int(tokens[1].text[1:]) - 1]
+        self.index += 1
+        return bisect_left(self.scanned.placeholder_starts, token.start)
 
-    def unexpected(self, expected: str | None = None) -> ProgrammingError:
+    def unexpected(self, expected: str | None = None) -> Error:
         """Return the error of the token that stands here; a string in it may be a password."""
-        near = "the end"
-        if not self.is_at_end:
-            token = self.scanned.tokens[self.index]
-            near = "a string" if token.token_type in STRINGS else f'"{token.text}"'
+        token = self.tokens[self.index]
+        near = "a string" if token.kind in ("string", "special") else f'"{token.text}"'
         wanted = f", expected {expected}" if expected else ""
         return ProgrammingError(
-            f"syntax error at or near {near}{wanted}",
+            f"syntax error at or near {'the end' if self.is_at_end else near}{wanted}",
             sqlstate="42601",
-            position=self.scanned.position(self.index),
+            position=token.start + 1,
         )
 
-    def refused(self, what: str) -> NotSupportedError:
-        return NotSupportedError(
-            f"{what} is not supported", position=self.scanned.position(self.index)
-        )
+    def refused(self, what: str, hint: str | None = None) -> NotSupportedError:
+        """Return the 0A000 of what stands here."""
+        position = self.tokens[self.index].start + 1
+        return NotSupportedError(f"{what} is not supported", position=position, hint=hint)

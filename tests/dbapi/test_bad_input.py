@@ -106,7 +106,7 @@ STATEMENTS: dict[str, tuple[str, Any, str, str]] = {
     "no value": ("UPDATE notes SET x = ?", (object(),), "42804", "object"),
     "parentheses": ("SELECT " + "(" * 300 + "1" + ")" * 300, None, "54001", r"\d+ deep"),
     "a long sum": ("SELECT 1" + " + 1" * 20_000, None, "54001", "1,000 operators"),
-    "NOT NOT": ("SELECT " + "NOT " * 5000 + "true", None, "54001", "1,000 operators"),
+    "NOT NOT": ("SELECT " + "NOT " * 5000 + "true", None, "54001", r"\d+ deep"),
     "17 MB": ("SELECT '" + "x" * 17_000_000 + "'", None, "54001", "16777216 bytes"),
     "nothing": (" -- not a word", None, "42601", "empty"),
     "two statements": ("SELECT 1; SELECT 2", None, "42601", "one by one"),

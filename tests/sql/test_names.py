@@ -259,7 +259,7 @@ def test_names(connection: Connection) -> None:
 
 
 def test_a_comment_changes_no_name(connection: Connection) -> None:
-    """sqlglot keeps comments in its tree, where the places of names are, too."""
+    """Wherever it stands."""
     text = "SELECT extract /* 1 */ (year /* 2 */ from current_date /* sqlglot.anonymous */)"
     assert name_of(connection, text) == "extract"
     assert name_of(connection, "SELECT trim /* sqlglot.anonymous */ (' a')") == "btrim"

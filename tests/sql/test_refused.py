@@ -162,10 +162,10 @@ def test_refused(connection: Connection, text: str, caplog: pytest.LogCaptureFix
     assert caught.value.sqlstate == "0A000"
     assert len(caught.value.message.split()) >= 3
     assert connection.execute("SELECT * FROM t").fetchall() == [(1, "x")]
-    assert not caplog.records  # sqlglot warns of what it cannot read
+    assert not caplog.records
 
 
-# Not of PostgreSQL, or refused by other rules; sqlglot reads most of them.
+# Not of PostgreSQL, or refused by other rules.
 OTHERS = """
 INSERT OR REPLACE INTO t VALUES (1)
 INSERT OR IGNORE INTO t VALUES (1)
@@ -240,7 +240,7 @@ _SAYS = (
 
 @pytest.mark.parametrize("text", [*REFUSED, *OTHERS.strip().split("\n")])
 def test_a_message_has_the_words_of_the_statement(connection: Connection, text: str) -> None:
-    """None of sqlglot's: its names of clauses, of functions and of mistakes stay inside."""
+    """None of the reader's own: names of classes stay inside."""
     with pytest.raises(herdpy.Error) as caught:
         connection.execute(text)
     message = caught.value.message

@@ -112,7 +112,7 @@ WORLD_BUILDER = "herdpy/driver/local.py"
 HEAVY = {
     "duckdb": ("herdpy/exec/vector/",),
     "pyarrow": ("herdpy/storage/arrow", "herdpy/exec/vector/"),
-    "sqlglot": ("herdpy/sql/",),
+    "sqlglot": (),
     "rich": ("herdpy/driver/box.py", "herdpy/cli/", "bookie/admin/"),
     "pandas": (),
     "numpy": (),

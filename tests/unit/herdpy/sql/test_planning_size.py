@@ -14,7 +14,7 @@ import pytest
 from herdpy.engine.access.rights import needs_of
 from herdpy.errors import OperationalError, ProgrammingError, QueryCanceledError
 from herdpy.limits import interrupt_nodes, vector_nodes_max
-from herdpy.sql import extent, tokens, tree
+from herdpy.sql import tokens, tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.functions import FUNCTIONS, MACROS
@@ -294,13 +294,9 @@ def test_the_scanner_reads_each_character_some_times(
     opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = [0]
-    for module, names in (
-        (extent, ("_PIECES", "_COMMENT_MARKS", "_DOLLAR_MARKS")),
-        (tokens, ("_OPENINGS", "_ESCAPED_REST")),
-    ):
-        for name in names:
-            pattern: Any = getattr(module, name)
-            monkeypatch.setattr(module, name, Counting(pattern, count))
+    for name in ("_TOKEN", "_COMMENT_MARKS", "_DOLLAR_MARKS"):
+        pattern: Any = getattr(tokens, name)
+        monkeypatch.setattr(tokens, name, Counting(pattern, count))
 
     def work(copies: int) -> tuple[int, int]:
         text = "SELECT " + "".join(opening.replace("{n}", str(n)) for n in range(copies))
@@ -316,5 +312,5 @@ def test_the_scanner_reads_each_character_some_times(
 
 def test_no_pattern_of_the_scanner_looks_for_what_it_has_read() -> None:
     """A backreference makes one search quadratic where Counting cannot see it."""
-    for pattern in (extent._PIECES, extent._DOLLAR_MARKS, tokens._OPENINGS, tokens._ESCAPED_REST):
+    for pattern in (tokens._TOKEN, tokens._DOLLAR_MARKS, tokens._COMMENT_MARKS, tokens._ESCAPE):
         assert not re.search(r"\(\?P=|\\[1-9]|\.\*\?", pattern.pattern)

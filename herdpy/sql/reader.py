@@ -1,0 +1,537 @@
+"""Tokens to the syntax tree, by PostgreSQL's grammar: SELECT, INSERT, UPDATE, DELETE and DDL.
+
+The one reader of these statements. What it does not know is 42601 at the token where the statement
+stops being one; what PostgreSQL or others know there and we do not have is 0A000 (refusals.py).
+What it knows is bound, or refused while binding, by what stands behind. How it reads without
+recursion: read_expression.py.
+"""
+
+from collections.abc import Callable
+
+from herdpy.errors import NotSupportedError, ProgrammingError
+from herdpy.limits import statement_depth_max
+from herdpy.sql import syntax
+from herdpy.sql.extent import too_deep_at
+from herdpy.sql.read_expression import QUERIES, ExpressionReader, Steps, words_of
+from herdpy.sql.refusals import (
+    COLUMN_FEATURES,
+    INSTEAD,
+    INSTEAD_OF_REPLACING,
+    INSTEAD_OF_UPDATING,
+    NO_SCHEMAS,
+    TABLE_OPTIONS,
+)
+from herdpy.sql.syntax import Node, Query
+from herdpy.sql.tokens import Scanned
+
+# No names of columns without AS: these words go on with what stands before them.
+_NO_LABELS = words_of(
+    """ARRAY AS CHAR CHARACTER CREATE DAY EXCEPT FETCH FILTER FOR FROM GRANT GROUP HAVING HOUR
+    INTERSECT INTO ISNULL LIMIT MINUTE MONTH NOTNULL OFFSET ON ORDER OVER OVERLAPS PRECISION
+    RETURNING SECOND TO UNION VARYING WHERE WINDOW WITH WITHIN WITHOUT YEAR
+    AND OR NOT IS IN LIKE ILIKE SIMILAR BETWEEN COLLATE AT OPERATOR"""
+)
+_SET_OPERATIONS = frozenset(("UNION", "INTERSECT", "EXCEPT"))
+_TAILS = _SET_OPERATIONS | words_of("ORDER LIMIT OFFSET FETCH FOR")
+_JOINS = words_of("JOIN CROSS NATURAL INNER LEFT RIGHT FULL")
+
+
+def read(scanned: Scanned, check_interrupt: Callable[[], object] = lambda: None) -> Node:
+    """Return the tree of a statement: a Query, Insert, Update, Delete, CreateTable, … of syntax.
+
+    42601 with position; 0A000 for what is known and not supported; 54001 for what is too big.
+    """
+    return Reader(scanned, check_interrupt).statement()
+
+
+class Reader(ExpressionReader):
+    """Reads one statement; one thread."""
+
+    def __init__(self, scanned: Scanned, check_interrupt: Callable[[], object]) -> None:
+        super().__init__(scanned, check_interrupt)
+        self.verb = self.words[0]
+        self._join_depth = 0
+
+    def statement(self) -> Node:
+        node = self.run(self._statement())
+        if self.kinds[self.index] != "end":
+            raise self.unexpected_in(self.verb)
+        return node
+
+    def table_name(self) -> syntax.TableName:
+        begin = self.index
+        name, start = self.placed_name()
+        if self.words[self.index] == ".":
+            self.index = begin
+            raise self.refused("a table name with a schema", NO_SCHEMAS)
+        return syntax.TableName(name, start)
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def _statement(self) -> Steps:
+        with_ = yield from self._with()
+        self.verb = word = self.words[self.index]
+        if word in ("INSERT", "UPSERT"):
+            return (yield from self._insert(with_))
+        if word not in ("UPDATE", "DELETE", "CREATE", "DROP", "TRUNCATE"):
+            return (yield from self._query(with_))
+        if with_ is not None:
+            if word in ("UPDATE", "DELETE"):
+                raise self.refused(f"{word} with WITH", INSTEAD["WITH"])
+            raise self.unexpected()
+        if word == "UPDATE":
+            return (yield from self._update())
+        if word == "DELETE":
+            return (yield from self._delete())
+        if word == "CREATE":
+            return (yield from self._create())
+        return self._drop() if word == "DROP" else self._truncate()
+
+    def _insert(self, with_: syntax.With | None) -> Steps:
+        self.index += 1
+        if self.words[self.index] == "OR":
+            what = f"{self.verb} OR {self.words[self.index + 1]}"
+            raise self.refused(what, INSTEAD_OF_REPLACING)
+        self.expect("INTO")
+        table = self.table_name()
+        if self.accept("AS"):
+            table.alias = self.name()
+        columns = source = conflict = None
+        following = self.words[self.index + 1]
+        if self.words[self.index] == "(" and following not in QUERIES and following != "(":
+            columns = self.placed_names()
+        if not self.accept_all("DEFAULT", "VALUES"):
+            self.allows_default = True
+            source = yield self.whole_query()
+        if self.words[self.index] == "ON":
+            conflict = self._conflict()
+        return syntax.Insert(with_, table, columns, source, conflict)
+
+    def _conflict(self) -> syntax.Conflict:
+        start = self.tokens[self.index].start
+        if self.words[self.index + 1] == "DUPLICATE":
+            raise self.refused("ON DUPLICATE KEY UPDATE", INSTEAD_OF_UPDATING)
+        if self.verb == "UPSERT":
+            raise self.refused("UPSERT with ON CONFLICT")
+        self.expect_all("ON", "CONFLICT")
+        columns = self.placed_names() if self.words[self.index] == "(" else []
+        if self.words[self.index] in ("ON", "WHERE"):
+            word = "ON CONSTRAINT" if self.words[self.index] == "ON" else "WHERE"
+            raise self.refused(f"ON CONFLICT with {word}")
+        self.expect("DO")
+        if self.words[self.index] == "UPDATE":
+            raise self.refused("ON CONFLICT DO UPDATE", INSTEAD_OF_UPDATING)
+        self.expect("NOTHING")
+        return syntax.Conflict(columns, start)
+
+    def _update(self) -> Steps:
+        self.expect("UPDATE")
+        table = self._target()
+        self.expect("SET")
+        self.allows_default = True
+        assignments: list[tuple[str, int, Node]] = []
+        while True:
+            if self.words[self.index] == "(":
+                raise self.refused("SET (…) = (…)", "Write SET column = expression, …")
+            name, start = self.placed_name()
+            self.expect("=")
+            value = yield self.expression()
+            assignments.append((name, start, value))
+            if not self.accept(","):
+                break
+        where = yield from self._where()
+        return syntax.Update(table, assignments, where)
+
+    def _delete(self) -> Steps:
+        self.expect_all("DELETE", "FROM")
+        table = self._target()
+        where = yield from self._where()
+        return syntax.Delete(table, where)
+
+    def _target(self) -> syntax.TableName:
+        table = self.table_name()
+        if self.accept("AS") or (self.is_name() and self.words[self.index] != "SET"):
+            table.alias = self.name()
+        return table
+
+    def _where(self) -> Steps:
+        return (yield self.expression()) if self.accept("WHERE") else None
+
+    def _create(self) -> Steps:
+        self.expect_all("CREATE", "TABLE")
+        if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
+        table = self.table_name()
+        if self.words[self.index] == "AS":
+            raise self.refused("CREATE TABLE AS", INSTEAD["INTO"])
+        columns: list[syntax.ColumnDefinition] = []
+        keys: list[list[tuple[str, int]]] = []
+        self.expect("(")
+        while self.words[self.index] != ")" or columns or keys:
+            if self.accept("CONSTRAINT"):
+                self.name()
+                self._refuse_feature()
+                self.expect_all("PRIMARY", "KEY")
+                keys.append(self.placed_names())
+            elif self.accept_all("PRIMARY", "KEY"):
+                keys.append(self.placed_names())
+            else:
+                self._refuse_feature()
+                columns.append((yield from self._column_definition()))
+            if not self.accept(","):
+                break
+        self.expect(")")
+        word = self.words[self.index]
+        if word in TABLE_OPTIONS:
+            following = self.words[self.index + 1]
+            is_clause = following in ("BY", "COMMIT", "ROWID")
+            raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
+        return syntax.CreateTable(table, columns, keys, if_not_exists)
+
+    def _refuse_feature(self) -> None:
+        """Refuse a constraint that we do not have; words that may be names only where they are."""
+        word, following = self.words[self.index], self.words[self.index + 1]
+        if word not in COLUMN_FEATURES or (word == "EXCLUDE" and following not in ("USING", "(")):
+            return
+        what = COLUMN_FEATURES[word]
+        if word == "GENERATED":
+            if following not in ("ALWAYS", "BY"):
+                return
+            words = self.words[self.index : self.index + 5]
+            what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
+        raise self.refused(what)
+
+    def _column_definition(self) -> Steps:
+        name, start = self.placed_name()
+        if self.words[self.index] in (",", ")"):
+            raise ProgrammingError(
+                f'column "{name}" needs a type', sqlstate="42601", position=start + 1
+            )
+        type_name = self.type()
+        definition = syntax.ColumnDefinition(name, start, type_name, False, 0, None)
+        found: set[str] = set()
+        while self.words[self.index] not in (",", ")", ""):
+            if self.accept("CONSTRAINT"):
+                self.name()
+            begin = self.index
+            self._refuse_feature()
+            if self.accept_all("NOT", "NULL"):
+                word, definition.is_not_null = "NOT NULL", True
+            elif self.accept("NULL"):
+                word = "NULL"
+            elif self.accept_all("PRIMARY", "KEY"):
+                word = "NOT NULL"
+                definition.key_count += 1
+            elif self.accept("DEFAULT"):
+                word = "DEFAULT"
+                definition.default = yield self.expression(is_restricted=True)
+            else:
+                raise self.unexpected()
+            is_twice = word == "DEFAULT" and word in found
+            found.add(word)
+            if is_twice or found >= {"NULL", "NOT NULL"}:
+                self.index = begin
+                raise self.unexpected()
+        return definition
+
+    def _drop(self) -> Node:
+        self.expect_all("DROP", "TABLE")
+        if_exists = self.accept_all("IF", "EXISTS")
+        tables = [self.table_name()]
+        while self.accept(","):
+            tables.append(self.table_name())
+        if self.words[self.index] == "CASCADE":
+            raise self.refused("DROP TABLE with CASCADE")
+        self.accept("RESTRICT")
+        return syntax.DropTable(tables, if_exists)
+
+    def _truncate(self) -> Node:
+        # Neither inheritance nor foreign keys nor identities are there to take notice of.
+        self.expect("TRUNCATE")
+        self.accept("TABLE")
+        tables: list[syntax.TableName] = []
+        while True:
+            self.accept("ONLY")
+            tables.append(self.table_name())
+            self.accept("*")
+            if not self.accept(","):
+                break
+        if self.accept_any(("RESTART", "CONTINUE")):
+            self.expect("IDENTITY")
+        self.accept_any(("CASCADE", "RESTRICT"))
+        return syntax.Truncate(tables)
+
+    # --- queries ---------------------------------------------------------------------------------
+
+    def whole_query(self) -> Steps:
+        with_ = yield from self._with()
+        return (yield from self._query(with_))
+
+    def _query(self, with_: syntax.With | None = None) -> Steps:
+        """Read a query behind its WITH."""
+        first = yield from self._simple_query()
+        query: Query = yield from self.query_tail(first)
+        query.with_ = with_
+        return query
+
+    def _with(self) -> Steps:
+        if not self.accept("WITH"):
+            return None
+        is_recursive = self.accept("RECURSIVE")
+        items: list[syntax.WithItem] = []
+        while True:
+            name, start = self.placed_name()
+            columns = self._column_names()
+            self.expect("AS")
+            if self.accept("NOT"):
+                self.expect("MATERIALIZED")
+            else:
+                self.accept("MATERIALIZED")
+            self.expect("(")
+            if self.words[self.index] in ("INSERT", "UPDATE", "DELETE"):
+                raise NotSupportedError(
+                    "WITH takes queries, not changes of rows",
+                    position=self.tokens[self.index].start + 1,
+                )
+            query = yield self.whole_query()
+            self.expect(")")
+            items.append(syntax.WithItem(name, columns, query, start))
+            if not self.accept(","):
+                return syntax.With(items, is_recursive)
+
+    def query_tail(self, query: Query) -> Steps:
+        """Read set operations, ORDER BY, LIMIT, OFFSET and FETCH behind a query."""
+        if self.words[self.index] in _SET_OPERATIONS:
+            query = yield from self._set_operations(query)
+        if self.words[self.index] not in _TAILS:
+            return query
+        order = yield from self._order_by()
+        limit: Node | None = None
+        offset: Node | None = None
+        found: set[str] = set()
+        while True:
+            word = self.words[self.index]
+            part = "LIMIT" if word == "FETCH" else word
+            if word not in ("LIMIT", "OFFSET", "FETCH") or part in found:
+                break
+            found.add(part)
+            self.index += 1
+            if word == "FETCH":
+                limit = yield from self._fetch()
+            elif word == "OFFSET":
+                offset = yield self.expression()
+                self.accept_any(("ROW", "ROWS"))
+            elif not self.accept("ALL"):
+                limit = yield self.expression()
+        query.order, query.limit, query.offset = order, limit, offset
+        return query
+
+    def _set_operations(self, query: Query) -> Steps:
+        """Read UNION, EXCEPT, and INTERSECT, which binds stronger."""
+        waiting: list[tuple[Query, str, bool]] = []
+        while word := self.accept_any(_SET_OPERATIONS):
+            while waiting and (word != "INTERSECT" or waiting[-1][1] == "INTERSECT"):
+                left, operator, is_all = waiting.pop()
+                query = syntax.SetOperation(operator, is_all, left, query)
+            is_all = self.accept_any(("ALL", "DISTINCT")) == "ALL"
+            waiting.append((query, word, is_all))
+            self._spend()
+            query = yield from self._simple_query()
+        while waiting:
+            left, operator, is_all = waiting.pop()
+            query = syntax.SetOperation(operator, is_all, left, query)
+        return query
+
+    def _fetch(self) -> Steps:
+        self.expect_any("FIRST", "NEXT")
+        start = self.tokens[self.index].start
+        count: Node = syntax.Number("1", start)
+        if self.words[self.index] not in ("ROW", "ROWS"):
+            count = yield self.expression(is_restricted=True)
+        self.expect_any("ROW", "ROWS")
+        if self.words[self.index] == "WITH":
+            raise NotSupportedError(
+                "FETCH takes FIRST n ROWS ONLY", position=self.tokens[self.index].start + 1
+            )
+        self.expect("ONLY")
+        return count
+
+    def _simple_query(self) -> Steps:
+        if self.words[self.index] == "(":
+            self.index += 1
+            query = yield self.whole_query()
+            self.expect(")")
+            return syntax.Subquery(query)
+        if self.accept("VALUES"):
+            rows: list[list[Node]] = []
+            while True:
+                self.expect("(")
+                rows.append((yield from self._list()))
+                self.expect(")")
+                if not self.accept(","):
+                    return syntax.Values(rows)
+        if self.accept("TABLE"):
+            table = self.table_name()
+            star = syntax.Output(syntax.Star(None, table.start), None)
+            return syntax.Select([star], False, [], [table], None, [], None, [])
+        return (yield from self._select())
+
+    def _select(self) -> Steps:
+        self.expect("SELECT")
+        is_distinct = self.accept("DISTINCT")
+        distinct_on: list[Node] = []
+        if is_distinct:
+            if self.accept("ON"):
+                self.expect("(")
+                distinct_on = yield from self._list()
+                self.expect(")")
+        else:
+            self.accept("ALL")
+        outputs = [(yield from self._output())]
+        while self.accept(","):
+            outputs.append((yield from self._output()))
+        sources: list[syntax.FromItem] = []
+        if self.accept("FROM"):
+            sources.append((yield from self._joined()))
+            while self.accept(","):
+                sources.append((yield from self._joined()))
+        where = yield from self._where()
+        group_by: list[Node] = []
+        if self.accept_all("GROUP", "BY"):
+            group_by = yield from self._group_by()
+        having = (yield self.expression()) if self.accept("HAVING") else None
+        windows: list[tuple[str, syntax.Window]] = []
+        while self.accept("," if windows else "WINDOW"):
+            name = self.name()
+            self.expect("AS")
+            windows.append((name, (yield from self._window())))
+        return syntax.Select(
+            outputs, is_distinct, distinct_on, sources, where, group_by, having, windows
+        )
+
+    def _group_by(self) -> Steps:
+        self.accept_any(("ALL", "DISTINCT"))
+        items: list[Node] = []
+        while True:
+            word, following = self.words[self.index], self.words[self.index + 1]
+            if word in ("ROLLUP", "CUBE") and following == "(":
+                raise self.refused(f"GROUP BY with {word}")
+            if (word, following) == ("GROUPING", "SETS"):
+                raise self.refused("GROUP BY with GROUPING SETS")
+            if not self.accept_all("(", ")"):
+                items.append((yield from self._item()))
+            if not self.accept(","):
+                return items
+
+    def _output(self) -> Steps:
+        """Read one item of a select list."""
+        words, start = self.words, self.tokens[self.index].start
+        if self.accept("*"):
+            word, following, inner = words[self.index : self.index + 3]
+            is_list = following == "(" and inner not in (*QUERIES, "(")
+            if is_list and word in ("EXCEPT", "EXCLUDE"):
+                raise self.refused(f"* with {word}")
+            return syntax.Output(syntax.Star(None, start), None)
+        if words[self.index + 1] == "." and words[self.index + 2] == "*":
+            table = self.name()
+            self.index += 2
+            return syntax.Output(syntax.Star(table, start), None)
+        node = yield from self._item()
+        if self.accept("AS"):
+            return syntax.Output(node, self.label())
+        kind = self.kinds[self.index]
+        if kind == "name" or (kind == "word" and words[self.index] not in _NO_LABELS):
+            return syntax.Output(node, self.label())
+        return syntax.Output(node, None)
+
+    # --- FROM ------------------------------------------------------------------------------------
+
+    def _joined(self) -> Steps:
+        item = yield from self._relation()
+        return (yield from self._joins(item))
+
+    def _joins(self, item: syntax.FromItem) -> Steps:
+        while self.words[self.index] in _JOINS:
+            item = yield from self._join(item)
+        return item
+
+    def _join(self, left: syntax.FromItem) -> Steps:
+        self._spend()
+        if self.accept_all("CROSS", "JOIN"):
+            right = yield from self._relation()
+            return syntax.Join("CROSS", left, right, None, None, False)
+        is_natural = self.accept("NATURAL")
+        kind = self.accept_any(("LEFT", "RIGHT", "FULL"))
+        if kind:
+            self.accept("OUTER")
+        else:
+            self.accept("INNER")
+        self.expect("JOIN")
+        right = yield from self._relation()
+        if is_natural:
+            return syntax.Join(kind or "INNER", left, right, None, None, True)
+        if self.words[self.index] in _JOINS:  # a JOIN b JOIN c ON … ON …
+            self._join_depth += 1
+            if self._join_depth > statement_depth_max:
+                raise too_deep_at(self.tokens[self.index].start)
+            right = yield self._joins(right)
+            self._join_depth -= 1
+        if self.accept("ON"):
+            condition = yield self.expression()
+            return syntax.Join(kind or "INNER", left, right, condition, None, False)
+        self.expect("USING")
+        names = [name for name, _ in self.placed_names()]
+        return syntax.Join(kind or "INNER", left, right, None, names, False)
+
+    def _relation(self) -> Steps:
+        if self.words[self.index] == "(":
+            item = yield self._parenthesized_relation()
+            if isinstance(item, Query):
+                alias, columns = self._alias()
+                return syntax.Derived(item, alias or "", columns)
+            if self.words[self.index] == "AS" or self.is_name():
+                raise self.refused("a join in parentheses with a name")
+            return item
+        table = self.table_name()
+        if self.words[self.index] == "(":
+            raise self.refused("a function in FROM")
+        table.alias, table.columns = self._alias()
+        return table
+
+    def _parenthesized_relation(self) -> Steps:
+        """Read (query) or (joined tables); what follows "((" decides only behind its end."""
+        self.expect("(")
+        if self.words[self.index] in QUERIES:
+            item = yield self.whole_query()
+        elif self.words[self.index] == "(":
+            item = yield self._parenthesized_relation()
+            if isinstance(item, Query):
+                if self.words[self.index] in _TAILS:
+                    item = yield from self.query_tail(syntax.Subquery(item))
+                elif self.words[self.index] != ")":
+                    alias, columns = self._alias()
+                    item = yield from self._joins(syntax.Derived(item, alias or "", columns))
+                else:
+                    item = syntax.Subquery(item)
+            else:
+                item = yield from self._joins(item)
+        else:
+            item = yield from self._joined()
+        self.expect(")")
+        return item
+
+    def _alias(self) -> tuple[str | None, list[str]]:
+        """Read [AS] name [(columns)]; None and nothing when there is none."""
+        if not self.accept("AS"):
+            if not self.is_name():
+                return None, []
+            word, following = self.words[self.index], self.words[self.index + 1]
+            if word in ("PIVOT", "UNPIVOT") and following == "(":
+                raise self.refused(f"a table name with {word}", INSTEAD["PIVOT"])
+            if word in ("ASOF", "SEMI", "ANTI", "POSITIONAL") and following == "JOIN":
+                raise self.refused(f"{word} JOIN")
+        alias = self.name()
+        return alias, self._column_names()
+
+    def _column_names(self) -> list[str]:
+        """Read (name, …) behind an alias, if it stands here."""
+        return [name for name, _ in self.placed_names()] if self.words[self.index] == "(" else []

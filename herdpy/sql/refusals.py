@@ -1,0 +1,110 @@
+"""What PostgreSQL and others have and we do not: how it is called, and what to do instead."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+from herdpy.sql.tokens import PLACEHOLDER_HINT, Token
+
+INSTEAD_OF_UPDATING: Final = (
+    "ON CONFLICT DO NOTHING leaves out rows whose key is there. To change them: UPDATE first, then "
+    "INSERT … ON CONFLICT DO NOTHING, both in one transaction."
+)
+INSTEAD_OF_REPLACING: Final = (
+    "UPSERT INTO … VALUES replaces the whole row whose key is there, also columns that it does not "
+    f"name. {INSTEAD_OF_UPDATING}"
+)
+NO_SCHEMAS: Final = "There are no schemas: write the table's name alone."
+_NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
+
+INSTEAD: Final[dict[str, str]] = {
+    "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
+    "INTO": "CREATE TABLE with columns, then INSERT INTO … SELECT.",
+    "ONLY": "There is no inheritance: leave ONLY out.",
+    "PERCENT": "Write LIMIT with a number of rows.",
+    "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
+    "QUALIFY": "Put the query into FROM and test the window function's column in WHERE.",
+    "RETURNING": "SELECT the rows by their key, in the same transaction.",
+    "TABLESAMPLE": "SELECT … WHERE random() < 0.1 takes about a tenth of the rows.",
+    "WITH": "Write the query as a subquery in WHERE or SET.",
+    "ORDER": _NO_ROWS_CHOSEN.format("ORDER BY … LIMIT"),
+    "LIMIT": _NO_ROWS_CHOSEN.format("LIMIT"),
+    "TABLE": "Use a subquery: WHERE EXISTS (SELECT 1 FROM other WHERE …).",
+}
+"""What to do instead of a clause, by its first word; TABLE: another table in UPDATE or DELETE."""
+
+COLUMN_FEATURES: Final[dict[str, str]] = {
+    "UNIQUE": "UNIQUE beside the primary key", "CHECK": "CHECK", "REFERENCES": "REFERENCES",
+    "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE", "EXCLUDE": "EXCLUDE", "LIKE": "LIKE",
+    "GENERATED": "GENERATED",
+}  # fmt: skip
+"""What columns and tables of CREATE TABLE do not have, by its first word."""
+
+TABLE_OPTIONS: Final = frozenset(
+    ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
+)
+_LOCKS = (("UPDATE",), ("SHARE",), ("NO", "KEY", "UPDATE"), ("KEY", "SHARE"))
+_ALONE = {
+    "[": "an array", "{": "{}", "LATERAL": "LATERAL", "GLOB": "GLOB", "OVERLAPS": "OVERLAPS",
+    "OPERATOR": "OPERATOR()", "TABLESAMPLE": "a table name with TABLESAMPLE",
+    "PERCENT": "LIMIT with PERCENT", "ONLY": "a table name with ONLY",
+}  # fmt: skip
+_KEYWORDS = (
+    "BETWEEN", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTO", "JOIN", "LEFT", "LIMIT",
+    "OFFSET", "ORDER", "PRIMARY", "SET", "TABLE", "UNION", "VALUES", "WHERE",
+)  # fmt: skip
+_MISSPELLED_MIN = 4  # letters: INT is no INTO
+
+
+def refusal(words: Sequence[str], index: int, verb: str) -> tuple[str, str | None] | None:
+    """Return what stands where a statement does not go on, with a hint; None: it is unknown.
+
+    verb: the statement's first word, where it might have ended; else "".
+    """
+    word, before, following = words[index], words[index - 1] if index else "", words[index + 1]
+    if word == "FOR":
+        locks = next((x for x in _LOCKS if (*words[index + 1 : index + 1 + len(x)],) == x), None)
+        return (f"SELECT with FOR {' '.join(locks)}", INSTEAD["FOR"]) if locks else None
+    if word == "{" and following == "}":
+        return None
+    if word in _ALONE:
+        return _ALONE[word], INSTEAD.get(word)
+    if before == "QUALIFY":
+        return "SELECT with QUALIFY", INSTEAD["QUALIFY"]
+    if word == "NULLS" and before in ("IGNORE", "RESPECT"):
+        return f"{before} NULLS", None
+    if word == "EXCLUDE":
+        return "a window frame with EXCLUDE", None
+    if word == "BY" and before in ("SORT", "CLUSTER", "DISTRIBUTE", "CONNECT"):
+        return f"SELECT with {before} BY", None
+    if (word, following) == ("BY", "NAME"):
+        return "BY NAME", None
+    if word == "INTO" and verb == "SELECT":
+        return "SELECT with INTO", INSTEAD["INTO"]
+    if verb in ("UPDATE", "DELETE") and word in ("FROM", "USING"):
+        return f"{verb} … {word}", INSTEAD["TABLE"]
+    if verb in ("UPDATE", "DELETE") and word in ("ORDER", "LIMIT"):
+        return f"{verb} with {'ORDER BY' if word == 'ORDER' else word}", INSTEAD[word]
+    if verb in ("INSERT", "UPSERT", "UPDATE", "DELETE") and word == "RETURNING":
+        return f"{verb} with RETURNING", INSTEAD["RETURNING"]
+    return None
+
+
+def wrong_hint(tokens: Sequence[Token], index: int) -> str | None:
+    """Return a hint for a placeholder of another library, or where a word is nearly a keyword."""
+    token, before = tokens[index], tokens[index - 1] if index else None
+    is_numbered = (
+        token.kind == "number"
+        and before is not None
+        and before.kind == "placeholder"
+        and before.end == token.start
+    )
+    if is_numbered or token.word in ("%", ":", "{"):
+        return PLACEHOLDER_HINT
+    for near in reversed(tokens[max(index - 2, 0) : index + 1]):
+        if near.kind != "word" or len(near.word) < _MISSPELLED_MIN or near.word in _KEYWORDS:
+            continue
+        close = difflib.get_close_matches(near.word, _KEYWORDS, n=1, cutoff=0.75)
+        if close:
+            return f'Did you mean {close[0]} instead of "{near.text}"?'
+    return None

@@ -1,0 +1,471 @@
+"""The syntax tree: what a statement says, before names and types are known.
+
+The reader (reader.py) makes it of tokens, the binder (bind.py and those below it) consumes it.
+Names are folded already; `start` is the 0-based character of the text where a node begins, in the
+nodes that have one. Lists are never shared between nodes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Base of all."""
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Number(Node):
+    """A numeric constant, as written."""
+
+    text: str
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class String(Node):
+    """A string constant; of B'…', X'…' and others `special` says what it is."""
+
+    text: str
+    start: int
+    special: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Constant(Node):
+    """NULL (None), TRUE or FALSE."""
+
+    value: bool | None
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Default(Node):
+    """DEFAULT, in the place of a value that is stored."""
+
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Placeholder(Node):
+    """The index-th placeholder (0-based) of Scanned.placeholders."""
+
+    index: int
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Column(Node):
+    """A column, with the table's name or alias before it."""
+
+    name: str
+    table: str | None
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Star(Node):
+    """The star of a select list: all columns, or those of a table."""
+
+    table: str | None
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Paren(Node):
+    """(expression): another thing than the expression alone, to ORDER BY and to AND."""
+
+    operand: Node
+
+
+@dataclass(slots=True, eq=False)
+class Row(Node):
+    """(expression, expression, …)."""
+
+    items: list[Node]
+
+
+@dataclass(slots=True, eq=False)
+class Array(Node):
+    """ARRAY[…]."""
+
+    items: list[Node]
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Unary(Node):
+    """A prefix: "+", "-", "~" or "not"; or "collate", which follows its operand.
+
+    "not" is also that of NOT IN, NOT LIKE, NOT BETWEEN and IS NOT.
+    """
+
+    operator: str
+    operand: Node
+
+
+@dataclass(slots=True, eq=False)
+class Binary(Node):
+    """left operator right: symbols, "and", "or", "at time zone", "is [not] distinct from"."""
+
+    operator: str
+    left: Node
+    right: Node
+
+
+@dataclass(slots=True, eq=False)
+class Like(Node):
+    """operand LIKE pattern, or ILIKE, or SIMILAR TO."""
+
+    operator: str
+    operand: Node
+    pattern: Node
+    escape: Node | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Is(Node):
+    """operand IS NULL, TRUE, FALSE or UNKNOWN."""
+
+    operand: Node
+    what: str
+
+
+@dataclass(slots=True, eq=False)
+class In(Node):
+    """operand IN (items), or (query)."""
+
+    operand: Node
+    items: list[Node]
+    query: "Query | None"
+
+
+@dataclass(slots=True, eq=False)
+class Between(Node):
+    """operand BETWEEN [SYMMETRIC] low AND high."""
+
+    operand: Node
+    low: Node
+    high: Node
+    is_symmetric: bool
+
+
+@dataclass(slots=True, eq=False)
+class Quantified(Node):
+    """operand operator ANY (right), or ALL; `right` is a query or an expression."""
+
+    operator: str
+    operand: Node
+    right: Node
+    is_all: bool
+
+
+@dataclass(slots=True, eq=False)
+class TypeName(Node):
+    """A type: its words in upper case, and the numbers behind; `text` as it is written."""
+
+    name: str
+    numbers: list[int]
+    text: str
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Cast(Node):
+    """CAST (operand AS type), operand::type, or type 'operand'."""
+
+    operand: Node
+    type: TypeName
+
+
+@dataclass(slots=True, eq=False)
+class Case(Node):
+    """CASE [operand] WHEN … THEN … [ELSE otherwise] END."""
+
+    operand: Node | None
+    branches: list[tuple[Node, Node]]
+    otherwise: Node | None
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class SortKey(Node):
+    """One item of ORDER BY; nulls_first is always decided."""
+
+    expression: Node
+    is_descending: bool
+    nulls_first: bool
+
+
+@dataclass(slots=True, eq=False)
+class Frame(Node):
+    """ROWS, RANGE or GROUPS; bounds are (UNBOUNDED, CURRENT ROW or an expression, direction)."""
+
+    kind: str
+    first: tuple[Node | str, str]
+    last: tuple[Node | str, str] | None
+
+
+@dataclass(slots=True, eq=False)
+class Window(Node):
+    """What stands behind OVER, or behind AS in WINDOW; `base` is the window that it goes on."""
+
+    base: str | None
+    partition: list[Node]
+    order: list[SortKey]
+    frame: Frame | None
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Call(Node):
+    """A function: name(arguments), a word such as CURRENT_DATE, or EXTRACT and its like.
+
+    `side` is BOTH, LEADING or TRAILING of trim().
+    """
+
+    name: str
+    arguments: list[Node]
+    start: int
+    is_star: bool = False
+    is_distinct: bool = False
+    is_word: bool = False
+    side: str | None = None
+    order: list[SortKey] = field(default_factory=list[SortKey])
+    filter: Node | None = None
+    over: Window | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Exists(Node):
+    """EXISTS (query)."""
+
+    query: "Query"
+    start: int
+
+
+# --- queries -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Query(Node):
+    """Base of queries, with what may stand around any of them.
+
+    limit None: all rows. Both are with_ of the whole, also where it is a set operation.
+    """
+
+    with_: "With | None" = None
+    order: list[SortKey] = field(default_factory=list[SortKey])
+    limit: Node | None = None
+    offset: Node | None = None
+
+    @property
+    def has_tail(self) -> bool:
+        return bool(self.order) or self.limit is not None or self.offset is not None
+
+
+@dataclass(slots=True, eq=False)
+class Output(Node):
+    """One item of a select list."""
+
+    expression: Node
+    alias: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Select(Query):
+    """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT."""
+
+    outputs: list[Output]
+    is_distinct: bool
+    distinct_on: list[Node]
+    sources: "list[FromItem]"
+    where: Node | None
+    group_by: list[Node]
+    having: Node | None
+    windows: list[tuple[str, Window]]
+
+
+@dataclass(slots=True, eq=False)
+class Values(Query):
+    """VALUES rows."""
+
+    rows: list[list[Node]]
+
+
+@dataclass(slots=True, eq=False)
+class SetOperation(Query):
+    """left UNION | INTERSECT | EXCEPT [ALL] right."""
+
+    operator: str
+    is_all: bool
+    left: Query
+    right: Query
+
+
+@dataclass(slots=True, eq=False)
+class Subquery(Query):
+    """(query), as an expression or with a tail of its own."""
+
+    query: Query
+
+
+@dataclass(slots=True, eq=False)
+class WithItem(Node):
+    """name (columns) AS (query)."""
+
+    name: str
+    columns: list[str]
+    query: Query
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class With(Node):
+    """WITH [RECURSIVE] items."""
+
+    items: list[WithItem]
+    is_recursive: bool
+
+
+@dataclass(slots=True, eq=False)
+class TableName(Node):
+    """A table, or a WITH item, with its alias and the names that this gives to columns."""
+
+    name: str
+    start: int
+    alias: str | None = None
+    columns: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True, eq=False)
+class Derived(Node):
+    """A query in FROM."""
+
+    query: Query
+    alias: str
+    columns: list[str]
+
+
+@dataclass(slots=True, eq=False)
+class Join(Node):
+    """left kind JOIN right; `using` None: none, and `condition` then, unless it is natural."""
+
+    kind: str
+    left: "FromItem"
+    right: "FromItem"
+    condition: Node | None
+    using: list[str] | None
+    is_natural: bool
+
+
+FromItem = TableName | Derived | Join
+
+# --- statements ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Conflict(Node):
+    """ON CONFLICT [(columns)] DO NOTHING."""
+
+    columns: list[tuple[str, int]]
+    start: int
+
+
+@dataclass(slots=True, eq=False)
+class Insert(Node):
+    """INSERT; `columns` None: all of them, `source` None: DEFAULT VALUES."""
+
+    with_: With | None
+    table: TableName
+    columns: list[tuple[str, int]] | None
+    source: Query | None
+    conflict: Conflict | None
+
+
+@dataclass(slots=True, eq=False)
+class Update(Node):
+    """UPDATE table SET column = value …; assignments are (column, its start, value)."""
+
+    table: TableName
+    assignments: list[tuple[str, int, Node]]
+    where: Node | None
+
+
+@dataclass(slots=True, eq=False)
+class Delete(Node):
+    """DELETE FROM table."""
+
+    table: TableName
+    where: Node | None
+
+
+@dataclass(slots=True, eq=False)
+class ColumnDefinition(Node):
+    """A column of CREATE TABLE; key_count is how often PRIMARY KEY stands there."""
+
+    name: str
+    start: int
+    type: TypeName
+    is_not_null: bool
+    key_count: int
+    default: Node | None
+
+
+@dataclass(slots=True, eq=False)
+class CreateTable(Node):
+    """CREATE TABLE; each of `keys` is a PRIMARY KEY (…) of the table."""
+
+    table: TableName
+    columns: list[ColumnDefinition]
+    keys: list[list[tuple[str, int]]]
+    if_not_exists: bool
+
+
+@dataclass(slots=True, eq=False)
+class DropTable(Node):
+    """DROP TABLE."""
+
+    tables: list[TableName]
+    if_exists: bool
+
+
+@dataclass(slots=True, eq=False)
+class Truncate(Node):
+    """TRUNCATE."""
+
+    tables: list[TableName]
+
+
+# --- walking -------------------------------------------------------------------------------------
+
+
+@cache
+def _parts(kind: type[Node]) -> Any:
+    """Return what gets all fields of a node of that class at once."""
+    names = [*kind.__dataclass_fields__]
+    return attrgetter(*names, *names[:1])  # of two or more, it gives a tuple
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all nodes in it, in no certain order."""
+    pending: list[Any] = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Node):
+            yield item
+            pending += _parts(type(item))(item)
+        elif isinstance(item, (list, tuple)):
+            pending += item
+
+
+def start_of(node: Node) -> int | None:
+    """Return the 0-based character where the first part of a node stands that knows its own."""
+    starts = (getattr(part, "start", None) for part in walk(node))
+    return min((start for start in starts if start is not None), default=None)
