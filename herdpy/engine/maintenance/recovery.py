@@ -70,7 +70,8 @@ def restore(
         applier.next_table_id = listed.next_table_id
         restore_engine(applier, listed.engine, pinned)
         with _no_collections():
-            apply_records(applier, log.replay(state.lsn))  # behind its end the manifest is durable
+            apply_records(applier, log.replay(state.lsn))
+        site.manifest.harden()  # what was read is acted upon from here on
         remove_unlisted(disk, f"{directory}/segments", site.manifest)
     except BaseException:
         applier.leases.let_go()
