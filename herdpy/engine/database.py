@@ -331,11 +331,6 @@ class Database:
 
     # --- housekeeping ----------------------------------------------------------------------------
 
-    @property
-    def is_full(self) -> bool:
-        """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
-        return self.replica.is_full
-
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
         self.check_usable()
@@ -354,7 +349,10 @@ class Database:
     def reopen(self) -> None:
         """Open the log anew, with all sessions, see Replica.reopen(). Any thread."""
         self.check_usable()
-        self.replica.reopen()
+        try:
+            self.replica.reopen()
+        except OSError as error:
+            raise cannot_open_error(self.where, error) from error
         self.end_dropped_users()
 
     def dump(self) -> Dump:

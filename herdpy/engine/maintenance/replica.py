@@ -81,7 +81,8 @@ class Replica:
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
-        self.is_full = False  # as far as checkpoint_error lasts
+        self.is_full = False
+        """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
 
     @property
     def manifest(self) -> Manifest:
