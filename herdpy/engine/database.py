@@ -3,8 +3,7 @@
 Its files: directory.py.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -24,12 +23,9 @@ from herdpy.config import Config
 from herdpy.engine.access.passwords import Login
 from herdpy.engine.access.rows import grant_rows, member_rows, role_rows, user_rows
 from herdpy.engine.maintenance.backup import Backup
-from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
-from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
-    MANIFEST,
     RESTORE,
     SEGMENTS,
     cannot_open_error,
@@ -38,9 +34,9 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
 )
 from herdpy.engine.maintenance.dump import Dump
-from herdpy.engine.maintenance.file_logs import LogSite, OpenLog, open_file_log
+from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
 from herdpy.engine.maintenance.housekeeping import MaintenanceTask, Retries
-from herdpy.engine.maintenance.recovery import lead, restored
+from herdpy.engine.maintenance.replica import TICK_S, Replica
 from herdpy.engine.session.activity import (
     Client,
     client_rows,
@@ -51,9 +47,6 @@ from herdpy.engine.session.activity import (
 )
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
-from herdpy.engine.state.disk_reserve import is_disk_full
-from herdpy.engine.state.error_messages import background_error, no_memory_error
-from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import (
@@ -69,28 +62,16 @@ from herdpy.engine.state.system_tables import (
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
-from herdpy.engine.stats import Timed
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import (
-    DiskFullError,
-    Error,
     InterfaceError,
     OperationalError,
 )
-from herdpy.log.interfaces import LogSpaceError
-from herdpy.log.record import EndStaging, Expire
 from herdpy.model.access import Access, User
-from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
-from herdpy.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
-
-_TICK_S = 0.5
-_CHECKPOINT_WAIT_S_MAX = 16.0
-_MEMTABLES_MAX = 2  # times memtable_bytes_max, while checkpoints fail
-_LOOK_BYTES = 256 * 1024
 
 
 class Database:
@@ -115,14 +96,13 @@ class Database:
         self.config = config
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
-        self.log_appends = Timed(clock)
-        self.checkpoints = Timed(clock)
         self.statement_ids = count(1)
         self._session_ids = count(1)
         self._temp_directory = temp_directory
         self._generation = process_generation()
+        self.replica: Replica
         self.tablespace: Tablespace
-        self.manifest: Manifest
+        """The replica's."""
         self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Own lock.
         self._mutex = new_mutex()
@@ -131,27 +111,12 @@ class Database:
         """By their ids."""
         self._is_closing = False
         self._is_closed = False
-        # Held by the thread that checkpoints or compacts.
-        self._maintenance = new_mutex()
-        self._checkpoint_bytes = 0  # of the log, at the last checkpoint
-        self._planner = Planner()
-        self._compaction_debt = 0.0  # bytes written beyond the budget so far
-        self._budget_s = clock.monotonic()  # when the debt was last reduced
-        self._idle_bytes = 0  # of the log, at the last tick
-        self._idle_since_s = clock.monotonic()  # when the log had grown to that
-        self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._looked_access: Access | None = None  # when dropped users were last looked for
-        self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
         self._bell = driver.new_bell()
         self._housekeeper: Worker | None = None
         self._lock: DirectoryLock | None = None
         self._retries = Retries()
-        self._wait_s = _TICK_S  # the housekeeper's
-        self.checkpoint_error: Error | None = None
-        """Why the last checkpoint failed."""
-        self._checkpoint_wait_s = 0.0
-        self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
-        self.is_full = False  # as far as checkpoint_error lasts
+        self._wait_s = TICK_S  # the housekeeper's
 
     @classmethod
     def open(
@@ -200,28 +165,30 @@ class Database:
         check_ours(disk, self.where)
         self._lock = disk.lock(LOCK, describe_process())
         create_if_new(disk, self.rng)
-        self.manifest = manifest = Manifest.load(disk, MANIFEST)
-        if manifest.state.is_empty:
+        self.replica = replica = Replica(
+            DIRECTORY,
+            disk,
+            self.clock,
+            self.config,
+            driver if is_threaded else None,
+            self._bell.ring,
+            open_log,
+        )
+        if replica.manifest.state.is_empty:
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
         is_restoring = disk.exists(RESTORE)
-        site = LogSite(
-            disk,
-            DIRECTORY,
-            manifest,
-            self.config,
-            driver if is_threaded else None,
-            self.log_appends.measure,
-        )
-        self.tablespace = tablespace = restored(
-            DIRECTORY, site, open_log, self.clock, is_restoring=is_restoring
-        )
-        lead(tablespace)
+        replica.open(is_restoring=is_restoring)
         if is_restoring:
             disk.sync_directory(SEGMENTS)  # what it left is surely gone before its mark is
             disk.unlink(RESTORE)
-        tablespace.registry.cache_bytes_max = self.config.cache_bytes_max
+        self.tablespace = tablespace = replica.tablespace
+        # Bound, a call less on the way of each write.
+        self.after_write = replica.after_write
+        self.after_staging = replica.after_staging
+        self.check_room = replica.check_room
+        self.without_maintenance = replica.without_maintenance
         tablespace.registry.system |= {
             SYSCLIENTS.id: lambda _: client_rows(self.sessions()),
             SYSSTATEMENTS.id: lambda _: statement_rows(self.sessions(), self.clock),
@@ -364,165 +331,34 @@ class Database:
 
     # --- housekeeping ----------------------------------------------------------------------------
 
-    def after_write(self) -> None:
-        """Wake the housekeeper when a checkpoint is due, or old versions take too much memory."""
-        appended = self.tablespace.log.bytes_appended
-        if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
-            self._looked_bytes = appended  # adding up the memtables costs something per table
-            old_bytes = self.tablespace.version_bytes()
-            if old_bytes > self.config.version_bytes_max or self._is_checkpoint_due():
-                self._bell.ring()
-            self.is_full = (
-                self.checkpoint_error is not None
-                and self._memtable_bytes() > _MEMTABLES_MAX * self.config.memtable_bytes_max
-            )
-
-    def check_room(self, *, frees_space: bool = False) -> None:
-        """Raise 53200 when checkpoints fail and what waits for one is twice too much.
-
-        53100 when the disk is full, but for a write that frees space.
-        """
-        reserve = self.tablespace.reserve
-        if reserve is not None and reserve.is_given_up and not frees_space:
-            reserve.check_room()
-        error = self.checkpoint_error
-        if self.is_full and error is not None:
-            raise no_memory_error(error)
-
-    @contextmanager
-    def without_maintenance(self) -> Generator[None, None, None]:
-        """Keep checkpoints and compactions away for as long as the block runs."""
-        with self._maintenance:
-            finish_listing(self.tablespace, self.manifest)
-            yield
-
-    def after_staging(self) -> None:
-        """Have what is staged become pages when it takes too much memory."""
-        if self.tablespace.state.staged.piece_bytes > self.config.memtable_bytes_max // 8:
-            self.run_checkpoint()
-        else:
-            self.after_write()
-
-    def _memtable_bytes(self) -> int:
-        return sum(
-            memtable.byte_count
-            for item in self.tablespace.state.tables.values()
-            for memtable in (item.memtable, *item.frozen)
-        )
-
-    def _is_checkpoint_due(self) -> bool:
-        tablespace = self.tablespace
-        appended = tablespace.log.bytes_appended
-        if appended - self._checkpoint_bytes > self.config.checkpoint_log_bytes:
-            return True
-        if any(table.is_unlisted for table in tablespace.state.tables.values()):
-            return True
-        if self._memtable_bytes() > self.config.memtable_bytes_max:
-            return True
-        leases = tablespace.applier.leases
-        if leases.has_versions and tablespace.version_bytes() * 2 > self.config.version_bytes_max:
-            return True  # they are held in memory no longer than to there
-        return any(leases.find(number) is None for number in self.manifest.state.pins)
-
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
         self.check_usable()
-        reserve = self.tablespace.reserve
-        try:
-            with self._maintenance:
-                while True:
-                    try:
-                        done = self._write_checkpoint()
-                        break
-                    except (Error, OSError) as error:
-                        # What is kept for a full disk is kept for this: it lets go of the log.
-                        if reserve is None or not (is_disk_full(error) and reserve.give_up()):
-                            raise
-        except Exception as error:
-            found = self._note_failed_checkpoint(error)
-            if found is error:
-                raise
-            raise found from error
-        if reserve is not None:
-            reserve.hold()
-        return done
+        return self.replica.run_checkpoint()
 
-    def _write_checkpoint(self) -> bool:
-        """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
-        finish_listing(self.tablespace, self.manifest)
-        for planned in crowded_tables(self.tablespace):
-            self._compaction_debt += run_job(
-                self.tablespace, self.manifest, self.disk, SEGMENTS, planned
-            )
-        appended = self.tablespace.log.bytes_appended
-        done = self.checkpoints.measure(
-            lambda: run_checkpoint(self.tablespace, self.manifest, self.disk, SEGMENTS)
-        )
-        self._checkpoint_bytes = appended
-        self._checkpoint_wait_s = 0.0
-        self.checkpoint_error = None
-        return done
+    def run_compaction(self) -> bool:
+        """Do the piece of compaction most worth it now; False when none is. Any thread."""
+        self.check_usable()
+        return self.replica.run_compaction()
 
     def backup(self) -> Backup:
-        """Write a checkpoint and pin it, to be read while others write. Any thread.
+        """Return a backup as of now, see Replica.backup(). Any thread; the caller closes it."""
+        self.check_usable()
+        return self.replica.backup(self.rng.randbytes(16))
 
-        The caller closes it. OSError or an Error: the checkpoint failed, or a file is damaged.
-        """
-        self.run_checkpoint()
-        with self._maintenance:
-            finish_listing(self.tablespace, self.manifest)
-            return Backup.pin(
-                self.disk,
-                SEGMENTS,
-                self.manifest.state,
-                backup_id=self.rng.randbytes(16),
-                made_us=self.clock.wall_us(),
-            )
+    def reopen(self) -> None:
+        """Open the log anew, with all sessions, see Replica.reopen(). Any thread."""
+        self.check_usable()
+        try:
+            self.replica.reopen()
+        except OSError as error:
+            raise cannot_open_error(self.where, error) from error
+        self.end_dropped_users()
 
     def dump(self) -> Dump:
         """Begin a dump of what is committed now. Any thread; the caller closes it."""
         self.check_usable()
         return Dump(self.tablespace.snapshot(None))
-
-    def _note_failed_checkpoint(self, error: Exception) -> Error:
-        """Put the next one off, and return what is told: nothing of it has happened."""
-        wait_s = min(max(_TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
-        self._checkpoint_wait_s = wait_s
-        self._checkpoint_again_s = self.clock.monotonic() + wait_s
-        self.checkpoint_error = found = background_error("a checkpoint", error)
-        return found
-
-    def run_compaction(self) -> bool:
-        """Do the piece of compaction most worth it now; False when none is. Any thread."""
-        self.check_usable()
-        return self._compact(is_within_budget=False)
-
-    def _compact(self, *, is_within_budget: bool) -> bool:
-        """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
-        try:
-            with self._maintenance:
-                finish_listing(self.tablespace, self.manifest)
-                planned = self._planner.choose(self.tablespace, self.manifest)
-                if planned is None:
-                    return False
-                if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
-                    return False
-                self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self.disk, SEGMENTS, planned
-                )
-                return True
-        except Exception as error:
-            found = background_error("a compaction", error)
-            if found is error:
-                raise
-            raise found from error
-
-    def _is_in_debt(self) -> bool:
-        now_s = self.clock.monotonic()
-        paid = (now_s - self._budget_s) * self.config.compaction_bytes_per_s
-        self._compaction_debt = max(0.0, self._compaction_debt - paid)
-        self._budget_s = now_s
-        return self._compaction_debt > 0
 
     def _run_maintenance(self) -> None:
         while not self._is_closed:
@@ -552,82 +388,29 @@ class Database:
         finishes it: what could not be finished stops the tablespace where it is met.
         """
         now_s = self.clock.monotonic()
-        tablespace = self.tablespace
-        tasks = [MaintenanceTask("statement time-outs", self._stop_late_statements)]
-        tasks += [
-            MaintenanceTask(
-                f"session {session.id}", partial(session.look_after, now_s), session.fail
-            )
-            for session in list(self._sessions.values())
-        ]
-        tasks += [
-            MaintenanceTask("dropped users", self.end_dropped_users),
-            MaintenanceTask("the disk's reserve", self._hold_reserve),
-            MaintenanceTask("rollbacks", tablespace.retry_rollbacks),
-            MaintenanceTask("commit tokens", self._expire_tokens),
-            MaintenanceTask("snapshot leases", self._end_leases),
-            MaintenanceTask("stagings", self._end_stagings),
-            MaintenanceTask(
-                "old versions",
-                partial(tablespace.limit_versions, self.config.version_bytes_max),
-            ),
-            MaintenanceTask("a checkpoint", self._checkpoint_if_due),
-            MaintenanceTask("a compaction", self._compact_if_due),
-            MaintenanceTask("the log's mark", partial(self._mark_if_idle, now_s)),
-        ]
-        return tasks
-
-    def _hold_reserve(self) -> None:
-        reserve = self.tablespace.reserve
-        if reserve is not None and reserve.is_given_up:
-            reserve.hold()
-
-    def _checkpoint_if_due(self) -> None:
-        if self._is_checkpoint_due() and self.clock.monotonic() >= self._checkpoint_again_s:
-            self.run_checkpoint()
-
-    def _compact_if_due(self) -> None:
-        if self._compact(is_within_budget=True):
-            self._bell.ring()  # look again at once: there may be more, within the budget
-
-    def _expire_tokens(self) -> None:
-        """Forget the outcomes of sessions that are gone, the oldest first, when they are many."""
         sessions = list(self._sessions.values())
+        return [
+            MaintenanceTask("statement time-outs", self._stop_late_statements),
+            *(
+                MaintenanceTask(
+                    f"session {session.id}", partial(session.look_after, now_s), session.fail
+                )
+                for session in sessions
+            ),
+            MaintenanceTask("dropped users", self.end_dropped_users),
+            *self.replica.leading_tasks(self._expired_sessions, self._unused_stagings),
+            *self.replica.tasks(),
+        ]
+
+    def _expired_sessions(self) -> list[str]:
+        """Return sessions that are gone, the oldest first, when outcomes of many are kept."""
+        sessions = self.sessions()
         live = {session.token_session for session in sessions}
         busy = [stamp_of(each.token_session) for each in sessions if each.in_transaction]
-        names = self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
-        if names:
-            with suppress(LogSpaceError):  # the next tick tries again
-                self.tablespace.log_alone(Expire(sessions=names))
+        return self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
 
-    def _end_leases(self) -> None:
-        """End the leases that were not used for their seconds."""
-        with suppress(DiskFullError):  # the next tick tries again
-            ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
-            if ended is not None:
-                # No caller waits for it, and perhaps none writes: it is applied when durable.
-                self.tablespace.request(Durability.SYNC)
-
-    def _end_stagings(self) -> None:
-        """Give up the stagings that are not used any more."""
-        jobs = self.stagings.to_end(self.tablespace.state.staged)
-        if jobs:
-            with suppress(LogSpaceError):  # the next tick tries again
-                self.tablespace.log_alone(EndStaging(jobs))
-
-    def _mark_if_idle(self, now_s: float) -> None:
-        """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
-
-        A commit of durability none is with the operating system about a second later.
-        """
-        log = self.tablespace.log
-        appended = log.bytes_appended
-        if appended != self._idle_bytes:
-            self._idle_bytes, self._idle_since_s = appended, now_s
-        elif now_s - self._idle_since_s >= _TICK_S:
-            if log.written_lsn < log.last_lsn:
-                self.tablespace.request(Durability.OS)
-            log.mark()
+    def _unused_stagings(self) -> list[str]:
+        return self.stagings.to_end(self.tablespace.state.staged)
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Wake the housekeeper to the time-out of a statement that cannot look at the clock."""
@@ -637,10 +420,10 @@ class Database:
     def _stop_late_statements(self) -> None:
         """Stop those, and come again when the next one may be late, after a tick at most."""
         now_s = self.clock.monotonic()
-        self._wait_s = _TICK_S
+        self._wait_s = TICK_S
         deadlines = [session.stop_if_late(now_s) for session in list(self._sessions.values())]
         waits = [moment - now_s for moment in deadlines if moment is not None]
-        self._wait_s = min(waits, default=_TICK_S)
+        self._wait_s = min(waits, default=TICK_S)
 
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.
@@ -666,10 +449,8 @@ class Database:
         if self._housekeeper is not None:
             steps.append(self._housekeeper.join)
         made = vars(self)  # open() may not have come to these
-        if "tablespace" in made:
-            steps.append(self.tablespace.log.close)
-        if "manifest" in made:
-            steps.append(self.manifest.close)
+        if "replica" in made:
+            steps += self.replica.closing_steps()
         if self._vector is not None:
             steps.append(self._vector.close)
         if self._lock is not None:

@@ -1,54 +1,15 @@
 """DatabaseStats: what the engine says of its work and its state, for metrics and status pages.
 
-Timed holds what took how long, added to by any thread; stats_of() reads the state at one moment,
-without the tablespace's monitor, so the numbers may differ by what happens meanwhile.
+stats_of() reads the state at one moment, without the monitor, so the numbers may differ
+by what happens meanwhile.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from bookie.runtime.interfaces import Clock
-from bookie.runtime.metrics import Histogram
 from herdpy.model.lsn import Lsn
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
-
-T = TypeVar("T")
-
-
-class Timed:
-    """How long one kind of work took. Any thread.
-
-    No lock, so that an interrupt cannot leave one behind on the way of every commit: of two that
-    end at the same instant in two threads one may go uncounted.
-    """
-
-    __slots__ = ("_clock", "_ended_s", "histogram", "last_s")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.histogram = Histogram()
-        self._ended_s: float | None = None
-        self.last_s = 0.0
-        """How long the newest one took."""
-
-    def measure(self, step: Callable[[], T]) -> T:
-        """Run a step and note how long it took, if it came to its end."""
-        begun_s = self._clock.monotonic()
-        result = step()
-        self._ended_s = ended_s = self._clock.monotonic()
-        self.last_s = ended_s - begun_s
-        self.histogram.observe(self.last_s)
-        return result
-
-    @property
-    def last_success_us(self) -> int | None:
-        """When the last one ended well, by the wall clock as it is now; None: never."""
-        if self._ended_s is None:
-            return None
-        ago_s = self._clock.monotonic() - self._ended_s
-        return self._clock.wall_us() - int(ago_s * 1e6)
 
 
 class DatabaseStats(NamedTuple):
@@ -85,7 +46,7 @@ def stats_of(database: "Database") -> DatabaseStats:
     sessions = database.sessions()
     log = tablespace.log
     failure = tablespace.failure or log.failure
-    checkpoint_error = database.checkpoint_error
+    checkpoint_error = database.replica.checkpoint_error
     return DatabaseStats(
         last_lsn=log.last_lsn,
         durable_lsn=log.durable_lsn,

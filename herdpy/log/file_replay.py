@@ -194,6 +194,8 @@ class LogReader:
                     if self._expected > file.first_sequence:
                         file.last_lsn = Lsn(FILE_LEDGER_ID, self._expected - 1, 0)
                 while isinstance(frame := self._next_frame(reader, offset), Frame):
+                    if stops and frame.sequence != self._expected and self._goes_on(stops[0]):
+                        return
                     self._check(file, offset, frame, reader.byte_count, stops)
                     stops.clear()
                     self._expected = frame.sequence + 1
@@ -248,7 +250,19 @@ class LogReader:
         while unproven and (unproven[0][0] <= proved or unproven[0][1] is not file):
             unproven.popleft()
 
+    def _goes_on(self, stop: tuple[LogFile, int, str]) -> bool:
+        """Return whether the next frame is there by now: another handle appends meanwhile."""
+        file, offset, _ = stop
+        handle = self._disk.open(file.path)
+        try:
+            reader = _FrameReader(handle, self._log_id, file.stamp)
+            return isinstance(reader.frame(offset, self.next_sequence), Frame)
+        finally:
+            handle.close()
+
     def _check_end(self, stops: list[tuple[LogFile, int, str]]) -> None:
+        if stops and self._goes_on(stops[0]):
+            return
         sequence = self.next_sequence
         if self._known >= sequence:
             evidence = f"the manifest says that sequence {self._known} was durable"

@@ -77,6 +77,7 @@ class GroupSyncer:
         on_failure: OnFailure,
         measure: Measure = unmeasured,
     ) -> None:
+        self._log = log
         self._driver = driver
         self._on_failure = on_failure
         self._inline = InlineSyncer(log, on_durable, on_failure, measure)
@@ -88,8 +89,8 @@ class GroupSyncer:
         self._worker: Worker | None = None
 
     def request(self, durability: Durability) -> None:
-        if self._is_closing:
-            raise InvariantViolation("syncer: a request after close()")
+        if self._is_closing and self._is_over():
+            return
         if durability is Durability.NONE and not self._inline.is_much_unwritten:
             return
         if durability is Durability.SYNC and (self._running or self._is_sync_wanted):
@@ -100,10 +101,16 @@ class GroupSyncer:
         self._pass(durability)
 
     def ask(self, durability: Durability) -> None:
-        if self._is_closing:
-            raise InvariantViolation("syncer: a request after close()")
+        if self._is_closing and self._is_over():
+            return
         if durability is Durability.SYNC or self._inline.is_much_unwritten:
             self._wake()
+
+    def _is_over(self) -> bool:
+        """Return whether the log stopped and its end was told: what is asked for is decided."""
+        if self._log.failure is None:
+            raise InvariantViolation("syncer: a request after close()")
+        return True
 
     def _wake(self) -> None:
         self._is_sync_wanted = True

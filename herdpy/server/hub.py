@@ -67,7 +67,7 @@ class Hub:
             self.loop,
             database.clock,
             database.tablespace,
-            database.log_appends,
+            database.replica.log_appends,
             workers,
             config.loop_sync_us / 1e6,
         )

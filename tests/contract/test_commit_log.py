@@ -1,6 +1,7 @@
 """The CommitLog contract, over memory and over files on each kind of disk."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -9,17 +10,39 @@ import pytest
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_disk import OsDisk
-from herdpy.errors import InvariantViolation
+from herdpy.errors import Error, InvariantViolation, LogFailedError
 from herdpy.log.interfaces import Append, CommitLog
 from herdpy.log.record import Noop, decode
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.logs import LogHome, put
 from tests.fixtures.memory_log import MemoryLog, MemoryStore
 from tests.sim.disk import SimulatedDisk
 
+NOOP = b"\x91\x00"
+
 
 class Home(Protocol):
-    def opened(self, after: Lsn = START_LSN) -> CommitLog: ...
+    def opened(self, after: Lsn = START_LSN) -> CommitLog:
+        """Open as the next process does, when the former one is no more."""
+        ...
+
+    def taken_over(self, after: Lsn = START_LSN) -> CommitLog:
+        """Open where another handle has it open."""
+        ...
+
+    def follow(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+        """Read what is there, while a handle appends."""
+        ...
+
+    def fail_at(self, step: int) -> None:
+        """Have the step-th change from now on fail."""
+        ...
+
+    @property
+    def steps_done(self) -> int:
+        """Changes since fail_at()."""
+        ...
 
 
 class MemoryHome:
@@ -27,7 +50,21 @@ class MemoryHome:
         self.store = MemoryStore()
 
     def opened(self, after: Lsn = START_LSN) -> CommitLog:
+        self.store.owner = None
         return MemoryLog(self.store)
+
+    def taken_over(self, after: Lsn = START_LSN) -> CommitLog:
+        return MemoryLog(self.store)
+
+    def follow(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+        return self.store.read(after)
+
+    def fail_at(self, step: int) -> None:
+        self.store.fail_at = step
+
+    @property
+    def steps_done(self) -> int:
+        return self.store.steps_done
 
 
 DISKS: dict[str, Callable[[Path], Disk]] = {
@@ -59,11 +96,11 @@ def replayed(home: Home, after: Lsn = START_LSN) -> list[tuple[Lsn, bytes]]:
         log.close()
     else:
         pairs = list(home.opened().replay(after))
-    return [(lsn, record) for lsn, record in pairs if record != b"\x91\x00"]
+    return [(lsn, record) for lsn, record in pairs if record != NOOP]
 
 
 def test_the_mark_that_replayed_leaves_out_is_a_noop() -> None:
-    assert decode(b"\x91\x00") == Noop()
+    assert decode(NOOP) == Noop()
 
 
 def test_a_new_log_is_empty_and_durable(log: CommitLog) -> None:
@@ -158,6 +195,128 @@ def test_a_large_append_spans_frames_and_files(home: Home, log: CommitLog) -> No
     assert log.durable_lsn == last
     log.close()
     assert [record for _, record in replayed(home)] == [b"before", *records]
+
+
+def following(home: Home, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
+    """Follow without the marks."""
+    return (item for item in home.follow(after) if item[1] != NOOP)
+
+
+def test_a_follower_reads_while_another_appends(home: Home, log: CommitLog) -> None:
+    expected: list[tuple[Lsn, bytes]] = []
+    found: list[tuple[Lsn, bytes]] = []
+    for round_ in range(40):
+        for number in range(5):
+            record = b"%d/%d" % (round_, number) * 40
+            expected.append((put(log, record), record))
+        log.sync()
+        durable = len(expected)
+        after = found[-1][0] if found else START_LSN
+        for item in following(home, after):
+            found.append(item)
+            if len(found) % 3 == 0:
+                record = b"meanwhile %d" % len(found) * 100
+                expected.append((put(log, record), record))
+                if len(found) % 2:
+                    log.write()
+                else:
+                    log.sync()
+        assert found == expected[: len(found)]
+        assert len(found) >= durable
+    log.sync()
+    assert found + list(following(home, found[-1][0])) == expected
+
+
+def test_a_handle_that_was_taken_over_reaches_the_log_no_more(home: Home) -> None:
+    former = home.opened()
+    positions = [put(former, b"durable")]
+    former.sync()
+    positions.append(put(former, b"written"))
+    former.write()
+    lost = put(former, b"lost")
+    assert former.failed_after is None
+    new = home.taken_over()
+    assert former.failed_after == positions[-1] < lost
+    for call in (former.sync, former.write, lambda: put(former, b"late")):
+        with pytest.raises(LogFailedError):
+            call()
+    assert former.durable_lsn <= former.written_lsn == new.last_lsn == positions[-1]
+    positions.append(put(new, b"new"))
+    assert positions == sorted(set(positions))
+    new.sync()
+    former.close()
+    put(new, b"newer")
+    new.close()
+    assert [record for _, record in replayed(home)] == [b"durable", b"written", b"new", b"newer"]
+
+
+def live(log: CommitLog, expected: list[tuple[Lsn, bytes]]) -> None:
+    """Append, noting what; write, sync and drop now and then; close."""
+    for number in range(60):
+        record = b"%d" % number * 100
+        expected.append((put(log, record), record))
+        if number % 4 == 3:
+            log.sync()
+        elif number % 4 == 1:
+            log.write()
+        if number % 16 == 15:
+            log.drop_before(START_LSN)
+    log.close()
+
+
+def check_stopped(log: CommitLog) -> None:
+    for call in (log.sync, log.write, lambda: put(log, b"late")):
+        with pytest.raises(LogFailedError) as caught:
+            call()
+        assert caught.value is log.failure
+
+
+@pytest.mark.parametrize("kind", ["memory", "simulated"])
+def test_a_failure_at_any_step_loses_nothing_durable(kind: str, tmp_path: Path) -> None:
+    failures = undecided = 0
+    for step in count():
+        home = MemoryHome() if kind == "memory" else LogHome(DISKS[kind](tmp_path))
+        log = home.opened()
+        home.fail_at(step)
+        expected: list[tuple[Lsn, bytes]] = []
+        try:
+            live(log, expected)
+        except OSError:  # of prepare(): nothing happened, and the log goes on
+            assert log.failure is None
+            live(log, expected)
+        except LogFailedError:
+            failures += 1
+            check_stopped(log)
+            log.close()
+        if home.steps_done <= step:
+            break
+        found = replayed(home)
+        assert found == expected[: len(found)]
+        last = found[-1][0] if found else START_LSN
+        assert len(found) >= sum(lsn <= log.durable_lsn for lsn, _ in expected)
+        end = log.failed_after
+        assert (end is None) == (log.failure is None)
+        if end is None:
+            assert len(found) == len(expected)
+        else:
+            assert last <= end
+            undecided += end > log.durable_lsn
+    assert failures > 10
+    assert undecided or kind == "memory"
+
+
+def test_durability_is_pushed(home: Home, log: CommitLog) -> None:
+    told: list[Lsn] = []
+    failures: list[Error] = []
+    syncer = log.start(told.append, failures.append)
+    last = put(log, b"a")
+    syncer.request(Durability.SYNC)
+    assert told[-1] == last
+    assert told == sorted(told)
+    home.taken_over()
+    syncer.request(Durability.SYNC)
+    assert failures == [log.failure]
+    assert told[-1] == last
 
 
 def test_an_append_without_records_is_refused(log: CommitLog) -> None:

@@ -1,15 +1,16 @@
 """Checks: what must be true of a database between two statements, and right after recovery."""
 
 import random
-from collections.abc import Iterator
 
 import msgspec
 
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.checkpoint import EngineState
 from herdpy.engine.maintenance.digest import state_digest
-from herdpy.engine.maintenance.recovery import replay_log
+from herdpy.engine.maintenance.recovery import apply_records
+from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.file_replay import LogReader
@@ -27,7 +28,7 @@ from tests.sim.clock import SimulatedClock
 def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
     """Write what is queued; return what a fresh reader finds behind `after` in the files."""
     database.tablespace.log.write()
-    listed = database.manifest.state
+    listed = database.replica.manifest.state
     reader = LogReader(
         database.disk,
         [LogFile("default/log", number, first) for number, first in listed.log_files],
@@ -40,7 +41,7 @@ def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
 
 def check_open_transactions(database: Database) -> None:
     """I4: what the log shows open is what the engine has open: no end goes unlogged."""
-    listed = database.manifest.state
+    listed = database.replica.manifest.state
     shown: set[TransactionId] = set()
     for tx in open_at_checkpoint(listed):
         shown.add(tx)
@@ -143,28 +144,21 @@ def found_tokens(database: Database) -> frozenset[CommitToken]:
 
 
 def has_whole_log(database: Database) -> bool:
-    files = database.manifest.state.log_files
+    files = database.replica.manifest.state.log_files
     return bool(files) and files[0][0] == 1  # numbers count from 1 and are used once
 
 
 def replayed(records: list[tuple[Lsn, bytes]]) -> Tablespace:
     """Return a tablespace made from empty by these records alone."""
-    log = ListLog(records)
-    state = State(1, START_LSN, Catalog(1, ()), {})
-    tablespace = Tablespace("replay", log, SimulatedClock(), state)
-    replay_log(tablespace, START_LSN)
-    return tablespace
+    applier = Applier(State(1, START_LSN, Catalog(1, ()), {}), SnapshotRegistry())
+    return replayed_behind(applier, records)
 
 
-class ListLog(MemoryLog):
-    """A log that replays records at the positions they had."""
-
-    def __init__(self, records: list[tuple[Lsn, bytes]]) -> None:
-        super().__init__()
-        self._records = records
-
-    def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:
-        return (item for item in self._records if item[0] > after)
+def replayed_behind(applier: Applier, records: list[tuple[Lsn, bytes]]) -> Tablespace:
+    """Return a tablespace after applying the records behind its state."""
+    after = applier.state.lsn
+    apply_records(applier, (item for item in records if item[0] > after))
+    return Tablespace("replay", MemoryLog(), SimulatedClock(), applier)
 
 
 def check_digest(database: Database) -> None:

@@ -98,12 +98,20 @@ def _live(world: World) -> None:
     count = 0
     while world.done["statement"] + world.done["commit"] + world.done["rollback"] < STATEMENTS:
         count += 1
-        world.act()
+        try:
+            world.act()
+        except LifeOver as error:
+            if rng.random() < 0.5:
+                raise
+            world.say(f"*** the log failed: {error}")
+            _reopen(world)
         if count % 25 == 0:
             world.disk.heal()
             if world.database.tablespace.log.failure is None:
                 checks.check_open_transactions(world.database)
                 checks.check_locks(world)
+        if rng.random() < 0.01:
+            _reopen(world)
         if rng.random() < 0.01:
             world.close()
             world.open(session_count=rng.choice((2, 3)))
@@ -113,6 +121,11 @@ def _live(world: World) -> None:
             )
             checks.check_recovered(world)
     world.check_held()
+
+
+def _reopen(world: World) -> None:
+    world.reopen()
+    _check(world)
 
 
 def _recover(world: World, crashes: list[tuple[str, str]]) -> World:

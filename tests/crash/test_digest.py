@@ -4,14 +4,12 @@ import random
 
 import pytest
 
-from herdpy.engine.maintenance.checkpoint import restore_engine
 from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.recovery import (
     open_pins,
     open_segments,
     open_tables,
-    replay_log,
-    state_of,
+    state_at_checkpoint,
 )
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.lsn import START_LSN, Lsn
@@ -19,7 +17,6 @@ from herdpy.storage.manifest import ManifestState
 from tests.crash import checks, operations
 from tests.crash.model import Model
 from tests.crash.world import STYLES, World
-from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 
 _HISTORIES = 15
@@ -31,12 +28,9 @@ def _from_checkpoint(
     disk: SimulatedDisk, listed: ManifestState, records: list[tuple[Lsn, bytes]]
 ) -> Tablespace:
     segments = open_segments(disk, "default/segments", listed)
-    state = state_of(listed, open_tables(listed.tables, segments))
-    tablespace = Tablespace("replay", checks.ListLog(records), SimulatedClock(), state)
-    tablespace.applier.next_table_id = listed.next_table_id
-    restore_engine(tablespace.applier, listed.engine, open_pins(listed, segments))
-    replay_log(tablespace, state.lsn)
-    return tablespace
+    tables = open_tables(listed.tables, segments)
+    applier = state_at_checkpoint(listed, tables, open_pins(listed, segments))
+    return checks.replayed_behind(applier, records)
 
 
 def _history(world: World) -> list[ManifestState]:
@@ -47,7 +41,7 @@ def _history(world: World) -> list[ManifestState]:
     listed: list[ManifestState] = []
     for _ in range(_ACTIONS):
         world.act()
-        now = world.database.manifest.state
+        now = world.database.replica.manifest.state
         if not listed or now.checkpoint_lsn != listed[-1].checkpoint_lsn:
             listed.append(now)
     return listed

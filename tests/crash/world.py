@@ -274,9 +274,7 @@ class World:
         self.database = database
         tablespace = database.tablespace
         database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]
-        inner = tablespace.syncer
-        assert isinstance(inner, InlineSyncer)
-        tablespace.syncer = self.syncer = PumpSyncer(self, inner)
+        self._attach()
         begin_lease = tablespace.begin_lease
 
         def begin_lease_noted(record: BeginLease, user: User | None) -> Ticket[None]:
@@ -284,14 +282,6 @@ class World:
             return begin_lease(record, user)
 
         tablespace.begin_lease = begin_lease_noted  # type: ignore[method-assign]
-        prepare = tablespace.log.prepare
-
-        def prepare_named(byte_count: int) -> None:
-            with self.doing("log roll"):
-                self.done["log roll"] += 1
-                prepare(byte_count)
-
-        tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
         if log_retention:
             tablespace.log.drop_before = lambda lsn: None  # type: ignore[method-assign]
         self.connections = []
@@ -300,6 +290,44 @@ class World:
             settings = Settings(durability=durability, lock_timeout_s=_LOCK_TIMEOUT_S)
             session = database.session(settings, autocommit=True)
             self.connections.append(Connection(f"s{index}", session, durability))
+
+    def _attach(self) -> None:
+        """Stand between the tablespace and its log."""
+        tablespace = self.database.tablespace
+        inner = tablespace.syncer
+        assert isinstance(inner, InlineSyncer)
+        tablespace.syncer = self.syncer = PumpSyncer(self, inner)
+        prepare = tablespace.log.prepare
+
+        def prepare_named(byte_count: int) -> None:
+            with self.doing("log roll"):
+                self.done["log roll"] += 1
+                prepare(byte_count)
+
+        tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
+
+    def reopen(self) -> None:
+        """Give the tablespace its log anew, also after it failed; sessions go on."""
+        self.say("reopen")
+        self.disk.heal()
+        self.activities.clear()
+        self._stack.clear()
+        self._is_maintaining = False
+        space = self.database.tablespace
+        before, durable = space.state, space.durable_lsn
+        self.check_held(close_all=True)
+        with self.doing("reopen"):
+            self.database.reopen()
+        self._attach()
+        state = space.state
+        assert state.lsn >= before.lsn, "I4: a position went back"
+        assert state.position > before.position, "I4: the visible position went back"
+        assert space.durable_lsn >= durable, "I1: the durable position went back"
+        for connection in self.connections:
+            connection.is_busy = False
+            connection.work = None
+            connection.session.rollback()
+        self.done["reopen"] += 1
 
     def close(self) -> None:
         """Close the database as a user would; open transactions are rolled back."""

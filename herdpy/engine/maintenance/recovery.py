@@ -1,12 +1,14 @@
 """Recovery: what the manifest and the log behind its checkpoint say, and the beginning of writing.
 
-restored() is what every copy of a tablespace does, and it writes no record; lead() is for the one
-that appends: a new epoch, ROLLBACK of what was left open.
+restore() is what every copy of a tablespace does, and it writes no record; lead() is for the one
+that appends: a new epoch, ROLLBACK of what was left open. resume() is both, for a tablespace whose
+sessions go on.
 """
 
 import gc
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
@@ -14,15 +16,16 @@ from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
-from herdpy.engine.state.disk_reserve import DiskReserve
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Staged
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import CorruptionError, DiskFullError
-from herdpy.log.interfaces import LogSpaceError
-from herdpy.log.record import EndStaging, Record, Rows, decode
+from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
+from herdpy.log.record import EndStaging, Noop, Record, Rows, decode, encode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
 from herdpy.storage.manifest import ManifestState
@@ -32,12 +35,25 @@ from herdpy.storage.table_pages import TablePages
 
 _RUN_RECORDS_MAX = 512
 """Records taken in at once, which stay in memory until then."""
+_NOOP = encode(Noop())
 
 
-def restored(
-    name: str, site: LogSite, open_log: OpenLog, clock: Clock, *, is_restoring: bool = False
-) -> Tablespace:
-    """Return the tablespace as the end of its log leaves it, with what is open then.
+class Restored(NamedTuple):
+    """A log that is replayed, and the state at its end, with what is open then."""
+
+    log: CommitLog
+    applier: Applier
+
+
+def restore(
+    site: LogSite,
+    open_log: OpenLog,
+    registry: SnapshotRegistry,
+    clock: Clock,
+    *,
+    is_restoring: bool = False,
+) -> Restored:
+    """Read manifest and log, and return what they say.
 
     CorruptionError names file and offset; nothing is skipped or guessed, and nothing on the disk
     has been changed: the manifest was loaded and not hardened, and everything is read before the
@@ -49,28 +65,71 @@ def restored(
     pinned = open_pins(listed, segments)
     log = open_log(site)
     check_leftovers(disk, directory, listed, is_restoring=is_restoring)
-    reserve = DiskReserve(disk, f"{directory}/reserve", site.config.disk_reserve_bytes, log)
-    tablespace = Tablespace(name, log, clock, state, reserve)
-    applier = tablespace.applier
-    applier.next_table_id = listed.next_table_id
-    restore_engine(applier, listed.engine, pinned)
-    replay_log(tablespace, state.lsn)  # behind its end the manifest is durable
-    remove_unlisted(disk, f"{directory}/segments", site.manifest)
+    applier = Applier(state, registry, clock.monotonic)
+    try:
+        applier.next_table_id = listed.next_table_id
+        restore_engine(applier, listed.engine, pinned)
+        with _no_collections():
+            apply_records(applier, log.replay(state.lsn))
+        site.manifest.harden()  # what was read is acted upon from here on
+        remove_unlisted(disk, f"{directory}/segments", site.manifest)
+    except BaseException:
+        applier.leases.let_go()
+        raise
     applier.next_row_id = dict(applier.reserved)
-    reserve.hold()
-    return tablespace
+    return Restored(log, applier)
 
 
 def lead(tablespace: Tablespace) -> None:
-    """Begin to write behind a log that is replayed: under a new epoch, with nothing open.
-
-    On a full disk the records follow when there is room.
-    """
+    """Begin to write behind a log that was just replayed: under a new epoch, with nothing open."""
     applier = tablespace.applier
-    applier.epoch += 1
-    applier.counter = 0
-    _roll_back_open(tablespace)
-    _end_statements(tablespace)
+    applier.epoch, applier.counter = applier.epoch + 1, 0
+    end_abandoned(tablespace, abandoned(applier))
+
+
+def resume(tablespace: Tablespace, found: Restored) -> None:
+    """Go on with a tablespace that is held, behind another log; Tablespace.resume() says how."""
+    log, applier = found
+    end = log.last_lsn
+    while log.last_lsn < tablespace.state.lsn:
+        # Positions that were seen, and are not in the log: none of them is given a second time.
+        filler = Append((_NOOP,))
+        try:
+            log.append(filler, is_urgent=True)
+        except LogSpaceError:
+            log.prepare(len(_NOOP))
+            continue
+        log.write()  # an entry of its own
+        apply_records(applier, [(log.last_lsn, _NOOP)])
+    left = abandoned(applier)
+    epoch = max(applier.epoch, tablespace.applier.epoch) + 1
+    tablespace.resume(log, applier, end, epoch)
+    end_abandoned(tablespace, left)
+
+
+class Abandoned(NamedTuple):
+    """What a log leaves open that no session can go on with."""
+
+    transactions: list[Transaction]
+    statements: list[str]
+    """Staging jobs of single statements."""
+
+
+def abandoned(applier: Applier) -> Abandoned:
+    jobs = [job.name for job in applier.state.staged.jobs.values() if job.is_statement]
+    return Abandoned(list(applier.transactions.values()), jobs)
+
+
+def end_abandoned(tablespace: Tablespace, left: Abandoned) -> None:
+    """Roll it back, or give it up, through the log; on a full disk when there is room."""
+    with tablespace.monitor:
+        for transaction in left.transactions:
+            tablespace.log_rollback(transaction)
+            tablespace.end(transaction)
+    tablespace.retry_rollbacks()
+    if left.statements:
+        with suppress(DiskFullError, LogSpaceError):  # then it ends by its time-out
+            with_log_space(tablespace, lambda: tablespace.log_alone(EndStaging(left.statements)))
 
 
 def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
@@ -120,16 +179,10 @@ def state_at_checkpoint(
     pinned: Mapping[str, dict[int, TableState]] | None = None,
 ) -> Applier:
     """Return everything that a manifest says; ValueError when the engine's part is malformed."""
-    applier = Applier(state_of(listed, tables), lambda: None)
+    applier = Applier(state_of(listed, tables), SnapshotRegistry())
     applier.next_table_id = listed.next_table_id
     restore_engine(applier, listed.engine, pinned)
     return applier
-
-
-def replay_log(tablespace: Tablespace, after: Lsn) -> None:
-    """Apply every record behind `after`."""
-    with _no_collections():
-        apply_records(tablespace.applier, tablespace.log.replay(after))
 
 
 @contextmanager
@@ -198,23 +251,3 @@ def _unreadable(lsn: Lsn, byte_count: int, error: ValueError) -> CorruptionError
         f"log record {lsn} of {byte_count} bytes cannot be read: {error}",
         hint="The frame's checksum is right, so a newer or a broken herdpy wrote it.",
     )
-
-
-def _end_statements(tablespace: Tablespace) -> None:
-    """Give up what statements had staged and cannot commit any more, through the log."""
-    jobs = [job.name for job in tablespace.state.staged.jobs.values() if job.is_statement]
-    if jobs:
-        with suppress(DiskFullError, LogSpaceError):  # then it ends by its time-out
-            with_log_space(tablespace, lambda: tablespace.log_alone(EndStaging(jobs)))
-
-
-def _roll_back_open(tablespace: Tablespace) -> None:
-    """Roll back every transaction that no one can commit any more, through the log.
-
-    On a full disk the database opens all the same; the records follow when there is room.
-    """
-    with tablespace.monitor:
-        for transaction in list(tablespace.applier.transactions.values()):
-            tablespace.log_rollback(transaction)
-            tablespace.end(transaction)
-    tablespace.retry_rollbacks()

@@ -144,7 +144,7 @@ class FastPath:
         try:
             try:
                 reserve = tablespace.reserve
-                if database.is_full or (reserve is not None and reserve.is_given_up):
+                if database.replica.is_full or (reserve is not None and reserve.is_given_up):
                     database.check_room(frees_space=prepared.frees_space)
                 if transaction is None:
                     transaction = core.statement = Transaction(

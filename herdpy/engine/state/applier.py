@@ -18,6 +18,7 @@ from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.page_adoption import Adoption, adopt
 from herdpy.engine.state.snapshot_leases import Leases
+from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import StagingRecord
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.transactions import Transaction
@@ -61,7 +62,7 @@ from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
-Horizon = Callable[[], list[int] | None]
+_HORIZON_COMMITS_MAX = 64
 _STAGING = (
     BeginStaging,
     BeginStage,
@@ -76,17 +77,19 @@ _STAGING = (
 class Applier:
     """The mutable side of a tablespace: State, open transactions, counters. Monitor only.
 
-    `state` may be read by any thread: it is replaced by one assignment.
+    `state` may be read by any thread: it is replaced by one assignment. `registry` says which
+    versions are read.
     """
 
     __slots__ = (
-        "_horizon",
+        "_cached_horizon",
         "counter",
         "epoch",
         "leases",
         "next_row_id",
         "next_table_id",
         "planned",
+        "registry",
         "reserved",
         "rewriting",
         "state",
@@ -94,9 +97,12 @@ class Applier:
         "transactions",
     )
 
-    def __init__(self, state: State, horizon: Horizon, leases: Leases | None = None) -> None:
+    def __init__(
+        self, state: State, registry: SnapshotRegistry, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.state = state
-        self.leases = Leases() if leases is None else leases
+        self.registry = registry
+        self.leases = Leases(registry, now_s)
         self.transactions: dict[TransactionId, Transaction] = {}
         self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
         self.next_row_id: dict[int, int] = {}
@@ -108,7 +114,20 @@ class Applier:
         """What the leader has worked out for the commit of staged rows that comes next."""
         self.rewriting: set[int] = set()
         """Tables whose pages a compaction is writing anew."""
-        self._horizon = horizon
+        self._cached_horizon: tuple[int, list[int]] | None = None
+
+    def _horizon(self) -> list[int] | None:
+        position, registry = self.state.position, self.registry
+        cached = self._cached_horizon
+        if (
+            cached is not None
+            and len(registry) > _HORIZON_COMMITS_MAX
+            and position - cached[0] < _HORIZON_COMMITS_MAX
+        ):
+            return cached[1]  # stale is safe: what is newer than its last position is kept
+        horizon = registry.horizon(position)
+        self._cached_horizon = (position, horizon) if horizon is not None else None
+        return horizon
 
     # --- records of open transactions: effective when appended -----------------------------------
 

@@ -51,7 +51,8 @@ class DiskReserve:
         self._disk = disk
         self._path = path
         self._byte_count = byte_count
-        self._spares = spares
+        self.spares = spares
+        """The log's; replaced with the log."""
         self._mutex = new_mutex()
         self._is_held = byte_count == 0
         self.is_given_up = False
@@ -64,13 +65,13 @@ class DiskReserve:
         """
         with self._mutex:
             if not self._is_held:
-                is_full = not self._make() and not (self._spares.free_spares() and self._make())
+                is_full = not self._make() and not (self.spares.free_spares() and self._make())
                 self.is_given_up = is_full
             return not self.is_given_up
 
     def give_up(self) -> bool:
         """Make room for a step that frees space; False: there is nothing left to give up."""
-        if self._spares.free_spares():
+        if self.spares.free_spares():
             return True
         with self._mutex:
             if not self._is_held or self._byte_count == 0:

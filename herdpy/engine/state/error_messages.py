@@ -12,6 +12,7 @@ from herdpy.errors import (
     MemoryLimitError,
     OperationalError,
     Retry,
+    SerializationError,
     descriptors_error,
 )
 
@@ -93,6 +94,25 @@ def stopped_error(cause: Error) -> Error:
         retry=Retry.NEVER,
         hint="Close all its connections and connect again: recovery decides by the log what "
         "became of the commits that were not answered.",
+    )
+
+
+def held_error() -> Error:
+    """Return what a write says while the log of its tablespace is being replaced."""
+    return OperationalError(
+        "the log of the database is being opened anew; the statement had no effect",
+        sqlstate="57P03",
+        retry=Retry.SAFE,
+        hint="Run it again in a moment; the connection goes on.",
+    )
+
+
+def absent_error() -> Error:
+    """Return what a transaction says of which the log has no COMMIT, and never will."""
+    return SerializationError(
+        "the transaction was rolled back: the log stopped, or was opened anew, before its COMMIT "
+        "was in it",
+        hint="Run the whole transaction again.",
     )
 
 

@@ -30,6 +30,8 @@ class Owner(Protocol):
 
     locks: list[Resource]
     waits_for: "Waiter | None"
+    is_undone: bool
+    abort_error: Exception | None
 
 
 class Waiter:
@@ -57,8 +59,11 @@ class LockTable:
     def acquire(self, owner: Owner, resource: Resource, mode: Mode) -> Ticket[None] | None:
         """Return None when `owner` now holds the lock, else the Ticket of its place in the queue.
 
-        DeadlockError (40P01) when waiting would close a circle; nothing is queued then.
+        DeadlockError (40P01) when waiting would close a circle; nothing is queued then. An owner
+        that was rolled back under its session is told why.
         """
+        if owner.is_undone and owner.abort_error is not None:
+            raise owner.abort_error
         holder = self._exclusive.get(resource)
         if holder is owner:
             return None
@@ -109,6 +114,8 @@ class LockTable:
         table, row = (table_id,), (table_id, key)
         if owner.waits_for is not None or row in exclusive or row in self._shared:
             return False
+        if owner.is_undone:
+            return False  # acquire() says why
         if queues and (table in queues or row in queues):
             return False
         holder = exclusive.get(table)
@@ -126,7 +133,7 @@ class LockTable:
         """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
         resources: list[Resource] = [(table_id, key) for key in keys]
         exclusive = self._exclusive
-        is_free = owner.waits_for is None and not self._queues
+        is_free = owner.waits_for is None and not owner.is_undone and not self._queues
         if is_free and exclusive.keys().isdisjoint(resources) and not self._has_shared(resources):
             owner.locks += resources  # as acquire() does with each
             exclusive.update(dict.fromkeys(resources, owner))
@@ -178,6 +185,11 @@ class LockTable:
                 queue.remove(waiter)
             self._settle(waiter.resource)
         owner.waits_for = None
+
+    def owners(self) -> list[Owner]:
+        """Return everyone who holds a lock or waits for one, perhaps several times."""
+        owners = [owner for holders in self.held().values() for owner in holders]
+        return owners + [waiter.owner for queue in self._queues.values() for waiter in queue]
 
     def held(self) -> dict[Resource, list[Owner]]:
         """Return the holders of every lock, for tests and diagnosis."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import DiskFullError
+from herdpy.errors import DiskFullError, LogFailedError
 from herdpy.log.interfaces import LogSpaceError
 
 T = TypeVar("T")
@@ -33,8 +33,14 @@ def prepare_log(tablespace: Tablespace, byte_count: int, *, frees_space: bool = 
     while True:
         if reserve is not None and not frees_space:
             reserve.check_room()
+        log = tablespace.log
         try:
-            return tablespace.log.prepare(byte_count)
+            return log.prepare(byte_count)
+        except LogFailedError:
+            if log is not tablespace.log:  # replaced meanwhile
+                continue
+            tablespace.check_writable()
+            raise
         except (DiskFullError, OSError) as error:
             if (
                 reserve is None

@@ -105,10 +105,8 @@ class Leases:
 
     __slots__ = ("_by_id", "_coming", "_now_s", "_registry")
 
-    def __init__(
-        self, registry: SnapshotRegistry | None = None, now_s: Callable[[], float] = lambda: 0.0
-    ) -> None:
-        self._registry = SnapshotRegistry() if registry is None else registry
+    def __init__(self, registry: SnapshotRegistry, now_s: Callable[[], float]) -> None:
+        self._registry = registry
         self._now_s = now_s
         self._by_id: dict[str, SnapshotLease] = {}  # replaced, never changed
         self._coming: dict[str, str | None] = {}  # owners of those in the log, not applied
@@ -205,6 +203,26 @@ class Leases:
         if lease.token is not None:
             self._registry.leave(lease.token)
             lease.token = None
+
+    def take_over(self, former: "Leases") -> None:
+        """Go on with the leases of the same log's former state: readers keep theirs. Repeatable."""
+        for lease in former:
+            found = self._by_id.get(lease.id)
+            if found is lease:
+                continue
+            token, lease.token = lease.token, None
+            if found is None:  # its beginning did not reach the log
+                lease.is_ended = lease.is_gone = True
+            else:
+                lease.state, lease.token = found.state, found.token
+                self._by_id = {**self._by_id, lease.id: lease}
+            if token is not None:
+                self._registry.leave(token)
+
+    def let_go(self) -> None:
+        """Hold no versions any more: the state is given up before it was used. Repeatable."""
+        for lease in self:
+            self._let_go(lease)
 
     # --- pages: monitor --------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ statement happens wholly or not at all.
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,13 +21,18 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
 from herdpy.engine.state.disk_reserve import DiskReserve
-from herdpy.engine.state.error_messages import dropped_error, stopped_error
+from herdpy.engine.state.error_messages import (
+    absent_error,
+    dropped_error,
+    held_error,
+    stopped_error,
+)
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
-from herdpy.engine.state.snapshot_leases import Leases
-from herdpy.engine.state.snapshots import Snapshot, SnapshotRegistry
+from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
@@ -64,7 +70,6 @@ Definition = CreateTable | DropTable | ChangeAccess
 ROW_OVERHEAD_BYTES = 300
 """Of memory that a changed row takes in its transaction, beside three times its record."""
 _ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
-_HORIZON_COMMITS_MAX = 64
 _TRIM_KEYS_MAX = 1000
 
 
@@ -116,35 +121,36 @@ class Tablespace:
         name: str,
         log: CommitLog,
         clock: Clock,
-        state: State,
+        applier: Applier,
         reserve: DiskReserve | None = None,
     ) -> None:
         # Constant after __init__.
         self.name = name
         self.reserve = reserve
-        self.log = log
         self.clock = clock
         self.monitor = new_mutex()
-        self.registry = SnapshotRegistry()
-        self.syncer: Syncer | None = None  # set by start()
+        self.registry = applier.registry
+        # Replaced by resume(), under the monitor; the syncer is set first by start().
+        self.log = log
+        self.applier = applier
+        self.syncer: Syncer | None = None
         # By the thread that checkpoints or compacts.
         self.unpublished: Unpublished | None = None
         # Monitor.
-        self.applier = Applier(state, self._horizon, Leases(self.registry, clock.monotonic))
         self.locks = LockTable()
-        self.durable_lsn = state.lsn  # as far as the log has told; read by any thread
+        self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
+        self.is_held = False  # see hold()
         self._incoming: Entry | None = None
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
         self._queue: deque[Entry] = deque()
-        self._cached_horizon: tuple[int, list[int]] | None = None
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
         """Memtables that went into pages, with the first snapshot token that cannot have them."""
 
     def start(self) -> None:
         """Have the log tell what becomes durable, once it is replayed."""
         log = self.log
-        self.syncer = log.start(self.on_durable, lambda error: self._on_failure(log, error))
+        self.syncer = log.start(self.on_durable, partial(self._on_failure, log))
         self.on_durable(log.durable_lsn)
 
     # --- reading: no monitor -----------------------------------------------------------------
@@ -162,19 +168,6 @@ class Tablespace:
 
     def _read_state(self) -> State:
         return self.applier.state
-
-    def _horizon(self) -> list[int] | None:
-        position = self.applier.state.position
-        cached = self._cached_horizon
-        if (
-            cached is not None
-            and len(self.registry) > _HORIZON_COMMITS_MAX
-            and position - cached[0] < _HORIZON_COMMITS_MAX
-        ):
-            return cached[1]  # stale is safe: what is newer than its last position is kept
-        horizon = self.registry.horizon(position)
-        self._cached_horizon = (position, horizon) if horizon is not None else None
-        return horizon
 
     # --- versions: take the monitor themselves -------------------------------------------------
 
@@ -250,7 +243,9 @@ class Tablespace:
         return [Begin(tx=transaction.id, at_us=transaction.begun_us)]
 
     def check_writable(self) -> None:
-        """Raise why the tablespace stopped."""
+        """Raise why nothing can be written: the tablespace is held, or it stopped."""
+        if self.is_held:
+            raise held_error()
         failure = self.log.failure or self.failure
         if failure is not None:
             raise stopped_error(failure)
@@ -271,8 +266,10 @@ class Tablespace:
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
-        if self.failure is not None or self.log.failure is not None:
+        if self.failure is not None or self.log.failure is not None or self.is_held:
             self.check_writable()
+        if entry.transaction.is_undone and not isinstance(entry.changes[-1], Rollback):
+            raise entry.transaction.abort_error or absent_error()
         self._incoming = entry
         try:
             self.log.append(entry, is_urgent=is_urgent)
@@ -399,7 +396,7 @@ class Tablespace:
             is_waited = entry.ends and entry.transaction.durability is Durability.SYNC
             if is_waited and lsn > self.durable_lsn:
                 failure = self.failure or self.log.failure
-                if failure is None:
+                if failure is None or self.is_held:
                     return
                 if lsn > self.log.durable_lsn:  # else the log has not come to tell it
                     self._fail(failure)
@@ -430,17 +427,22 @@ class Tablespace:
         self.locks.release_all(transaction)
 
     def _fail(self, error: Error) -> None:
-        """Stop: every entry not applied fails with the error, now and for ever."""
+        """Stop: what is not applied fails with the error, or SAFE when the log surely lacks it."""
         if self.failure is None:
             self.failure = error
         self.locks.wake_all()  # each tries again, and is told
+        end = self.log.failed_after
         while self._queue:
             entry = self._queue[0]
-            entry.transaction.is_undone = True
-            self.end(entry.transaction)
-            if entry.ends:
-                entry.transaction.outcome.fail(error)
+            is_absent = end is not None and _lsn(entry) > end
+            self._undo(entry.transaction, absent_error() if is_absent else error)
             self._queue.popleft()
+
+    def _undo(self, transaction: Transaction, error: Error) -> None:
+        """End a transaction under its session, with the error for the caller that waits."""
+        transaction.is_undone = True
+        self.end(transaction)
+        transaction.outcome.fail(error)
 
     def stop(self, cause: BaseException) -> None:
         """Take the tablespace to FAILED after an internal error; repeatable."""
@@ -464,7 +466,9 @@ class Tablespace:
 
     def _on_failure(self, log: CommitLog, error: Error) -> None:
         self.on_durable(log.durable_lsn)  # what became durable before counts
-        self.stop(error)
+        with self.monitor:
+            if log is self.log and not self.is_held:  # else it is being replaced
+                self._fail(error)
 
     def request(self, durability: Durability) -> None:
         """Ask the log for durability, if it has been started."""
@@ -479,6 +483,93 @@ class Tablespace:
         if upto is None or upto > self.durable_lsn:
             self.log.sync()
             self.on_durable(self.log.durable_lsn)
+
+    # --- another log: take the monitor themselves ----------------------------------------------
+
+    def hold(self) -> None:
+        """Let nothing more into the log, until resume(); repeatable.
+
+        Writes fail SAFE, reads go on, and a COMMIT in the log waits: it may still become durable.
+        """
+        with self.monitor:
+            if self._incoming is not None:
+                self._take(self._incoming)
+            self.is_held = True
+
+    def resume(self, log: CommitLog, applier: Applier, end: Lsn, epoch: int) -> None:
+        """Go on with another log and the state that it gives; repeatable after an interrupt.
+
+        What was appended before and lies up to `end` is in the log, and so in that state: it is
+        acknowledged. What lies behind `end` never happened, and neither did open transactions:
+        40001. Whoever opened the log rolls back what the state has open. The log's replay is done,
+        and its last position not before State.lsn: no position is used twice.
+        InvariantViolation: the log lacks what was durable; the tablespace stays held.
+        """
+        with self.monitor:
+            before = self.applier
+            if end < self.durable_lsn or log.last_lsn < before.state.lsn:
+                raise InvariantViolation(
+                    f"I1: a log that ends at {end} after {self.durable_lsn} was durable, and goes "
+                    f"on behind {log.last_lsn} after {before.state.lsn} was seen"
+                )
+            if applier is not before:
+                self._replace_applier(applier, epoch)
+            if self.log is not log:
+                self.log = log
+                self.syncer = log.start(self.on_durable, partial(self._on_failure, log))
+                self.durable_lsn = max(self.durable_lsn, log.durable_lsn)
+                if self.reserve is not None:
+                    self.reserve.spares = log
+            self.unpublished = None
+            self._unlogged.clear()
+            self.locks.wake_all()  # each tries again, and is told
+            self._decide_queue(end)
+            # COMMITTING ones were in the queue.
+            for owner in (*before.transactions.values(), *self.locks.owners()):
+                if isinstance(owner, Transaction) and owner.state is TransactionState.ACTIVE:
+                    owner.abort_error = absent_error()
+                    self._undo(owner, owner.abort_error)
+            self.failure = None
+            self.is_held = False
+
+    def _replace_applier(self, applier: Applier, epoch: int) -> None:
+        """Let readers see another state, at a position of its own."""
+        before = self.applier.state
+        state = applier.state
+        catalog = state.catalog
+        version = max(catalog.version, before.catalog.version) + 1
+        applier.state = state._replace(
+            position=max(state.position, before.position) + 1,
+            catalog=Catalog(version, catalog.tables(), catalog.access),
+        )
+        applier.epoch, applier.counter = epoch, 0
+        applier.leases.take_over(self.applier.leases)
+        self.applier = applier
+        self.retire(
+            [
+                memtable
+                for table in before.tables.values()
+                for memtable in (table.memtable, *table.frozen)
+            ]
+        )
+
+    def _decide_queue(self, end: Lsn) -> None:
+        """Tell those who wait what the log has of theirs, and what it has not; repeatable."""
+        commits = self.applier.state.staged.commits
+        while self._queue:
+            entry = self._queue[0]
+            record, lsn = entry.changes[-1], _lsn(entry)
+            if not entry.ends:
+                pass  # its transaction is open
+            elif lsn > end:
+                self._undo(entry.transaction, absent_error())
+            else:
+                if isinstance(record, CommitStaging):
+                    commit = commits.get(record.job)
+                    entry.is_void = commit is None or commit.lsn != lsn
+                self.end(entry.transaction)
+                entry.transaction.outcome.complete(None)
+            self._queue.popleft()
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 

@@ -11,6 +11,7 @@ from herdpy.engine.state.tablespace import Tablespace
 if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
+    from herdpy.engine.maintenance.replica import Replica
     from herdpy.engine.statements.interrupt import StatementInterrupt
     from herdpy.engine.statements.plan_cache import PlanCache
     from herdpy.engine.writes.staging_uses import StagingUses
@@ -39,7 +40,7 @@ class DatabaseServices(Protocol):
     @property
     def statement_ids(self) -> Iterator[int]: ...
     @property
-    def is_full(self) -> bool: ...
+    def replica(self) -> "Replica": ...
 
     def check_usable(self) -> None: ...
     def check_room(self, *, frees_space: bool = False) -> None: ...

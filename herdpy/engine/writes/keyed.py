@@ -40,8 +40,7 @@ def insert_row(
     if made is None:
         return False
     key, row = made
-    applier = tablespace.applier
-    before = applier.state
+    before = tablespace.applier.state
     seen = before.tables.get(table.id)
     if seen is None or not _is_fresh(key, seen, transaction.writes.get(table.id)):
         return False
@@ -49,7 +48,7 @@ def insert_row(
         tablespace.enter()
         if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
             return False
-        state = applier.state
+        state = tablespace.applier.state
         if state.position != before.position:
             now = state.tables.get(table.id)
             if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
@@ -66,8 +65,7 @@ def change_row(
     memory_bytes_max: int,
 ) -> bool:
     """Update or delete the row that change() finds, if no other transaction is about to."""
-    applier = tablespace.applier
-    before = applier.state
+    before = tablespace.applier.state
     found = change(parameters, before, transaction)
     if found is None:
         return False
@@ -77,7 +75,7 @@ def change_row(
         # False, too, for a row that the transaction itself has locked, perhaps changed, before.
         if not tablespace.locks.acquire_row_if_free(transaction, table.id, key):
             return False
-        state = applier.state
+        state = tablespace.applier.state
         if state.position != before.position:
             now, seen = state.tables.get(table.id), before.tables[table.id]
             if now is None or now.pages is not seen.pages or now.memtable is not seen.memtable:

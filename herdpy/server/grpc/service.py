@@ -212,7 +212,7 @@ async def _get_tablespace(call: Call) -> None:
         await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
         answer = await session.ask(messages.ListTables)
         database = call.hub.database
-        figures, listed = stats_of(database), database.manifest.state
+        figures, listed = stats_of(database), database.replica.manifest.state
         info = pb.TablespaceInfo(
             name=TABLESPACE,
             source=listed.log_id.hex(),

@@ -42,7 +42,7 @@ class HealthServer(HttpServer):
 def status(hub: "Hub") -> bytes:
     """Return the state of the server as JSON."""
     figures = stats_of(hub.database)._replace(
-        checkpoint_error=shown(hub.database.checkpoint_error),
+        checkpoint_error=shown(hub.database.replica.checkpoint_error),
         failure=shown(stopped_by(hub.database)),
     )
     reason = hub.reason_not_ready()

@@ -115,7 +115,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     by_kind = {(kind,): item for kind, item in sorted(metrics.durations.items())}
     yield _histogram("herdpy_statement_duration_seconds", "Of statements.", by_kind, ["kind"])
     yield _histogram("herdpy_commit_duration_seconds", "Of commits.", {(): metrics.commits})
-    log, checkpoint = database.log_appends.histogram, database.checkpoints.histogram
+    log, checkpoint = database.replica.log_appends.histogram, database.replica.checkpoints.histogram
     yield _histogram(
         "herdpy_log_append_duration_seconds", "Of the log's writes and syncs.", {(): log}
     )
@@ -142,7 +142,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
     ):
         memory.add_metric([area], byte_count)
     yield memory
-    last_us = hub.database.checkpoints.last_success_us
+    last_us = hub.database.replica.checkpoints.last_success_us
     for name, meaning, value in (
         ("transactions_active", "That have written and not ended.", figures.transactions),
         ("leases", "Snapshots that are kept.", figures.leases),

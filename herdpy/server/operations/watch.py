@@ -45,7 +45,7 @@ class Watch:
         if failure is not None and not self._is_stopped:
             self._is_stopped = True
             _log.error("the database stopped: %s", failure.message, extra=_fields(failure))
-        failing, before = self._database.checkpoint_error, self._failing
+        failing, before = self._database.replica.checkpoint_error, self._failing
         self._failing = failing
         if failing is not None and (before is None or before.message != failing.message):
             _log.warning("checkpoints fail: %s", failing.message, extra=_fields(failing))

@@ -64,7 +64,7 @@ def test_damage_where_the_log_is_read_from_is_noticed() -> None:
         db.database.run_checkpoint()
         run(a, "INSERT INTO t VALUES (9, 'two')")
         run(a, "INSERT INTO t VALUES (10, 'three')")
-        start = db.database.manifest.state.log_start
+        start = db.database.replica.manifest.state.log_start
         assert start is not None
         assert start[1] > 0
         db.database.close()

@@ -9,12 +9,12 @@ import pytest
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance.checkpoint import restore_engine
 from herdpy.engine.maintenance.digest import state_digest
-from herdpy.engine.maintenance.recovery import replay_log
+from herdpy.engine.maintenance.recovery import apply_records
+from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State
-from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import CorruptionError
-from herdpy.log.interfaces import Append
 from herdpy.log.record import ChangeAccess, CreateTable, decode, encode
 from herdpy.model.access import (
     Fact,
@@ -32,7 +32,6 @@ from herdpy.sql.script import split_statements
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine
-from tests.fixtures.memory_log import MemoryLog
 
 
 @pytest.fixture
@@ -292,14 +291,10 @@ def test_malformed_changes_are_a_value_error(plain: list[Any]) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_named_at_recovery(engine: Engine) -> None:
-    tablespace = engine.database.tablespace
     record = ChangeAccess(None, 1, [[[1, "x"], []]])
-    log = MemoryLog()
-    log.append(Append((encode(record),)))
-    log.sync()
-    other = Tablespace("other", log, tablespace.clock, State(1, START_LSN, Catalog(1, ()), {}))
+    applier = Applier(State(1, START_LSN, Catalog(1, ()), {}), SnapshotRegistry())
     with pytest.raises(CorruptionError, match="cannot be read"):
-        replay_log(other, START_LSN)
+        apply_records(applier, [(START_LSN._replace(entry_id=1), encode(record))])
 
 
 def test_too_many_facts_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,4 +156,4 @@ def test_the_housekeeper_waits_longer_after_each_failure() -> None:
         disk.heal()
         clock.advance(20.0)
         db.database.run_maintenance_once()
-        assert db.database.checkpoint_error is None
+        assert db.database.replica.checkpoint_error is None

@@ -33,7 +33,7 @@ def end_all(world: World, where: str) -> None:
     assert not len(leases), where
     world.check_nothing_held()
     world.database.run_checkpoint()
-    assert not world.database.manifest.state.pins, where
+    assert not world.database.replica.manifest.state.pins, where
 
 
 def only_lease(world: World) -> Any:

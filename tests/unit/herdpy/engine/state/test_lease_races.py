@@ -43,7 +43,7 @@ def test_a_lease_behind_an_adoption_during_a_checkpoint(monkeypatch: pytest.Monk
         stage = stage_many(db)
         db.database.run_checkpoint()
         run(session, "INSERT INTO u VALUES (1)")
-        append = db.database.manifest.append
+        append = db.database.replica.manifest.append
         leases: list[str] = []
 
         def between(edit: Any) -> Any:
@@ -54,7 +54,7 @@ def test_a_lease_behind_an_adoption_during_a_checkpoint(monkeypatch: pytest.Monk
             return append(edit)
 
         monkeypatch.setattr(db.database, "without_maintenance", nullcontext)
-        monkeypatch.setattr(db.database.manifest, "append", between)
+        monkeypatch.setattr(db.database.replica.manifest, "append", between)
         db.database.run_checkpoint()
         assert rows(session, "SELECT count(*) FROM t") == [(5 + MANY,)]
         assert len(kept(db, leases[0])) == 11 + MANY

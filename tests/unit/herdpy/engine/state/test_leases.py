@@ -99,7 +99,7 @@ def test_every_lease_has_its_own_rows() -> None:
         assert [kept(db, lease) for lease in leases] == expected
         db.reopen()
         assert [kept(db, lease) for lease in leases] == expected
-        assert sorted(db.database.manifest.state.pins) == sorted(leases)
+        assert sorted(db.database.replica.manifest.state.pins) == sorted(leases)
 
 
 def test_what_did_not_change_is_not_written_twice() -> None:
@@ -110,12 +110,12 @@ def test_what_did_not_change_is_not_written_twice() -> None:
         second = session.leasing.take(60).id
         db.database.run_checkpoint()
         assert len(segments(db)) == 1
-        pins = db.database.manifest.state.pins
+        pins = db.database.replica.manifest.state.pins
         assert pins[first] == pins[second]
         third = session.leasing.take(60).id
         run(session, "UPDATE t SET v = 0 WHERE id = 1")
         db.database.run_checkpoint()
-        assert db.database.manifest.state.pins[third] == pins[first]
+        assert db.database.replica.manifest.state.pins[third] == pins[first]
 
 
 def test_pages_of_a_lease_go_when_it_has_ended() -> None:
@@ -134,7 +134,7 @@ def test_pages_of_a_lease_go_when_it_has_ended() -> None:
         session.leasing.end(lease.id)
         db.database.run_maintenance_once()
         assert old not in segments(db)
-        assert not db.database.manifest.state.pins
+        assert not db.database.replica.manifest.state.pins
         # Who reads already reads on.
         assert sorted(reader.rows()) == [(n, n) for n in range(100)]
 
@@ -347,7 +347,7 @@ def test_a_lease_begun_while_a_checkpoint_writes(monkeypatch: pytest.MonkeyPatch
         table(session, *((n, n) for n in range(10)))
         leases: list[str] = []
         expected: list[Any] = []
-        append = db.database.manifest.append
+        append = db.database.replica.manifest.append
 
         def between(edit: Any) -> Any:
             change_all(session)
@@ -356,7 +356,7 @@ def test_a_lease_begun_while_a_checkpoint_writes(monkeypatch: pytest.MonkeyPatch
             run(session, "DELETE FROM t WHERE id = 77")
             return append(edit)
 
-        monkeypatch.setattr(db.database.manifest, "append", between)
+        monkeypatch.setattr(db.database.replica.manifest, "append", between)
         for _ in range(3):
             db.database.run_checkpoint()
             assert [kept(db, lease) for lease in leases] == expected
@@ -384,7 +384,7 @@ def test_a_backup_is_without_leases() -> None:
         data = b"".join(backup.pieces())
         backup.close()
         content = verify_backup(memoryview(data), "a backup")
-        assert set(content.segments) < set(db.database.manifest.state.segments)
+        assert set(content.segments) < set(db.database.replica.manifest.state.segments)
         disk = MemoryDisk()
         restore(content, disk, OsRng(), "a copy", is_replacing=False)
         with engine(disk=disk) as copy:

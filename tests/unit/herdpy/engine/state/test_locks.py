@@ -31,6 +31,8 @@ class Someone:
     def __init__(self) -> None:
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
+        self.is_undone = False
+        self.abort_error: Exception | None = None
 
 
 # --- the table of locks alone ------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_a_row_that_another_transaction_has_is_not_waited_for_here(db: Engine) -
 
 
 def logged(db: Engine) -> list[Record]:
-    start = Lsn(*db.database.manifest.state.checkpoint_lsn)
+    start = Lsn(*db.database.replica.manifest.state.checkpoint_lsn)
     return [decode(data) for _, data in read_log(db.database, start)]
 
 

@@ -46,7 +46,7 @@ def db() -> Any:
 
 
 def logged(db: Engine) -> list[Record]:
-    start = Lsn(*db.database.manifest.state.checkpoint_lsn)
+    start = Lsn(*db.database.replica.manifest.state.checkpoint_lsn)
     return [decode(data) for _, data in read_log(db.database, start)]
 
 

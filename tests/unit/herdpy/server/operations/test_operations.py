@@ -84,9 +84,9 @@ def test_the_log_knows_of_what_nobody_was_told(caplog: pytest.LogCaptureFixture)
             look()
             look()
 
-        database.checkpoint_error = herdpy.OperationalError("no room for t, key 5")
+        database.replica.checkpoint_error = herdpy.OperationalError("no room for t, key 5")
         server.call(look_twice)
-        database.checkpoint_error = None
+        database.replica.checkpoint_error = None
         server.call(look_twice)
         database.tablespace.stop(herdpy.OperationalError("broken on purpose"))
         server.call(look_twice)

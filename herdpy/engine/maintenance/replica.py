@@ -1,0 +1,364 @@
+"""Replica: one tablespace on one disk, with the work that keeps its log, memory and pages small.
+
+A copy of a tablespace is manifest, log and State. Every copy checkpoints, compacts and gives up old
+versions (tasks()); the one that leads also writes what the database decides by itself: ends of
+leases, stagings and outcomes, rollbacks that found no room (leading_tasks()). reopen() gives the
+tablespace its log anew, while sessions go on.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock, Disk, Driver
+from herdpy.config import Config
+from herdpy.engine.maintenance.backup import Backup
+from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
+from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
+from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
+from herdpy.engine.maintenance.housekeeping import MaintenanceTask
+from herdpy.engine.maintenance.recovery import lead, restore, resume
+from herdpy.engine.maintenance.timed import Timed
+from herdpy.engine.state.disk_reserve import DiskReserve, is_disk_full
+from herdpy.engine.state.error_messages import background_error, no_memory_error
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.snapshots import SnapshotRegistry
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.errors import DiskFullError, Error
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.log.record import EndStaging, Expire
+from herdpy.model.durability import Durability
+from herdpy.storage.manifest import Manifest
+
+TICK_S = 0.5
+"""How long background work may wait for its next turn."""
+_CHECKPOINT_WAIT_S_MAX = 16.0
+_MEMTABLES_MAX = 2  # times memtable_bytes_max, while checkpoints fail
+_LOOK_BYTES = 256 * 1024
+
+
+class Replica:
+    """Any thread may call; closing_steps() end it. `wake` rings for the tasks, and never waits."""
+
+    def __init__(
+        self,
+        name: str,
+        disk: Disk,
+        clock: Clock,
+        config: Config,
+        driver: Driver | None,
+        wake: Callable[[], object],
+        open_log: OpenLog,
+    ) -> None:
+        """Load the manifest of the directory `name`; errors as Manifest.load().
+
+        Without a driver there are no threads: commits sync in the caller.
+        """
+        # Constant after open().
+        self._disk = disk
+        self._clock = clock
+        self._config = config
+        self._wake = wake
+        self._open_log = open_log
+        self._path = f"{name}/MANIFEST"
+        self._segments = f"{name}/segments"
+        self.log_appends = Timed(clock)
+        self.checkpoints = Timed(clock)
+        manifest = Manifest.load(disk, self._path)
+        self._site = LogSite(disk, name, manifest, config, driver, self.log_appends.measure)
+        self.tablespace: Tablespace
+        # Held by the thread that checkpoints, compacts or reopens.
+        self._maintenance = new_mutex()
+        self._checkpoint_bytes = 0  # of the log, at the last checkpoint
+        self._planner = Planner()
+        self._compaction_debt = 0.0  # bytes written beyond the budget so far
+        self._budget_s = clock.monotonic()  # when the debt was last reduced
+        self._idle_bytes = 0  # of the log, at the last tick
+        self._idle_since_s = clock.monotonic()  # when the log had grown to that
+        self._looked_bytes = 0  # of the log, when the memtables were last added up
+        self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
+        self.checkpoint_error: Error | None = None
+        """Why the last checkpoint failed."""
+        self._checkpoint_wait_s = 0.0
+        self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
+        self.is_full = False
+        """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._site.manifest
+
+    def open(self, *, is_restoring: bool = False) -> None:
+        """Recover the tablespace and lead it; start() comes next. Errors as recovery.restore()."""
+        site, config = self._site, self._config
+        log, applier = restore(
+            site, self._open_log, SnapshotRegistry(), self._clock, is_restoring=is_restoring
+        )
+        path = f"{site.directory}/reserve"
+        reserve = DiskReserve(self._disk, path, config.disk_reserve_bytes, log)
+        self.tablespace = Tablespace(site.directory, log, self._clock, applier, reserve)
+        self.tablespace.registry.cache_bytes_max = config.cache_bytes_max
+        reserve.hold()
+        lead(self.tablespace)
+
+    def reopen(self) -> None:
+        """Open manifest and log again and go on behind the log's end, with all sessions.
+
+        After a failure of the disk; what becomes of commits and transactions: Tablespace.resume().
+        On any error the tablespace stays held, and reopen() may be called again.
+        """
+        tablespace, site = self.tablespace, self._site
+        with self._maintenance:
+            tablespace.hold()
+            former_log, former_manifest = tablespace.log, site.manifest
+            site.manifest = Manifest.load(self._disk, self._path)
+            former_manifest.close()
+            found = restore(site, self._open_log, tablespace.registry, self._clock)
+            try:
+                resume(tablespace, found)
+            finally:
+                if tablespace.log is not found.log:
+                    found.applier.leases.let_go()
+                    found.log.close()
+            former_log.close()  # it was stopped: lets go of threads and files
+            self._checkpoint_bytes = self._looked_bytes = self._idle_bytes = 0
+            self.checkpoint_error = None
+            self.is_full = False
+
+    def closing_steps(self) -> list[Callable[[], object]]:
+        """Return the steps that make all durable and let go of threads and files; repeatable."""
+        log = [self.tablespace.log.close] if "tablespace" in vars(self) else []
+        return [*log, self.manifest.close]
+
+    # --- writers ---------------------------------------------------------------------------------
+
+    def after_write(self) -> None:
+        """Wake the housekeeper when a checkpoint is due, or old versions take too much memory."""
+        appended = self.tablespace.log.bytes_appended
+        if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
+            self._looked_bytes = appended  # adding up the memtables costs something per table
+            old_bytes = self.tablespace.version_bytes()
+            if old_bytes > self._config.version_bytes_max or self._is_checkpoint_due():
+                self._wake()
+            self.is_full = (
+                self.checkpoint_error is not None
+                and self._memtable_bytes() > _MEMTABLES_MAX * self._config.memtable_bytes_max
+            )
+
+    def check_room(self, *, frees_space: bool = False) -> None:
+        """Raise 53200 when checkpoints fail and what waits for one is twice too much.
+
+        53100 when the disk is full, but for a write that frees space.
+        """
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up and not frees_space:
+            reserve.check_room()
+        error = self.checkpoint_error
+        if self.is_full and error is not None:
+            raise no_memory_error(error)
+
+    @contextmanager
+    def without_maintenance(self) -> Generator[None, None, None]:
+        """Keep checkpoints and compactions away for as long as the block runs."""
+        with self._maintenance:
+            finish_listing(self.tablespace, self.manifest)
+            yield
+
+    def after_staging(self) -> None:
+        """Have what is staged become pages when it takes too much memory."""
+        if self.tablespace.state.staged.piece_bytes > self._config.memtable_bytes_max // 8:
+            self.run_checkpoint()
+        else:
+            self.after_write()
+
+    def _memtable_bytes(self) -> int:
+        return sum(
+            memtable.byte_count
+            for item in self.tablespace.state.tables.values()
+            for memtable in (item.memtable, *item.frozen)
+        )
+
+    def _is_checkpoint_due(self) -> bool:
+        tablespace = self.tablespace
+        appended = tablespace.log.bytes_appended
+        if appended - self._checkpoint_bytes > self._config.checkpoint_log_bytes:
+            return True
+        if any(table.is_unlisted for table in tablespace.state.tables.values()):
+            return True
+        if self._memtable_bytes() > self._config.memtable_bytes_max:
+            return True
+        leases = tablespace.applier.leases
+        if leases.has_versions and tablespace.version_bytes() * 2 > self._config.version_bytes_max:
+            return True  # they are held in memory no longer than to there
+        return any(leases.find(number) is None for number in self.manifest.state.pins)
+
+    # --- checkpoints and compaction --------------------------------------------------------------
+
+    def run_checkpoint(self) -> bool:
+        """Write a checkpoint now; False when nothing changed. They take turns."""
+        reserve = self.tablespace.reserve
+        try:
+            with self._maintenance:
+                while True:
+                    try:
+                        done = self._write_checkpoint()
+                        break
+                    except (Error, OSError) as error:
+                        # What is kept for a full disk is kept for this: it lets go of the log.
+                        if reserve is None or not (is_disk_full(error) and reserve.give_up()):
+                            raise
+        except Exception as error:
+            found = self._note_failed_checkpoint(error)
+            if found is error:
+                raise
+            raise found from error
+        if reserve is not None:
+            reserve.hold()
+        return done
+
+    def _write_checkpoint(self) -> bool:
+        """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
+        finish_listing(self.tablespace, self.manifest)
+        for planned in crowded_tables(self.tablespace):
+            self._compaction_debt += run_job(
+                self.tablespace, self.manifest, self._disk, self._segments, planned
+            )
+        appended = self.tablespace.log.bytes_appended
+        done = self.checkpoints.measure(
+            lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
+        )
+        self._checkpoint_bytes = appended
+        self._checkpoint_wait_s = 0.0
+        self.checkpoint_error = None
+        return done
+
+    def backup(self, backup_id: bytes) -> Backup:
+        """Write a checkpoint and pin it, to be read while others write.
+
+        The caller closes it. OSError or an Error: the checkpoint failed, or a file is damaged.
+        """
+        self.run_checkpoint()
+        with self._maintenance:
+            finish_listing(self.tablespace, self.manifest)
+            return Backup.pin(
+                self._disk,
+                self._segments,
+                self.manifest.state,
+                backup_id=backup_id,
+                made_us=self._clock.wall_us(),
+            )
+
+    def _note_failed_checkpoint(self, error: Exception) -> Error:
+        """Put the next one off, and return what is told: nothing of it has happened."""
+        wait_s = min(max(TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
+        self._checkpoint_wait_s = wait_s
+        self._checkpoint_again_s = self._clock.monotonic() + wait_s
+        self.checkpoint_error = found = background_error("a checkpoint", error)
+        return found
+
+    def run_compaction(self) -> bool:
+        """Do the piece of compaction most worth it now; False when none is."""
+        return self._compact(is_within_budget=False)
+
+    def _compact(self, *, is_within_budget: bool) -> bool:
+        """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
+        try:
+            with self._maintenance:
+                finish_listing(self.tablespace, self.manifest)
+                planned = self._planner.choose(self.tablespace, self.manifest)
+                if planned is None:
+                    return False
+                if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
+                    return False
+                self._compaction_debt += run_job(
+                    self.tablespace, self.manifest, self._disk, self._segments, planned
+                )
+                return True
+        except Exception as error:
+            found = background_error("a compaction", error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _is_in_debt(self) -> bool:
+        now_s = self._clock.monotonic()
+        paid = (now_s - self._budget_s) * self._config.compaction_bytes_per_s
+        self._compaction_debt = max(0.0, self._compaction_debt - paid)
+        self._budget_s = now_s
+        return self._compaction_debt > 0
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def tasks(self) -> list[MaintenanceTask]:
+        """Return what every copy of a tablespace looks after.
+
+        An error of one of them leaves the state as it was, or as the next to enter the monitor
+        finishes it: what could not be finished stops the tablespace where it is met.
+        """
+        return [
+            MaintenanceTask("the disk's reserve", self._hold_reserve),
+            MaintenanceTask("old versions", self._limit_versions),
+            MaintenanceTask("a checkpoint", self._checkpoint_if_due),
+            MaintenanceTask("a compaction", self._compact_if_due),
+        ]
+
+    def leading_tasks(
+        self, expired: Callable[[], list[str]], unused: Callable[[], list[str]]
+    ) -> list[MaintenanceTask]:
+        """Return what the copy that writes looks after, too: each may append to the log.
+
+        `expired` gives the sessions whose outcomes may be forgotten, `unused` the staging jobs to
+        give up.
+        """
+        return [
+            MaintenanceTask("rollbacks", self.tablespace.retry_rollbacks),
+            MaintenanceTask("commit tokens", lambda: self._log_names(Expire, expired())),
+            MaintenanceTask("snapshot leases", self._end_leases),
+            MaintenanceTask("stagings", lambda: self._log_names(EndStaging, unused())),
+            MaintenanceTask("the log's mark", self._mark_if_idle),
+        ]
+
+    def _hold_reserve(self) -> None:
+        reserve = self.tablespace.reserve
+        if reserve is not None and reserve.is_given_up:
+            reserve.hold()
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due() and self._clock.monotonic() >= self._checkpoint_again_s:
+            self.run_checkpoint()
+
+    def _compact_if_due(self) -> None:
+        if self._compact(is_within_budget=True):
+            self._wake()  # look again at once: there may be more, within the budget
+
+    def _limit_versions(self) -> None:
+        self.tablespace.limit_versions(self._config.version_bytes_max)
+
+    def _log_names(
+        self, record: Callable[[list[str]], Expire | EndStaging], names: list[str]
+    ) -> None:
+        if names:
+            with suppress(LogSpaceError):  # the next tick tries again
+                self.tablespace.log_alone(record(names))
+
+    def _end_leases(self) -> None:
+        """End the leases that were not used for their seconds."""
+        with suppress(DiskFullError):  # the next tick tries again
+            ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
+            if ended is not None:
+                # No caller waits for it, and perhaps none writes: it is applied when durable.
+                self.tablespace.request(Durability.SYNC)
+
+    def _mark_if_idle(self) -> None:
+        """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
+
+        A commit of durability none is with the operating system about a second later.
+        """
+        log, now_s = self.tablespace.log, self._clock.monotonic()
+        appended = log.bytes_appended
+        if appended != self._idle_bytes:
+            self._idle_bytes, self._idle_since_s = appended, now_s
+        elif now_s - self._idle_since_s >= TICK_S:
+            if log.written_lsn < log.last_lsn:
+                self.tablespace.request(Durability.OS)
+            log.mark()

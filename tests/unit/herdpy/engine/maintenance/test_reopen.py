@@ -1,0 +1,446 @@
+"""Replica.reopen(): a tablespace is held and resumed behind another log, and sessions go on.
+
+The log is cut at a drawn position behind what was durable, as the disk may have lost it: what it
+still has is acknowledged once, what it lacks fails SAFE, open transactions get 40001, no position
+goes back, and the state equals that of a fresh start from the same disk.
+"""
+
+import gc
+import random
+import threading
+from collections.abc import Callable
+from errno import EIO
+
+import pytest
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.database import Database
+from herdpy.engine.maintenance.digest import state_digest
+from herdpy.engine.maintenance.file_logs import LogSite, open_file_log
+from herdpy.engine.maintenance.recovery import restore
+from herdpy.engine.session.session import Session
+from herdpy.engine.state.locks import Owner
+from herdpy.engine.state.snapshots import SnapshotRegistry
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.errors import (
+    CorruptionError,
+    Error,
+    IntegrityError,
+    InvariantViolation,
+    LogFailedError,
+    OperationalError,
+    Retry,
+    SerializationError,
+    SnapshotTooOldError,
+)
+from herdpy.log.interfaces import CommitLog
+from herdpy.log.syncer import unmeasured
+from herdpy.model.settings import Settings
+from herdpy.storage.manifest import Manifest
+from tests.fixtures.engines import Background, Engine, engine, rows, run, table
+from tests.fixtures.memory_log import MemoryLog, MemoryStore
+from tests.sim.disk import SimulatedDisk
+
+_SEEDS = 25
+
+
+class Pending:
+    """A transaction whose COMMIT is in the log, and not durable when its log is lost."""
+
+    def __init__(self, database: Database, key: int) -> None:
+        self.key = key
+        self.session = session_of(database)
+        run(self.session, "INSERT INTO t VALUES (?, 0)", key)
+        tablespace = database.tablespace
+        (transaction,) = (each for each in tablespace.open_transactions() if has(each, key))
+        self.ticket: Ticket[None] = tablespace.commit(transaction)
+        assert transaction.outcome is self.ticket
+        assert not self.ticket.is_done
+        self.lsn = tablespace.log.last_lsn
+
+    def error(self) -> Error | None:
+        try:
+            self.ticket.result()
+        except Error as error:
+            return error
+        return None
+
+
+def has(transaction: object, key: int) -> bool:
+    writes = getattr(transaction, "writes", {})
+    return any((key,) in changes for changes in writes.values())
+
+
+def session_of(database: Database) -> Session:
+    return database.session(Settings(lock_timeout_s=30))
+
+
+def copy_of(disk: SimulatedDisk) -> SimulatedDisk:
+    fresh = SimulatedDisk()
+    disk._hand_over(fresh)
+    return fresh
+
+
+class FileHome:
+    """A database whose log is files."""
+
+    def __init__(self, seed: int) -> None:
+        self.disk = SimulatedDisk(seed)
+        self.open_log = open_file_log
+
+    def cut(self, rng: random.Random) -> None:
+        """Lose some of the newest writes to the log that were not synced, the first in part."""
+        for path, node in self.disk._names.items():
+            if "/log/" in path and node.unsynced:
+                kept = rng.randrange(len(node.unsynced) + 1)
+                changes, lost = node.unsynced[:kept], node.unsynced[kept:]
+                if lost:
+                    changes.append(lost[0].part(0, rng.randrange(lost[0].byte_count)))
+                node.cached = node.durable.copy()
+                node.unsynced.clear()
+                for change in changes:
+                    node.apply(change)
+
+    def copy_log(self) -> Callable[[LogSite], CommitLog]:
+        return open_file_log
+
+
+class MemoryHome:
+    """A database whose log is a list in memory."""
+
+    def __init__(self, seed: int) -> None:
+        self.disk = SimulatedDisk(seed)
+        self.store = MemoryStore()
+
+    def open_log(self, _: LogSite) -> CommitLog:
+        return MemoryLog(self.store)
+
+    def cut(self, rng: random.Random) -> None:
+        owner = self.store.owner
+        assert owner is not None
+        self.store.entries += owner._queue[: rng.randrange(len(owner._queue) + 1)]
+
+    def copy_log(self) -> Callable[[LogSite], CommitLog]:
+        copy = MemoryStore()
+        copy.entries = list(self.store.entries)
+        return lambda _: MemoryLog(copy)
+
+
+Home = FileHome | MemoryHome
+HOMES: dict[str, Callable[[int], Home]] = {"files": FileHome, "memory": MemoryHome}
+
+
+def fresh_digest(home: Home, db: Engine) -> str:
+    """Return the digest of what another process would find on the disk now, before it writes."""
+    db.database.tablespace.sync_log()
+    disk = copy_of(home.disk)
+    manifest = Manifest.load(disk, "default/MANIFEST")
+    site = LogSite(disk, "default", manifest, db.config, None, unmeasured)
+    log, applier = restore(site, home.copy_log(), SnapshotRegistry(), db.clock)
+    try:
+        return state_digest(Tablespace("default", log, db.clock, applier))
+    finally:
+        log.close()
+        manifest.close()
+
+
+def owners_of(tablespace: Tablespace) -> list[Owner]:
+    with tablespace.monitor:
+        return tablespace.locks.owners()
+
+
+def keys_of(session: Session) -> list[int]:
+    found = [key for (key,) in rows(session, "SELECT id FROM t ORDER BY id")]
+    session.rollback()
+    return found
+
+
+@pytest.mark.parametrize("number", range(_SEEDS))
+@pytest.mark.parametrize("kind", HOMES)
+def test_a_cut_log_decides_every_commit(kind: str, number: int, seed: int) -> None:
+    rng = random.Random(seed * 1000 + number)
+    home = HOMES[kind](rng.getrandbits(32))
+    with engine(disk=home.disk, open_log=home.open_log) as db:
+        database, tablespace = db.database, db.database.tablespace
+        reader, writer = session_of(database), session_of(database)
+        table(reader, (1, 0), (2, 0))
+        run(writer, "INSERT INTO t VALUES (50, 0)")
+        if rng.random() < 0.5:
+            database.run_checkpoint()
+        tablespace.sync_log()
+        pending: list[Pending] = []
+        for key in range(100, 100 + rng.randrange(1, 7)):
+            pending.append(Pending(database, key))
+            if rng.random() < 0.3:
+                run(writer, "INSERT INTO t VALUES (?, 0)", key + 500)
+            if kind == "files" and rng.random() < 0.7:
+                tablespace.log.write()
+        before, durable = tablespace.state, tablespace.durable_lsn
+        home.cut(rng)
+
+        database.reopen()
+
+        state = tablespace.state
+        assert state.position > before.position
+        assert state.catalog.version > before.catalog.version
+        assert state.lsn >= before.lsn
+        assert tablespace.durable_lsn >= durable
+        assert state_digest(tablespace) == fresh_digest(home, db)
+        found = keys_of(reader)
+        acknowledged: list[bool] = []
+        for each in pending:
+            assert each.ticket.is_done
+            error = each.error()
+            acknowledged.append(error is None)
+            if error is not None:
+                assert (error.sqlstate, error.retry) == ("40001", Retry.SAFE)
+        assert acknowledged == sorted(acknowledged, reverse=True)  # the log has a prefix
+        assert found == [1, 2, *(p.key for p, ok in zip(pending, acknowledged, strict=True) if ok)]
+        assert not db.locks
+        with pytest.raises(SerializationError):
+            run(writer, "INSERT INTO t VALUES (51, 0)")
+        writer.rollback()
+        for each, ok in zip(pending, acknowledged, strict=True):
+            if ok:
+                with pytest.raises(IntegrityError):
+                    run(each.session, "INSERT INTO t VALUES (?, 1)", each.key)
+                each.session.rollback()
+            else:
+                run(each.session, "INSERT INTO t VALUES (?, 1)", each.key)
+                each.session.commit()
+        expected = keys_of(reader)
+        assert expected == [1, 2, *(p.key for p in pending)]
+        database.run_checkpoint()
+        assert state_digest(tablespace) == fresh_digest(home, db)
+        db.reopen()
+        assert keys_of(session_of(db.database)) == expected
+
+
+def test_positions_that_were_seen_are_not_used_again(seed: int) -> None:
+    home = FileHome(seed)
+    with engine(disk=home.disk) as db:
+        tablespace = db.database.tablespace
+        a = session_of(db.database)
+        table(a)
+        seen = []
+        for key in range(5):
+            run(a, "INSERT INTO t VALUES (?, 0)", key)
+            tablespace.log.write()
+            seen.append(a.lsn)
+        for node in home.disk._names.values():
+            node.cached = node.durable.copy()
+            node.unsynced.clear()
+        db.database.reopen()
+        assert a.lsn >= seen[-1]
+        b = session_of(db.database)
+        run(b, "INSERT INTO t VALUES (9, 0)")
+        assert b.lsn > seen[-1]
+        b.commit()
+        assert keys_of(b) == [9]
+        assert state_digest(tablespace) == fresh_digest(home, db)
+
+
+def test_while_it_is_held_writes_fail_safe_and_reads_go_on() -> None:
+    with engine() as db:
+        a, b = session_of(db.database), session_of(db.database)
+        table(a, (1, 0))
+        run(b, "INSERT INTO t VALUES (2, 0)")
+        commit = Pending(db.database, 3)
+        db.database.tablespace.hold()
+        assert keys_of(a) == [1]
+        for text in ("INSERT INTO t VALUES (4, 0)", "CREATE TABLE u (id BIGINT PRIMARY KEY)"):
+            with pytest.raises(OperationalError) as caught:
+                run(a, text)
+            assert (caught.value.sqlstate, caught.value.retry) == ("57P03", Retry.SAFE)
+            a.rollback()
+        assert not commit.ticket.is_done
+        b.rollback()  # needs no record
+        db.database.reopen()
+        assert commit.ticket.is_done
+        run(b, "INSERT INTO t VALUES (2, 0)")
+        b.commit()
+        run(a, "INSERT INTO t VALUES (4, 0)")
+        a.commit()
+        assert keys_of(a) == [1, 2, *([] if commit.error() else [3]), 4]
+
+
+def test_a_log_that_is_taken_over_decides_nothing_while_held(seed: int) -> None:
+    home = FileHome(seed)
+    with engine(disk=home.disk) as db:
+        tablespace = db.database.tablespace
+        table(session_of(db.database), (1, 0))
+        written = Pending(db.database, 2)
+        tablespace.log.write()
+        tablespace.hold()
+        open_file_log(db.database.replica._site)
+        assert tablespace.log.failure is not None
+        tablespace.on_durable(tablespace.durable_lsn)  # enters, and finds the log stopped
+        assert not written.ticket.is_done
+        db.database.reopen()
+        assert written.error() is None
+
+
+def test_a_log_that_lacks_what_was_durable_is_refused(seed: int) -> None:
+    home = MemoryHome(seed)
+    with engine(disk=home.disk, open_log=home.open_log) as db:
+        a = session_of(db.database)
+        table(a, (1, 0), (2, 0))
+        entries = home.store.entries
+        home.store.entries = entries[:-1]
+        with pytest.raises(InvariantViolation, match="I1"):
+            db.database.reopen()
+        with pytest.raises(OperationalError) as caught:
+            run(a, "INSERT INTO t VALUES (3, 0)")
+        assert caught.value.sqlstate == "57P03"
+        a.rollback()
+        home.store.entries = entries
+        db.database.reopen()
+        run(a, "INSERT INTO t VALUES (3, 0)")
+        a.commit()
+        assert keys_of(a) == [1, 2, 3]
+
+
+def test_damage_keeps_it_held_until_it_is_mended(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    with engine(disk=disk) as db:
+        a = session_of(db.database)
+        table(a, (1, 0))
+        db.database.run_checkpoint()
+        (path,) = (each for each in disk.contents() if "/segments/" in each)
+        disk.flip(path, 3)
+        with pytest.raises(CorruptionError):
+            db.database.reopen()
+        assert db.database.tablespace.is_held
+        disk.flip(path, 3)
+        db.database.reopen()
+        assert keys_of(a) == [1]
+
+
+def test_after_a_failed_sync_the_sessions_go_on(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    with engine(disk=disk) as db:
+        a = session_of(db.database)
+        table(a, (1, 0))
+        run(a, "INSERT INTO t VALUES (2, 0)")
+        disk.fail("sync", EIO, path="/log/")
+        with pytest.raises(LogFailedError) as caught:
+            a.commit()
+        assert caught.value.retry is Retry.UNKNOWN
+        with pytest.raises(LogFailedError):
+            run(a, "INSERT INTO t VALUES (3, 0)")
+        a.rollback()
+        db.database.reopen()
+        found = keys_of(a)
+        assert found in ([1], [1, 2])
+        run(a, "INSERT INTO t VALUES (3, 0)")
+        a.commit()
+        assert keys_of(a) == [*found, 3]
+        db.reopen()
+        assert keys_of(session_of(db.database)) == [*found, 3]
+
+
+def test_what_was_never_written_fails_safe_when_the_log_stops(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    with engine(disk=disk) as db:
+        tablespace = db.database.tablespace
+        table(session_of(db.database), (1, 0))
+        first = Pending(db.database, 2)
+        second: list[Pending] = []
+
+        def meanwhile(op: str, path: str) -> None:
+            if op == "sync" and not second:
+                second.append(Pending(db.database, 3))
+
+        disk.latency = meanwhile
+        disk.fail("sync", EIO, path="/log/")
+        with pytest.raises(LogFailedError):
+            tablespace.log.sync()
+        disk.latency = None
+        assert tablespace.log.failed_after == first.lsn < second[0].lsn
+        tablespace.stop(LogFailedError("the log stopped"))
+        with pytest.raises(LogFailedError):
+            first.ticket.result()
+        with pytest.raises(SerializationError) as caught:
+            second[0].ticket.result()
+        assert caught.value.retry is Retry.SAFE
+
+
+def test_a_statement_that_waits_for_a_lock_is_told() -> None:
+    with engine(is_threaded=True) as db, Background() as background:
+        a, b = session_of(db.database), session_of(db.database)
+        table(a, (1, 0))
+        run(b, "INSERT INTO t VALUES (2, 0)")  # its records come before those of the lock's owner
+        run(a, "UPDATE t SET v = 1 WHERE id = 1")
+        told: list[Error] = []
+
+        def wait() -> None:
+            try:
+                run(b, "UPDATE t SET v = 2 WHERE id = 1")
+            except Error as error:
+                told.append(error)
+
+        tablespace = db.database.tablespace
+        background.start(wait)
+        while not any(owner.waits_for for owner in owners_of(tablespace)):
+            pass
+        db.database.reopen()
+        background.join()
+        assert isinstance(told[0], SerializationError)
+        for session in (a, b):
+            session.rollback()
+        run(b, "UPDATE t SET v = 2 WHERE id = 1")
+        b.commit()
+        assert rows(a, "SELECT v FROM t") == [(2,)]
+
+
+def test_a_commit_that_waits_for_its_sync_is_answered_once(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    with engine(disk=disk, is_threaded=True) as db, Background() as background:
+        a = session_of(db.database)
+        table(a, (1, 0))
+        entered, may_go_on = threading.Event(), threading.Event()
+        run(a, "INSERT INTO t VALUES (2, 0)")
+
+        def hold(op: str, path: str) -> None:
+            if op == "sync" and "/log/" in path and threading.current_thread().name == "committer":
+                entered.set()
+                assert may_go_on.wait(30)
+
+        disk.latency = hold
+        background.start(a.commit, "committer")
+        assert entered.wait(30)
+        background.start(db.database.reopen, "reopener")
+        while not db.database.tablespace.is_held:
+            pass
+        may_go_on.set()
+        background.join()
+        disk.latency = None
+        assert keys_of(a) == [1, 2]
+
+
+def test_a_lease_and_its_readers_go_on(seed: int) -> None:
+    for has_checkpoint in (False, True):
+        with engine(disk=SimulatedDisk(seed)) as db:
+            a = session_of(db.database)
+            table(a, (1, 0))
+            lease = a.leasing.take(60.0)
+            reader = session_of(db.database)
+            run(reader, "BEGIN")
+            run(reader, f"SET TRANSACTION SNAPSHOT {lease.id!r}")
+            assert rows(reader, "SELECT id FROM t") == [(1,)]
+            run(a, "INSERT INTO t VALUES (2, 0)")
+            a.commit()
+            if has_checkpoint:
+                db.database.run_checkpoint()
+            db.database.reopen()
+            run(a, "DELETE FROM t WHERE id = 1")
+            a.commit()
+            db.database.run_maintenance_once()
+            assert rows(reader, "SELECT id FROM t") == [(1,)]
+            assert keys_of(a) == [2]
+            assert a.leasing.end(lease.id)
+            with pytest.raises(SnapshotTooOldError):
+                rows(reader, "SELECT id FROM t")
+            reader.rollback()
+            gc.collect()
+            assert len(db.database.tablespace.registry) == 0
