@@ -39,8 +39,8 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
 from herdpy.sql.compile import compile_sql, parameter_kinds, parameter_types
 from herdpy.sql.duckdb_text import DuckText, print_query
-from herdpy.sql.interfaces import Catalog
 from herdpy.sql.extent import too_deep
+from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
