@@ -15,12 +15,14 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.fast_paths import (
     Bind,
+    MakeRows,
     NaturalTypes,
     ReadRow,
     compile_bind,
     compile_change,
     compile_point_read,
     compile_row,
+    compile_rows,
 )
 from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
@@ -165,8 +167,8 @@ class Prepared:
         return self.write_row
 
     @property
-    def row_converter(self) -> Callable[[Any, int], Row] | None:
-        """f(one item of executemany, now_us) → row, where VALUES is nothing but placeholders."""
+    def row_converter(self) -> MakeRows | None:
+        """What makes the rows of executemany, where VALUES is nothing but placeholders."""
         plan = self.plan
         if not isinstance(plan, InsertPlan) or plan.source is not None:
             return None
@@ -185,9 +187,7 @@ class Prepared:
             return None
         if any(pair != (place, place) for place, pair in enumerate(places)):
             return None
-        return self._once(
-            "convert", lambda: coerce.compile_row_converter(statement.table, statement.ordinals)
-        )
+        return self._once("convert", lambda: compile_rows(statement.table, statement.ordinals))
 
     @property
     def needs(self) -> Needs:
