@@ -40,8 +40,8 @@ from herdpy.exec.row.select import (
 )
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
-from herdpy.sql.interfaces import Catalog
 from herdpy.sql.extent import too_deep
+from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
