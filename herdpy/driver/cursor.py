@@ -67,7 +67,12 @@ class Cursor:
 
     def execute(self, text: str, parameters: Parameters | None = None) -> "Cursor":
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
-        session = self._ready()
+        if self._is_closed:
+            self._check()
+        session = self._connection.live_session()
+        if self._result is not None:
+            self._forget_result()
+        self._point = self._rows = None
         if text.__class__ is not str or not text.isascii():
             checked_text("the statement", text)
         if parameters is not None and parameters.__class__ is not tuple:
@@ -76,7 +81,7 @@ class Cursor:
         if isinstance(found, Result):
             self._result = found
         else:
-            self._point, self._result = found, None
+            self._point = found
         return self
 
     def executemany(self, text: str, rows: Iterable[Parameters]) -> "Cursor":
@@ -125,7 +130,12 @@ class Cursor:
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, None behind the last."""
-        rows = self._streaming()
+        rows, point = self._rows, self._point
+        if rows is None and point is not None and not self._is_closed:
+            self._connection.live_session()  # the first of a point read, as _streaming() does
+            self._rows = rows = iter(point[1])
+        else:
+            rows = self._streaming()
         try:
             return next(rows, None)
         except BaseException:
@@ -231,10 +241,7 @@ class Cursor:
         if self._is_closed:
             self._check()
         session = self._connection.live_session()
-        self._point = self._rows = None
-        result, self._result = self._result, None
-        if result is not None and result.columns is not None:
-            result.close()
+        self._forget_result()
         return session
 
     def _streaming(self) -> Iterator[tuple[Any, ...]]:
@@ -262,8 +269,7 @@ class Cursor:
         )
 
     def _forget_result(self) -> None:
-        result = self._result
+        result, self._result = self._result, None
         self._rows = self._point = None
-        self._result = None
-        if result is not None:
+        if result is not None and result.columns is not None:
             result.close()

@@ -313,6 +313,16 @@ def compile_row_converter(
     The caller checks the number of values, and the row with compile_check_row.
     """
     space: dict[str, Any] = {}
+    tests, row = row_conversion(table, ordinals, space)
+    lines = "".join(f"    {line}\n" for line in [*tests, f"return {row}"])
+    exec(f"def convert(values, now_us):\n{lines}", space)  # noqa: S102 - our own text
+    return space["convert"]
+
+
+def row_conversion(
+    table: Table, ordinals: Sequence[int], space: dict[str, Any]
+) -> tuple[list[str], str]:
+    """Return lines that convert `values`, and source of the row, over `now_us` and space."""
     tests: list[str] = []
     parts = default_sources(table, space)
     for position, ordinal in enumerate(ordinals):
@@ -322,11 +332,9 @@ def compile_row_converter(
         exact = _EXACT_TESTS.get(column.type.kind, "False").replace("$", name)
         if column.type.length is not None:
             exact += f" and len({name}) <= {column.type.length}"
-        tests.append(f"    if not ({name} is None or {exact}): {name} = slow{position}({name})")
+        tests.append(f"if not ({name} is None or {exact}): {name} = slow{position}({name})")
     names = "".join(f"v{position}, " for position in range(len(ordinals)))
-    head = ["def convert(values, now_us):", f"    {names}= values" if names else "    pass"]
-    exec("\n".join([*head, *tests, f"    return ({', '.join(parts)},)"]), space)  # noqa: S102 - our own text
-    return space["convert"]
+    return [f"{names}= values", *tests] if names else tests, f"({', '.join(parts)},)"
 
 
 def default_sources(table: Table, space: dict[str, Any]) -> list[str]:

@@ -791,10 +791,11 @@ class _Printer:
         walked = tuple(tree.walk(arguments, is_deep=False))
         is_once = len(walked) > _REPEATED_MAX or any(isinstance(p, _SUBQUERIES) for p in walked)
         if function == "sum" and result.kind is Kind.DOUBLE and not is_once:
-            # DuckDB begins with 0, which -0 added to is 0.
-            is_negative = f"bool_and(signbit({texts[0]})){tail}"
+            # DuckDB begins with 0, which -0 added to is 0. signbit() takes longer than the sum.
+            value = texts[0]
+            signs = f"CASE WHEN {value} = 0 THEN signbit({value}) ELSE {value} < 0 END"
             return (
-                f"(CASE WHEN {is_negative} AND {text} = 0"
+                f"(CASE WHEN min({signs}){tail} AND {text} = 0"
                 f" THEN CAST('-0.0' AS DOUBLE) ELSE {text} END)"
             )
         if function in _SPREADS:

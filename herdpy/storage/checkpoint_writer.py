@@ -149,11 +149,12 @@ class _Draft:
             dead = {e: bytearray(e.dead or b"") for e in entries if e.has_unlisted_bitmap}
             self._in_memory = [entry for entry in entries if entry.is_in_memory]
         last: Key | None = None
+        locate, highest = self._before.locate, self._before.highest
         for key, row in delta.changes:
             if last is not None and key <= last:
                 raise InvariantViolation(f"checkpoint: key {key} follows {last}")
             last = key
-            found = self._before.locate(key)
+            found = locate(key) if key <= highest else None
             if found is not None:
                 entry, index = found
                 if entry not in dead:

@@ -22,8 +22,8 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from operator import lt
+from itertools import chain, islice
+from operator import itemgetter, lt
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
@@ -113,35 +113,50 @@ def integer_key(table: Table) -> int | None:
     return ordinal if layout in (Layout.INT32, Layout.INT64) else None
 
 
+_SPLIT_ROWS = 64
+_SHORT_LENGTH_MAX = 1024
+
 # --- building ------------------------------------------------------------------------------------
 
 
 def split_rows(table: Table, rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Cut rows into pieces that build_page accepts: by count, and by bytes before encoding.
 
-    Rows are taken as they are needed: no more than one piece is held.
+    Rows are taken a few at a time as they are needed: no more than those and one piece are held.
     """
     layouts = [layout_of(column.type) for column in table.columns]
     strings = [ordinal for ordinal, layout in enumerate(layouts) if layout is Layout.BYTES]
     row_bytes = sum(WIDTHS.get(layout, 5) for layout in layouts) + 7 + len(layouts) // 8
     room = page_bytes_max - 1024 - _COLUMN_OVERHEAD_BYTES * len(layouts)
+    rows = iter(rows)
     piece: list[Row] = []
     used = 0
-    for row in rows:
-        size = row_bytes
-        for ordinal in strings:
-            value = cast("str | bytes | None", row[ordinal])
-            if value:
-                # Four bytes are a character's most; only long strings are worth encoding for it.
-                is_long = isinstance(value, str) and len(value) > 1024
-                size += len(cast(str, value).encode()) if is_long else 4 * len(value)
-        if piece and (len(piece) == page_rows_max or used + size > room):
-            yield piece
-            piece, used = [], 0
-        piece.append(row)
-        used += size
+    while chunk := list(islice(rows, _SPLIT_ROWS)):
+        texts: Iterator[Any] = chain.from_iterable(map(itemgetter(i), chunk) for i in strings)
+        lengths = list(map(len, filter(None, texts)))
+        size = row_bytes * len(chunk) + 4 * sum(lengths)
+        is_short = max(lengths, default=0) <= _SHORT_LENGTH_MAX
+        if is_short and used + size <= room and len(piece) + len(chunk) <= page_rows_max:
+            piece += chunk  # nearly always: what comes now, at once
+            used += size
+            continue
+        for row in chunk:
+            size = row_bytes + sum(_string_bytes(row[ordinal]) for ordinal in strings)
+            if piece and (len(piece) == page_rows_max or used + size > room):
+                yield piece
+                piece, used = [], 0
+            piece.append(row)
+            used += size
     if piece:
         yield piece
+
+
+def _string_bytes(value: Any) -> int:
+    """Return how many bytes a string takes at most; only long ones are worth encoding for it."""
+    if not value:
+        return 0
+    is_long = isinstance(value, str) and len(value) > _SHORT_LENGTH_MAX
+    return len(value.encode()) if is_long else 4 * len(value)  # a character's most
 
 
 def build_page(table: Table, rows: Sequence[Row]) -> BuiltPage:

@@ -239,6 +239,11 @@ class TablePages:
         rows = map(chain.from_iterable, sources)
         return in_chunks(merge(*rows, key=self.table.key_of, reverse=is_reverse))
 
+    @property
+    def highest(self) -> Key:
+        """What no key of a page is above; () without pages."""
+        return max((level.highs[-1] for level in self._levels), default=())
+
     def may_hold(self, low: Key, high: Key) -> bool:
         """Return False if surely no page has a key from low to high."""
         for level in self._levels:  # noqa: SIM110 - once for each row that is written

@@ -361,6 +361,9 @@ def main() -> None:
     parser.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="herdpy-bench-", dir=options.directory))
+    # Modules come compiled, as those of an installed package and of Python itself do.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "compiled")
     try:
         if options.follow:
             print(json.dumps({"herdpy": herdpy.__file__}), flush=True)

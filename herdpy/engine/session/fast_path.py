@@ -27,7 +27,7 @@ _new: Any = tuple.__new__  # a NamedTuple without the Python function around it,
 _ONE_ROW = Result(row_count=1)
 """What each write of a row gives: immutable, as it has no rows."""
 PointRows = tuple[Columns, list[LogicalRow]]
-_POINT_ATTEMPTS_MAX = 3  # each fails only when two commits changed the row during it
+_POINT_ATTEMPTS = range(3)  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
 """For the monitor, which the thread that applies a commit holds when its answer leaves already."""
 
@@ -102,7 +102,8 @@ class FastPath:
             ):
                 return None
             applier = tablespace.applier
-            catalog = applier.state.catalog
+            state = applier.state
+            catalog = state.catalog
             if prepared.version != catalog.version and not prepared.is_current(catalog):
                 return None
             if core.user is not None and not self._gate.is_authorized(prepared, catalog.access):
@@ -121,15 +122,16 @@ class FastPath:
             # up and nothing to cancel.
             if transaction is not None and core.settings.idle_in_transaction_timeout_s:
                 core.used_s = self._clock.monotonic()
-            for _ in range(_POINT_ATTEMPTS_MAX):
-                state = applier.state
-                if state.catalog is not catalog:
-                    return None
+            for _ in _POINT_ATTEMPTS:
                 rows = read(parameters, state, transaction)
                 # A commit after the next one may drop what this position sees from the middle of
                 # a chain, because no snapshot registered it; so the rows count only without that.
-                if rows is not None and applier.state.position == state.position:
+                now = applier.state
+                if rows is not None and now.position == state.position:
                     return prepared.columns or (), rows
+                if now.catalog is not catalog:
+                    return None
+                state = now
         return None
 
     def _write(

@@ -1,6 +1,7 @@
 """Statements: each kind of plan, and what runs it: the general path. Any thread."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from herdpy.engine.access.passwords import verifier_of
 from herdpy.engine.access.rights import check_superuser
@@ -9,14 +10,12 @@ from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
 from herdpy.engine.statements.execution import Batch
-from herdpy.engine.statements.explain import Measured, check_explainable, explain
-from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.engine.statements.plan_cache import Prepared, plan_key
+from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.exec.result import Result
 from herdpy.model.schema import Table
 from herdpy.model.settings import OPTIONS, change_option, show_option
 from herdpy.model.types import TEXT, Physical
-from herdpy.sql.compile import parameter_kinds
 from herdpy.sql.plan import (
     ExplainPlan,
     InsertPlan,
@@ -41,6 +40,9 @@ from herdpy.sql.tree import (
     ShowOption,
     TruncateTables,
 )
+
+if TYPE_CHECKING:
+    from herdpy.engine.statements.explain import Measured
 
 _SHORT = Kill | Begin | Commit | Rollback | SetOption | ShowOption
 Definition = CreateTable | DropTable | TruncateTables | AccessStatement
@@ -215,6 +217,9 @@ class Statements:
         is_analyze: bool,
     ) -> Result:
         """Show a plan on the data as it was before ANALYZE ran the statement."""
+        with loading():
+            from herdpy.engine.statements.explain import check_explainable, explain
+
         check_explainable(inner.plan)
         snapshot = self._core.tablespace.snapshot(self._core.transaction)
         try:
@@ -226,8 +231,10 @@ class Statements:
 
     def _analyze(
         self, inner: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
-    ) -> Measured:
+    ) -> "Measured":
         """Run EXPLAIN's statement, with its effects, and say how long it took."""
+        from herdpy.engine.statements.explain import Measured
+
         core, monotonic = self._core, self._database.clock.monotonic
         begun_s = monotonic()
         if not inner.is_write:
@@ -262,5 +269,5 @@ class Statements:
 
 def _are_alike(items: Sequence[Parameters]) -> bool:
     """Return whether one plan does for all sets of parameters."""
-    kinds = None if items[0] is None else parameter_kinds(items[0])
-    return all((None if item is None else parameter_kinds(item)) == kinds for item in items)
+    first = plan_key("", items[0])
+    return all(plan_key("", item) == first for item in items)

@@ -154,19 +154,17 @@ class LockTable:
         """Give up every lock and every place in a queue; repeatable."""
         if owner.waits_for is not None:
             self.abandon(owner)
-        locks, exclusive, queues = owner.locks, self._exclusive, self._queues
-        while locks:
-            resource = locks[-1]
+        exclusive, shared, queues = self._exclusive, self._shared, self._queues
+        for resource in owner.locks:
             if exclusive.get(resource) is owner:
                 del exclusive[resource]
-            holders = self._shared.get(resource)
-            if holders is not None:
+            if shared and (holders := shared.get(resource)) is not None:
                 holders.pop(owner, None)
                 if not holders:
-                    self._shared.pop(resource, None)
+                    shared.pop(resource, None)
             if queues and resource in queues:
                 self._settle(resource)
-            locks.pop()
+        owner.locks.clear()
 
     def wake_all(self) -> None:
         """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""

@@ -14,6 +14,7 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
+from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
@@ -384,32 +385,26 @@ class Execution:
         self,
         transaction: Transaction,
         prepared: Prepared,
-        convert: Callable[[Any, int], Row],
+        make_rows: MakeRows,
         items: Sequence[Any],
         prepare: Callable[[Any], Prepared],
     ) -> int:
         """Run INSERT … VALUES (?, …) for many rows of parameters as one write.
 
-        convert makes a whole row of as many values as there are placeholders. prepare compiles the
-        statement for one item; for an item of another kind or length it raises what is wrong.
+        make_rows is the plan's row_converter. prepare compiles the statement for one item; for an
+        item of another kind or length it raises what is wrong.
         """
 
         def make() -> Write:
             plan = prepared.plan
             if not isinstance(plan, InsertPlan):
                 raise InternalError(f"no way to insert with {plan.__class__.__name__}")
-            now_us, check, width = self._now_us(), prepared.check(plan), len(prepared.slots)
+            now_us = self._now_us()
             rows: list[Row] = []
             for start in range(0, len(items), _CHECK_ROWS):
                 self._interrupt.check()
                 try:
-                    for item in items[start : start + _CHECK_ROWS]:
-                        kind = item.__class__
-                        if not (kind is tuple or kind is list) or len(item) != width:
-                            prepare(item)
-                        row = convert(item, now_us)
-                        check(row)
-                        rows.append(row)
+                    make_rows(items[start : start + _CHECK_ROWS], now_us, prepare, rows.append)
                 except Error as error:
                     name_row(error, len(rows) + 1)
                     raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
 from herdpy.engine.state.transactions import own_visible
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
-from herdpy.exec.coerce import default_sources, output_converter, to_physical
+from herdpy.exec.coerce import default_sources, output_converter, row_conversion, to_physical
 from herdpy.exec.row.expressions import Writer
 from herdpy.exec.row.row_check import check_lines
 from herdpy.exec.row.select import assigned_row
@@ -40,11 +40,14 @@ from herdpy.sql.tree import ColumnRef, Parameter
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
     from herdpy.engine.state.transactions import Transaction
+    from herdpy.model.types import Row
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
 ReadRow = Callable[[Any, "State", "Transaction | None"], list[tuple[Any, ...]] | None]
 """(parameters, state, transaction) → rows; see compile_point_read."""
+MakeRows = Callable[[Sequence[Any], int, Callable[[Any], object], Callable[["Row"], object]], None]
+"""(rows of parameters, now_us, prepare, add); see compile_rows."""
 
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
@@ -168,6 +171,27 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
         f"return {key_source(table.key, table.key_kinds)}, r",
     ]
     return source.made("p, now_us")
+
+
+def compile_rows(table: Table, ordinals: Sequence[int]) -> MakeRows:
+    """Return f(rows of parameters, now_us, prepare, add): adds each row, whole and checked.
+
+    It runs once for each thousand rows of executemany's INSERT. What has not as many values as
+    there are ordinals, or is neither tuple nor list, is given to prepare(), which says why.
+    """
+    source = Writer(None)
+    lines, row = row_conversion(table, ordinals, source.space)
+    lines = [
+        "kind = values.__class__",
+        "is_sequence = kind is tuple or kind is list",
+        f"if not is_sequence or len(values) != {len(ordinals)}: prepare(values)",
+        *lines,
+        f"r = {row}",
+        *check_lines(source, table),
+        "add(r)",
+    ]
+    body = [f"    {line}" for line in lines]
+    return source.function("items, now_us, prepare, add", ["for values in items:", *body])
 
 
 _LOOKUP = """\

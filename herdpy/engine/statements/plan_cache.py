@@ -6,8 +6,8 @@ shared by all sessions; a transaction with uncommitted DDL uses none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.access.rights import Needs, needs_of
@@ -15,15 +15,18 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.fast_paths import (
     Bind,
+    MakeRows,
     NaturalTypes,
     ReadRow,
     compile_bind,
     compile_change,
     compile_point_read,
     compile_row,
+    compile_rows,
 )
 from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
+from herdpy.errors import loading
 from herdpy.exec import coerce
 from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.row_check import CheckRow, compile_check_row
@@ -37,8 +40,6 @@ from herdpy.exec.row.select import (
 )
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
-from herdpy.sql.compile import compile_sql, parameter_kinds, parameter_types
-from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.extent import too_deep
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
@@ -56,6 +57,11 @@ from herdpy.sql.plan import (
 )
 from herdpy.sql.planner import plan_statement
 from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from herdpy.sql.duckdb_text import DuckText
 
 RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
 PlanKey = tuple[str, Any]
@@ -165,8 +171,8 @@ class Prepared:
         return self.write_row
 
     @property
-    def row_converter(self) -> Callable[[Any, int], Row] | None:
-        """f(one item of executemany, now_us) → row, where VALUES is nothing but placeholders."""
+    def row_converter(self) -> MakeRows | None:
+        """What makes the rows of executemany, where VALUES is nothing but placeholders."""
         plan = self.plan
         if not isinstance(plan, InsertPlan) or plan.source is not None:
             return None
@@ -185,9 +191,7 @@ class Prepared:
             return None
         if any(pair != (place, place) for place, pair in enumerate(places)):
             return None
-        return self._once(
-            "convert", lambda: coerce.compile_row_converter(statement.table, statement.ordinals)
-        )
+        return self._once("convert", lambda: compile_rows(statement.table, statement.ordinals))
 
     @property
     def needs(self) -> Needs:
@@ -243,7 +247,10 @@ class Prepared:
         types = [found for _, found in find.query.columns[-find.value_count :]]
         return self._once("change", lambda: compile_row_changer(plan.ref.table, ordinals, types))
 
-    def vector_text(self, query: Query, check_interrupt: Callable[[], object]) -> DuckText:
+    def vector_text(self, query: Query, check_interrupt: Callable[[], object]) -> "DuckText":
+        with loading():
+            from herdpy.sql.duckdb_text import print_query
+
         return self._once("vector", lambda: print_query(query, check_interrupt))
 
     def inner_plan(self) -> "Prepared":
@@ -295,7 +302,16 @@ class PlanCache:
 
 def plan_key(text: str, parameters: Parameters) -> PlanKey:
     """Return the cache key; what decides the types of the parameters is part of it."""
-    return (text, parameter_kinds(parameters) if parameters else None)
+    return (text, _compiler().parameter_kinds(parameters) if parameters else None)
+
+
+@cache
+def _compiler() -> "ModuleType":
+    """Return herdpy.sql.compile, which no connection needs before its first statement."""
+    with loading():
+        from herdpy.sql import compile as module
+
+    return module
 
 
 class _AskedCatalog:
@@ -319,11 +335,11 @@ class _AskedCatalog:
 def prepare(
     text: str, catalog: Catalog, parameters: Parameters, check_interrupt: Callable[[], object]
 ) -> Prepared:
-    asked = _AskedCatalog(catalog)
-    compiled = compile_sql(text, asked, parameters, check_interrupt)
+    compiler, asked = _compiler(), _AskedCatalog(catalog)
+    compiled = compiler.compile_sql(text, asked, parameters, check_interrupt)
     types = None
     if catalog.version >= 0 and not isinstance(parameters, Mapping):
-        types = parameter_types(parameters)
+        types = compiler.parameter_types(parameters)
     prepared = Prepared(compiled, catalog.version, types, tuple(asked.found.items()))
     prepared.find_needs(check_interrupt)
     return prepared
