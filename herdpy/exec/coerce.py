@@ -8,49 +8,50 @@ integers half to even. `what` names the column or parameter for the message.
 """
 
 import datetime
-import decimal
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from herdpy.errors import DataError, ProgrammingError
 from herdpy.exec.text_forms import format_text
-from herdpy.limits import decimal_precision_max
 from herdpy.model.intervals import of_timedelta
-from herdpy.model.python_values import PYTHON_KINDS, kind_of, plain_value, shown, unicode_text
+from herdpy.model.python_values import (
+    KIND_CLASSES,
+    PYTHON_KINDS,
+    kind_of,
+    plain_value,
+    shown,
+    unicode_text,
+)
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
-    BIGINT_MAX,
-    BIGINT_MIN,
-    INTEGER_MAX,
-    INTEGER_MIN,
+    DAY_US,
+    EPOCH_DAY,
+    INTEGER_BOUNDS,
+    MOMENT_MAX,
+    MOMENT_MIN,
     Kind,
     Physical,
     Row,
     SqlType,
 )
-from herdpy.sql.conversions import decimal_of, read_text, scaled_decimal
+from herdpy.sql.conversions import (
+    EXACT_DECIMALS,
+    check_range,
+    convert_moment,
+    decimal_of,
+    out_of_range,
+    read_text,
+    rescale,
+    scaled_decimal,
+)
 from herdpy.sql.plan import NOW, Slot
 
-DAY_US = 86_400_000_000
-INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
-_EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _NO_OFFSET = datetime.timedelta()
-_MOMENT_MIN = (datetime.datetime.min - _EPOCH) // _MICROSECOND
-_MOMENT_MAX = (datetime.datetime.max - _EPOCH) // _MICROSECOND
 _INFINITIES = (float("inf"), float("-inf"))
-# Never the thread's context: the host program may have changed its precision or its traps. With
-# this precision scaleb and to_integral_value, the only operations used, are exact.
-_DECIMALS = decimal.Context(
-    prec=decimal.MAX_PREC,
-    Emax=decimal.MAX_EMAX,
-    Emin=decimal.MIN_EMIN,
-    rounding=decimal.ROUND_HALF_UP,
-    traps=[],
-)
 
 # --- Python → physical ---------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ def to_assigned(value: object, sql_type: SqlType, *, what: str) -> Physical:
             rounded = round(value) if isinstance(value, float) and _is_finite(value) else value
             if not isinstance(rounded, int):
                 rounded = _decimal(rounded, sql_type, what)
-            return check_integer(rounded, sql_type, what)
+            return check_number(rounded, sql_type, what)
         if kind is Kind.DATE and isinstance(value, datetime.datetime):
             return _timestamp(value, sql_type, what) // DAY_US
         if kind is Kind.TEXT and not isinstance(value, str) and value.__class__ in PYTHON_KINDS:
@@ -144,12 +145,9 @@ def check_text(value: str, sql_type: SqlType, what: str) -> str:
     return value
 
 
-def check_integer(value: int, sql_type: SqlType, what: str) -> int:
-    """Return value when its INTEGER or BIGINT holds it, else 22003."""
-    low, high = INTEGER_BOUNDS[sql_type.kind]
-    if not low <= value <= high:
-        raise _out_of_range(value, sql_type, what)
-    return value
+def check_number(value: int, sql_type: SqlType, what: str) -> int:
+    """Return a physical INTEGER, BIGINT or DECIMAL when its type holds it, else 22003."""
+    return check_range(value, sql_type, what=what)
 
 
 def check_row_count(value: Any, word: str) -> None:
@@ -163,10 +161,10 @@ def _double(value: int | Decimal, sql_type: SqlType, what: str) -> float:
     try:
         number = float(value)
     except (OverflowError, ValueError):  # ValueError: a signalling NaN
-        raise _out_of_range(value, sql_type, what) from None
+        raise out_of_range(value, sql_type, what) from None
     is_infinite = number in _INFINITIES and Decimal(value).is_finite()
     if is_infinite or (value and not number):
-        raise _out_of_range(value, sql_type, what)
+        raise out_of_range(value, sql_type, what)
     return number
 
 
@@ -175,15 +173,7 @@ def _decimal(value: int | float | Decimal, sql_type: SqlType, what: str) -> int:
     try:
         return scaled_decimal(number, sql_type)
     except DataError:
-        raise _out_of_range(value, sql_type, what) from None
-
-
-def check_decimal(scaled: int, sql_type: SqlType, what: str) -> int:
-    """Return scaled when it has no more digits than the type's precision, else 22003."""
-    limit = 10 ** (sql_type.precision or decimal_precision_max)
-    if not -limit < scaled < limit:
-        raise _out_of_range(_to_decimal(scaled, sql_type.scale or 0), sql_type, what)
-    return scaled
+        raise out_of_range(value, sql_type, what) from None
 
 
 def _timestamp(value: datetime.datetime, sql_type: SqlType, what: str) -> int:
@@ -192,7 +182,7 @@ def _timestamp(value: datetime.datetime, sql_type: SqlType, what: str) -> int:
         return (value - _EPOCH) // _MICROSECOND
     offset = value.utcoffset() or _NO_OFFSET
     moment = (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND
-    if not _MOMENT_MIN <= moment <= _MOMENT_MAX:
+    if not MOMENT_MIN <= moment <= MOMENT_MAX:
         raise DataError(
             f"{what}: {value} is outside the years 1 to 9999 in UTC, as {sql_type} counts",
             sqlstate="22008",
@@ -206,8 +196,8 @@ def _same(value: Any, _type: SqlType, _what: str) -> Any:
 
 _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
     (Kind.BOOLEAN, bool): _same,
-    (Kind.INTEGER, int): check_integer,
-    (Kind.BIGINT, int): check_integer,
+    (Kind.INTEGER, int): check_number,
+    (Kind.BIGINT, int): check_number,
     (Kind.DOUBLE, float): _same,
     (Kind.DOUBLE, int): _double,
     (Kind.DOUBLE, Decimal): _double,
@@ -216,10 +206,10 @@ _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
     (Kind.DECIMAL, Decimal): _decimal,
     (Kind.BYTEA, bytes): _same,
     (Kind.INTERVAL, datetime.timedelta): lambda value, _type, _what: of_timedelta(value),
-    (Kind.DATE, datetime.date): lambda value, _type, _what: value.toordinal() - _EPOCH_DAY,
+    (Kind.DATE, datetime.date): lambda value, _type, _what: value.toordinal() - EPOCH_DAY,
     (Kind.TIMESTAMP, datetime.datetime): _timestamp,
     (Kind.TIMESTAMP, datetime.date): lambda value, _type, _what: (
-        (value.toordinal() - _EPOCH_DAY) * DAY_US
+        (value.toordinal() - EPOCH_DAY) * DAY_US
     ),
 }
 _FROM_PYTHON.update(
@@ -255,19 +245,15 @@ def cast_physical(
             text = text[: to_type.length]
         return check_text(text, to_type, what)
     if source is Kind.DECIMAL and (target is Kind.DECIMAL or to_type.is_integer):
-        scaled = _rescale(value, from_type.scale or 0, to_type.scale or 0)
-        check = check_decimal if target is Kind.DECIMAL else check_integer
-        try:
-            return check(scaled, to_type, what)
-        except DataError:
-            found = _to_decimal(value, from_type.scale or 0)
-            raise _out_of_range(found, to_type, what) from None
+        scale = from_type.scale or 0
+        scaled = rescale(value, scale, to_type.scale or 0)
+        return check_range(scaled, to_type, _to_decimal(value, scale), what)
     if source is Kind.DECIMAL and target is Kind.DOUBLE:
         return value / 10 ** (from_type.scale or 0)  # int / int is correctly rounded
     if to_type.is_integer and (from_type.is_numeric or source is Kind.BOOLEAN):
         if source is Kind.DOUBLE and not _is_finite(value):
-            raise _out_of_range(value, to_type, what)
-        return check_integer(round(value), to_type, what)
+            raise out_of_range(value, to_type, what)
+        return check_number(round(value), to_type, what)
     if to_type.is_numeric and from_type.is_numeric:
         return to_physical(value, to_type, what=what)
     if target is source:
@@ -275,29 +261,12 @@ def cast_physical(
     if target is Kind.BOOLEAN and from_type.is_integer:
         return value != 0
     if from_type.is_moment and to_type.is_moment:
-        if source is Kind.DATE:
-            return value * DAY_US
-        return value // DAY_US if target is Kind.DATE else value
+        return convert_moment(value, from_type, to_type)
     raise ProgrammingError(f"{what}: cannot cast {from_type} to {to_type}", sqlstate="42846")
-
-
-def _rescale(scaled: int, from_scale: int, to_scale: int) -> int:
-    """Return the integer at another scale, rounded half away from zero."""
-    if to_scale >= from_scale:
-        return scaled * 10 ** (to_scale - from_scale)
-    unit = 10 ** (from_scale - to_scale)
-    quotient, rest = divmod(abs(scaled), unit)
-    quotient += 2 * rest >= unit
-    return quotient if scaled >= 0 else -quotient
 
 
 def _is_finite(value: float) -> bool:
     return value == value and value not in _INFINITIES
-
-
-def _out_of_range(value: object, sql_type: SqlType, what: str) -> DataError:
-    message = f"{what}: value {shown(value)} is out of range for type {sql_type}"
-    return DataError(message, sqlstate="22003")
 
 
 # --- many rows at once ---------------------------------------------------------------------------
@@ -329,7 +298,7 @@ def row_conversion(
         column = table.columns[ordinal]
         space[f"slow{position}"] = _assigner(column)
         name = parts[ordinal] = f"v{position}"
-        exact = _EXACT_TESTS.get(column.type.kind, "False").replace("$", name)
+        exact = EXACT_TESTS.get(column.type.kind, "False").replace("$", name)
         if column.type.length is not None:
             exact += f" and len({name}) <= {column.type.length}"
         tests.append(f"if not ({name} is None or {exact}): {name} = slow{position}({name})")
@@ -356,14 +325,23 @@ def _assigner(column: Column) -> Callable[[object], Physical]:
     return lambda value: to_assigned(value, column.type, what=f"column {column.name}")
 
 
-_EXACT_TESTS = {
-    Kind.BOOLEAN: "$.__class__ is bool",
-    Kind.INTEGER: f"$.__class__ is int and {INTEGER_MIN} <= $ <= {INTEGER_MAX}",
-    Kind.BIGINT: f"$.__class__ is int and {BIGINT_MIN} <= $ <= {BIGINT_MAX}",
-    Kind.DOUBLE: "$.__class__ is float",
-    Kind.TEXT: "$.__class__ is str and $.isascii() and '\\0' not in $",
-    Kind.BYTEA: "$.__class__ is bytes",
+VALUE_TESTS = {
+    **{kind: f"{low} <= $ <= {high}" for kind, (low, high) in INTEGER_BOUNDS.items()},
+    Kind.TEXT: "$.isascii() and '\\0' not in $",
 }
+"""Which values `$` of the class of EXACT_TESTS are their own physical form; without one, all."""
+
+
+def _exact_test(kind: Kind) -> str:
+    test = f"$.__class__ is {KIND_CLASSES[kind].__name__}"
+    return f"{test} and {VALUE_TESTS[kind]}" if kind in VALUE_TESTS else test
+
+
+EXACT_TESTS = {
+    kind: _exact_test(kind)
+    for kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.TEXT, Kind.BYTEA)
+}
+"""Source of a test of `$`: surely a value of this kind as it is."""
 
 
 # --- physical → logical --------------------------------------------------------------------------
@@ -391,12 +369,12 @@ def output_converter(sql_type: SqlType) -> Callable[[Any], Any] | None:
 
 
 def _to_decimal(scaled: int, scale: int) -> Decimal:
-    return Decimal(scaled).scaleb(-scale, _DECIMALS)
+    return Decimal(scaled).scaleb(-scale, EXACT_DECIMALS)
 
 
 def _to_date(days: int) -> datetime.date:
     try:
-        return datetime.date.fromordinal(days + _EPOCH_DAY)
+        return datetime.date.fromordinal(days + EPOCH_DAY)
     except (ValueError, OverflowError):
         message = f"date of day {days} from 1970-01-01 is outside the years 1 to 9999"
         raise DataError(message, sqlstate="22008") from None

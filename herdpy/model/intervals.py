@@ -9,9 +9,10 @@ type; DuckDB computes with its own (sql/duckdb_text.py).
 import datetime
 import re
 
+from herdpy.model.types import DAY_US
+
 Interval = tuple[int, int, int]
 
-_DAY_US = 86_400_000_000
 _MONTH_DAYS = 30
 _PARTS_MAX = 2**31
 _MICROSECONDS_MAX = 2**62
@@ -114,7 +115,7 @@ def _amounts(number: str, part: int, size: int) -> Interval:
     count, unit = int(digits or 0) * size, 10 ** len(digits)
     if part == 0 and size > 1:  # of years: to whole months
         count, unit = _rounded(count, unit), 1
-    for index, smaller in ((0, _MONTH_DAYS), (1, _DAY_US)):
+    for index, smaller in ((0, _MONTH_DAYS), (1, DAY_US)):
         if index >= part:
             amounts[index] += sign * (count // unit)
             count = count % unit * smaller

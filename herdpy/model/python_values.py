@@ -66,6 +66,11 @@ PYTHON_KINDS: dict[Any, Kind] = {
     datetime.datetime: Kind.TIMESTAMP,
     datetime.timedelta: Kind.INTERVAL,
 }
+KIND_CLASSES: dict[Kind, Any] = {kind: found for found, kind in PYTHON_KINDS.items()} | {
+    Kind.INTEGER: int,
+    Kind.TIMESTAMPTZ: datetime.datetime,
+}
+"""The class of a kind's values as programs see them."""
 # The base's own method, as a subclass may answer str() or int() with anything.
 _PLAIN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (datetime.datetime, lambda value: datetime.datetime.combine(value.date(), value.timetz())),

@@ -10,6 +10,7 @@ exec/coerce.py alone converts between the two.
 """
 
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 
 Physical = bool | int | float | str | bytes | None | tuple[int, int, int]
@@ -83,6 +84,13 @@ UNKNOWN = SqlType(Kind.UNKNOWN)
 
 INTEGER_MIN, INTEGER_MAX = -(2**31), 2**31 - 1
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
+INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
+DAY_US = 86_400_000_000
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+DAY_MIN, DAY_MAX = (day.toordinal() - EPOCH_DAY for day in (date.min, date.max))
+"""Of a DATE, from 1970."""
+MOMENT_MIN, MOMENT_MAX = DAY_MIN * DAY_US, (DAY_MAX + 1) * DAY_US - 1
+"""Of a TIMESTAMP, in microseconds from 1970."""
 
 
 def decimal_type(precision: int, scale: int) -> SqlType:

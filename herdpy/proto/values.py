@@ -16,7 +16,13 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.model.python_values import INTEGER_BITS_MAX, plain_value, shown, unicode_text
+from herdpy.model.python_values import (
+    INTEGER_BITS_MAX,
+    KIND_CLASSES,
+    plain_value,
+    shown,
+    unicode_text,
+)
 from herdpy.model.types import Kind
 
 _DECIMAL, _DATE, _TIMESTAMP, _INTEGER, _FOREIGN, _INTERVAL = 1, 2, 3, 4, 5, 6
@@ -159,21 +165,6 @@ def _decimal(text: str) -> Decimal:
 
 _encoder = msgspec.msgpack.Encoder(decimal_format="string")
 
-_TYPES: dict[Kind, Any] = {
-    Kind.BOOLEAN: bool,
-    Kind.INTEGER: int,
-    Kind.BIGINT: int,
-    Kind.DOUBLE: float,
-    Kind.DECIMAL: Decimal,
-    Kind.TEXT: str,
-    Kind.BYTEA: bytes,
-    Kind.DATE: datetime.date,
-    Kind.TIMESTAMP: datetime.datetime,
-    Kind.TIMESTAMPTZ: datetime.datetime,
-    Kind.INTERVAL: datetime.timedelta,
-}
-
-
 encode_rows: Callable[[list[tuple[Any, ...]]], bytes] = _encoder.encode
 """Return rows, logical, as one MessagePack array of arrays."""
 
@@ -225,7 +216,7 @@ def rows_decoder(kinds: tuple[Kind, ...]) -> Callable[[Any], list[tuple[Any, ...
 
     It raises msgspec.ValidationError or DecodeError for other bytes, and for more than ROWS_MAX.
     """
-    columns = tuple(_TYPES[kind] | None if kind in _TYPES else Any for kind in kinds)
+    columns = tuple(KIND_CLASSES[kind] | None if kind in KIND_CLASSES else Any for kind in kinds)
     row: Any = tuple[columns]  # type: ignore[valid-type]  # made at run time
     rows: Any = Annotated[list[row], msgspec.Meta(max_length=ROWS_MAX)]
     return msgspec.msgpack.Decoder(rows).decode

@@ -17,10 +17,15 @@ from herdpy.model.types import (
     BIGINT,
     BIGINT_MAX,
     BIGINT_MIN,
+    DAY_US,
     DOUBLE,
+    EPOCH_DAY,
     INTEGER,
+    INTEGER_BOUNDS,
     INTEGER_MAX,
     INTEGER_MIN,
+    MOMENT_MAX,
+    MOMENT_MIN,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -50,15 +55,11 @@ _TIMESTAMPTZ = re.compile(
 _MOMENTS = {Kind.DATE: _DATE, Kind.TIMESTAMP: _TIMESTAMP, Kind.TIMESTAMPTZ: _TIMESTAMPTZ}
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
-_EPOCH = date(1970, 1, 1).toordinal()
-_DAY_US = 86_400_000_000
-_MOMENT_MIN = (1 - _EPOCH) * _DAY_US
-_MOMENT_MAX = (date.max.toordinal() + 1 - _EPOCH) * _DAY_US - 1
 _ZONE_HOURS_MAX = 15
 _INFINITY = float("inf")
 # Never the thread's context: the host program may have changed its precision or its traps. With
 # this precision scaleb and to_integral_value, the only operations used, are exact.
-_EXACT = decimal.Context(
+EXACT_DECIMALS = decimal.Context(
     prec=decimal.MAX_PREC,
     Emax=decimal.MAX_EMAX,
     Emin=decimal.MIN_EMIN,
@@ -169,12 +170,12 @@ def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physi
         try:
             number = value / 10**scale  # of integers, so it is the nearest float
         except OverflowError:
-            raise _out_of_range(Decimal(value).scaleb(-scale, _EXACT), target) from None
+            raise out_of_range(Decimal(value).scaleb(-scale, EXACT_DECIMALS), target) from None
         if value and not number:
-            raise _out_of_range(Decimal(value).scaleb(-scale, _EXACT), target)
+            raise out_of_range(Decimal(value).scaleb(-scale, EXACT_DECIMALS), target)
         return number
-    found = Decimal(value).scaleb(-scale, _EXACT)
-    return _check_range(rescale(value, scale, target.scale or 0), target, found)
+    found = Decimal(value).scaleb(-scale, EXACT_DECIMALS)
+    return check_range(rescale(value, scale, target.scale or 0), target, found)
 
 
 def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
@@ -182,13 +183,13 @@ def convert_moment(value: int, source: SqlType, target: SqlType) -> int:
     if source.kind is target.kind:
         return value
     if source.kind is Kind.DATE:
-        return value * _DAY_US
-    return value // _DAY_US if target.kind is Kind.DATE else value
+        return value * DAY_US
+    return value // DAY_US if target.kind is Kind.DATE else value
 
 
 def negate_constant(value: int | float, kind: SqlType) -> int | float:
     """Return -value, a number of that type; 22003 for the smallest integers."""
-    return -value if isinstance(value, float) else _check_range(-value, kind)
+    return -value if isinstance(value, float) else check_range(-value, kind)
 
 
 def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
@@ -197,7 +198,7 @@ def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
     if scale > target_scale and value % 10 ** (scale - target_scale):
         return False
     try:
-        _check_range(rescale(value, scale, target_scale), target)
+        check_range(rescale(value, scale, target_scale), target)
     except DataError:
         return False
     return True
@@ -224,9 +225,9 @@ def scaled_decimal(number: Decimal, target: SqlType) -> int:
     """Return a number as a DECIMAL's scaled integer, rounded half away from zero; 22003."""
     # adjusted() first: the digits of 1E+999999 would fill the memory.
     if not number.is_finite() or (number and number.adjusted() > decimal_precision_max):
-        raise _out_of_range(number, target)
-    shifted = number.scaleb(target.scale or 0, _EXACT)
-    return _check_range(int(shifted.to_integral_value(context=_EXACT)), target, number)
+        raise out_of_range(number, target)
+    shifted = number.scaleb(target.scale or 0, EXACT_DECIMALS)
+    return check_range(int(shifted.to_integral_value(context=EXACT_DECIMALS)), target, number)
 
 
 def number_constant(text: str) -> tuple[Physical, SqlType]:
@@ -264,7 +265,7 @@ def read_text(text: str, target: SqlType) -> Physical:
         word = text.strip().lower()
         value = True if word in _TRUE else False if word in _FALSE else None
     elif target.is_integer and _INTEGER.fullmatch(text):
-        value = _check_range(int(text), target, text)
+        value = check_range(int(text), target, text)
     elif kind is Kind.DOUBLE:
         value = _read_double(text)
     elif kind is Kind.DECIMAL:
@@ -289,7 +290,7 @@ def _read_double(text: str) -> float | None:
         return None
     value = float(text)
     if value in (_INFINITY, -_INFINITY) or (not value and match["mantissa"].strip("0.")):
-        raise _out_of_range(text, DOUBLE)  # infinite, or 0 where a digit is not
+        raise out_of_range(text, DOUBLE)  # infinite, or 0 where a digit is not
     return value
 
 
@@ -297,9 +298,9 @@ def _read_decimal(text: str, target: SqlType) -> int | None:
     if not _ANY_NUMBER.fullmatch(text):
         return None
     try:
-        return scaled_decimal(_EXACT.create_decimal(text.strip()), target)
+        return scaled_decimal(EXACT_DECIMALS.create_decimal(text.strip()), target)
     except DataError:
-        raise _out_of_range(text, target) from None
+        raise out_of_range(text, target) from None
 
 
 def _scaled(text: str) -> tuple[int, int] | None:
@@ -328,7 +329,7 @@ def _read_moment(text: str, target: SqlType) -> int:
     zone, clock = clock[4:], clock[:4]
     try:
         if target.kind is Kind.DATE:
-            return date(int(year), int(month), int(day)).toordinal() - _EPOCH
+            return date(int(year), int(month), int(day)).toordinal() - EPOCH_DAY
         hour, minute, second = (int(part or 0) for part in clock[:3])
         micro = int((clock[3] or "").ljust(6, "0"))
         moment = datetime(int(year), int(month), int(day), hour, minute, second, micro)
@@ -337,11 +338,11 @@ def _read_moment(text: str, target: SqlType) -> int:
             f'date/time field value out of range: "{text}" ({error})', sqlstate="22008"
         ) from error
     seconds = (hour * 60 + minute) * 60 + second
-    found = (moment.toordinal() - _EPOCH) * _DAY_US + seconds * 1_000_000 + micro
+    found = (moment.toordinal() - EPOCH_DAY) * DAY_US + seconds * 1_000_000 + micro
     if not (zone and zone[0]):
         return found
     found -= _offset_us(zone, text)
-    if not _MOMENT_MIN <= found <= _MOMENT_MAX:
+    if not MOMENT_MIN <= found <= MOMENT_MAX:
         raise DataError(f'timestamp out of range: "{text}"', sqlstate="22008")
     return found
 
@@ -369,18 +370,25 @@ def _read_bytes(text: str) -> bytes | None:
     return None if "\\" in text else text.encode()
 
 
-def _check_range(value: int, target: SqlType, found: object = None) -> int:
-    """Return the value when target holds it; 22003 names what was found, by default the value."""
-    if target.kind is Kind.INTEGER:
-        fits = INTEGER_MIN <= value <= INTEGER_MAX
-    elif target.kind is Kind.BIGINT:
-        fits = BIGINT_MIN <= value <= BIGINT_MAX
-    else:
+def check_range(value: int, target: SqlType, found: object = None, what: str = "") -> int:
+    """Return the value when target, an integer or DECIMAL, holds it.
+
+    22003 names what was found, by default the value, and `what` it is for.
+    """
+    low, high = INTEGER_BOUNDS.get(target.kind) or (None, None)
+    if low is None or high is None:
         fits = abs(value) < 10 ** (target.precision or decimal_precision_max)
+    else:
+        fits = low <= value <= high
     if not fits:
-        raise _out_of_range(value if found is None else found, target)
+        if found is None:
+            found = Decimal(value).scaleb(-(target.scale or 0), EXACT_DECIMALS)
+        raise out_of_range(found, target, what)
     return value
 
 
-def _out_of_range(found: object, target: SqlType) -> DataError:
-    return DataError(f"value {shown(found)} is out of range for type {target}", sqlstate="22003")
+def out_of_range(found: object, target: SqlType, what: str = "") -> DataError:
+    """Return the error 22003 of a number that a type does not hold."""
+    place = f"{what}: " if what else ""
+    message = f"{place}value {shown(found)} is out of range for type {target}"
+    return DataError(message, sqlstate="22003")

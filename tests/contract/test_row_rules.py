@@ -295,7 +295,7 @@ def test_every_way_has_the_rule(conn: Connection, case: Case) -> None:
 OWNERS: dict[str, tuple[FunctionType, Callable[..., Any]]] = {
     "length": (coerce.check_text, lambda value, sql_type, what: value),
     "not null": (row_check.must_be_set, lambda table, ordinal: False),
-    "range": (coerce.check_integer, lambda value, sql_type, what: value),
+    "range": (coerce.check_number, lambda value, sql_type, what: value),
     "row": (row_check._row_lines, lambda writer, table: []),
     "key": (row_check._key_lines, lambda writer, table: []),
     "duplicate": (row_check.check_absent, lambda table, key, there: None),

@@ -114,7 +114,7 @@ def _not_held(right: Any) -> Any:
 
 
 def _pin_of_the_present(right: Any) -> Any:
-    return lambda item, position: right(item, 2**62)
+    return lambda memtables, position: right(memtables, 2**62)
 
 
 def _unpinned_pages(right: Any) -> Any:
@@ -182,6 +182,6 @@ PLANTS: dict[str, Plant] = {
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
     "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
-    "lease of the present": Plant(pins, "_rows_at", _pin_of_the_present),
+    "lease of the present": Plant(pins, "visible_rows", _pin_of_the_present),
     "pages of a lease unlinked": Plant(Pin, "of", _unpinned_pages),
 }

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
 from herdpy.engine.state.transactions import own_visible
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
-from herdpy.exec.coerce import default_sources, output_converter, row_conversion, to_physical
+from herdpy.exec.coerce import (
+    EXACT_TESTS,
+    VALUE_TESTS,
+    default_sources,
+    output_converter,
+    row_conversion,
+    to_physical,
+)
 from herdpy.exec.row.expressions import Writer
 from herdpy.exec.row.row_check import check_lines
 from herdpy.exec.row.select import assigned_row
 from herdpy.model.keys import float_order, key_source
 from herdpy.model.schema import Table
 from herdpy.model.types import (
-    BIGINT_MAX,
-    BIGINT_MIN,
-    INTEGER_MAX,
-    INTEGER_MIN,
     Kind,
     Physical,
     SqlType,
@@ -54,23 +57,20 @@ MakeRows = Callable[[Sequence[Any], int, Callable[[Any], object], Callable[["Row
 _parameters_max = 1_000
 # By the natural type of a parameter: which Python values surely have it.
 _CLASS_TESTS = {
-    Kind.BIGINT: f"{{0}}.__class__ is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
-    Kind.DOUBLE: "{0}.__class__ is float",
-    Kind.BOOLEAN: "{0}.__class__ is bool",
-    Kind.UNKNOWN: "({0} is None or {0}.__class__ is str)",
-    Kind.BYTEA: "{0}.__class__ is bytes",
-    Kind.DATE: "{0}.__class__ is date",
-    Kind.TIMESTAMP: "{0}.__class__ is datetime and {0}.tzinfo is None",
-    Kind.TIMESTAMPTZ: "{0}.__class__ is datetime and {0}.tzinfo is not None",
+    Kind.BIGINT: EXACT_TESTS[Kind.BIGINT],
+    Kind.DOUBLE: EXACT_TESTS[Kind.DOUBLE],
+    Kind.BOOLEAN: EXACT_TESTS[Kind.BOOLEAN],
+    Kind.UNKNOWN: "($ is None or $.__class__ is str)",
+    Kind.BYTEA: EXACT_TESTS[Kind.BYTEA],
+    Kind.DATE: "$.__class__ is date",
+    Kind.TIMESTAMP: "$.__class__ is datetime and $.tzinfo is None",
+    Kind.TIMESTAMPTZ: "$.__class__ is datetime and $.tzinfo is not None",
 }
 # By (natural kind, kind of the slot): when a value is its own physical form. "" is always.
 _SAME_TESTS = {
-    (Kind.BIGINT, Kind.BIGINT): "",
-    (Kind.BIGINT, Kind.INTEGER): f"{INTEGER_MIN} <= {{0}} <= {INTEGER_MAX}",
-    (Kind.DOUBLE, Kind.DOUBLE): "",
-    (Kind.BOOLEAN, Kind.BOOLEAN): "",
-    (Kind.BYTEA, Kind.BYTEA): "",
-    (Kind.UNKNOWN, Kind.TEXT): "{0} is None or {0}.isascii() and '\\0' not in {0}",
+    **{(k, k): "" for k in (Kind.BIGINT, Kind.DOUBLE, Kind.BOOLEAN, Kind.BYTEA)},
+    (Kind.BIGINT, Kind.INTEGER): VALUE_TESTS[Kind.INTEGER],
+    (Kind.UNKNOWN, Kind.TEXT): f"$ is None or {VALUE_TESTS[Kind.TEXT]}",
 }
 
 
@@ -97,7 +97,7 @@ class _Source(Writer):
             test = _CLASS_TESTS.get(natural.kind)
             if source != position or test is None:
                 return None
-            tests.append(test.format(f"v{position}"))
+            tests.append(test.replace("$", f"v{position}"))
         if not types:
             self.lines.append("if p: return None")
             return None if slots else []
@@ -127,7 +127,7 @@ class _Source(Writer):
         slow = f"{self.name(convert)}({value})"
         if test is None or sql_type.length is not None:
             return slow
-        return f"{value} if {test.format(value)} else {slow}"
+        return f"{value} if {test.replace('$', value)} else {slow}"
 
 
 def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:

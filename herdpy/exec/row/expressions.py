@@ -13,10 +13,10 @@ from operator import itemgetter
 from typing import Any, NoReturn
 
 from herdpy.errors import DataError, InvariantViolation
-from herdpy.exec.coerce import INTEGER_BOUNDS, cast_physical
+from herdpy.exec.coerce import cast_physical
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
-from herdpy.model.types import BOOLEAN, Kind, SqlType
+from herdpy.model.types import BOOLEAN, INTEGER_BOUNDS, Kind, SqlType
 from herdpy.sql.tree import (
     Assign,
     Atom,

@@ -12,17 +12,15 @@ from typing import Any
 
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.exec.coerce import (
-    INTEGER_BOUNDS,
     cast_physical,
-    check_decimal,
-    check_integer,
+    check_number,
     check_text,
 )
 from herdpy.exec.row.expressions import Writer
 from herdpy.limits import key_bytes_max, record_bytes_max, row_bytes_max
 from herdpy.model.keys import encode_key, float_from_order
 from herdpy.model.schema import Column, Table
-from herdpy.model.types import TEXT, Key, Kind, Row
+from herdpy.model.types import INTEGER_BOUNDS, TEXT, Key, Kind, Row
 
 CheckRow = Callable[[Row], None]
 
@@ -86,10 +84,10 @@ def _value_lines(writer: Writer, column: Column, item: str) -> list[str]:
     kind, check, test = column.type.kind, None, ""
     if kind in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[kind]
-        test, check = f"not {low} <= {item} <= {high}", check_integer
+        test, check = f"not {low} <= {item} <= {high}", check_number
     elif kind is Kind.DECIMAL and column.type.precision is not None:
         limit = 10**column.type.precision
-        test, check = f"not -{limit} < {item} < {limit}", check_decimal
+        test, check = f"not -{limit} < {item} < {limit}", check_number
     elif kind is Kind.TEXT and column.type.length is not None:
         test, check = f"len({item}) > {column.type.length}", check_text
     if check is None:

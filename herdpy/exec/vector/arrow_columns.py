@@ -13,18 +13,15 @@ import pyarrow as pa
 import pyarrow.compute
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.exec.coerce import DAY_US, to_assigned
+from herdpy.exec.coerce import default_sources, to_assigned
 from herdpy.exec.row.row_check import compile_check_row, each_row, must_be_set, short_bytes
 from herdpy.model.schema import Column, Table
-from herdpy.model.types import Kind, Physical, Row
+from herdpy.model.types import DAY_MAX, DAY_MIN, MOMENT_MAX, MOMENT_MIN, Kind, Physical, Row
 from herdpy.sql.conversions import REAL_DIGITS, decimal_of
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 
-_DAYS = (-719_162, 2_932_896)
-"""1 January of year 1 and 31 December of year 9999, from 1970."""
-_MICROSECONDS = (_DAYS[0] * DAY_US, (_DAYS[1] + 1) * DAY_US - 1)
 _INT64_DIGITS = 18
 
 
@@ -39,9 +36,11 @@ class RowMaker:
         self._sources: list[int | Physical] = []
         self._is_given: list[bool] = []
         given = _ordinals(table, schema.names)
-        for ordinal, column in enumerate(table.columns):
+        space: dict[str, Any] = {"now_us": now_us}
+        for ordinal, default in enumerate(default_sources(table, space)):
             self._is_given.append(ordinal in given)
-            self._sources.append(given[ordinal] if ordinal in given else _default(column, now_us))
+            value = given[ordinal] if ordinal in given else eval(default, space)  # noqa: S307 - ours
+            self._sources.append(value)
 
     def rows(self, batch: pa.RecordBatch, first_row: int) -> list[Row]:
         """Return the rows, checked; errors name the row, counted from first_row.
@@ -135,12 +134,6 @@ def _ordinals(table: Table, names: Sequence[str]) -> dict[int, int]:
     return found
 
 
-def _default(column: Column, now_us: int) -> Physical:
-    if column.default_sql is None:
-        return column.default
-    return now_us // DAY_US if column.type.kind is Kind.DATE else now_us
-
-
 def plain(array: Array) -> Array:
     """Return the values without the wrapping of dictionaries, run ends and extensions."""
     if isinstance(array, pa.ExtensionArray):
@@ -228,7 +221,7 @@ def _date(array: Array, _column: Column) -> Array | None:
     if not pa.types.is_date(array.type):
         return None
     days = array.cast(pa.date32()).view(pa.int32())
-    return days if _is_within(days, _DAYS) else None
+    return days if _is_within(days, (DAY_MIN, DAY_MAX)) else None
 
 
 def _timestamp(array: Array, _column: Column) -> Array | None:
@@ -236,7 +229,7 @@ def _timestamp(array: Array, _column: Column) -> Array | None:
         return None
     # With a zone or without, the numbers are in UTC.
     microseconds = array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64())
-    return microseconds if _is_within(microseconds, _MICROSECONDS) else None
+    return microseconds if _is_within(microseconds, (MOMENT_MIN, MOMENT_MAX)) else None
 
 
 _FAST: dict[Kind, Callable[[Array, Column], Array | None]] = {

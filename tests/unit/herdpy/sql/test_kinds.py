@@ -10,7 +10,7 @@ from herdpy.exec import coerce
 from herdpy.exec.vector import arrow_columns, arrow_rows
 from herdpy.model import python_values
 from herdpy.model.types import Kind, SqlType, decimal_type
-from herdpy.proto import herdpy_pb2, values
+from herdpy.proto import herdpy_pb2
 from herdpy.sql import bind_function, conversions, duckdb_text, text
 from herdpy.sql.tree import Literal
 from herdpy.storage import arrow, column, verify
@@ -23,7 +23,7 @@ TABLES: dict[str, tuple[Collection[Kind], set[Kind]]] = {
     "DuckDB's types": (duckdb_text._TYPE_NAMES, EXPRESSIONS - {Kind.DECIMAL}),
     "casts from text": (duckdb_text._FROM_TEXT, EXPRESSIONS - {Kind.DECIMAL, Kind.TEXT}),
     "Arrow's types of results": (arrow_rows._ARROW_TYPES, set(Kind) - {Kind.DECIMAL}),
-    "rows on the wire": (values._TYPES, EXPRESSIONS),
+    "rows on the wire": (python_values.KIND_CLASSES, EXPRESSIONS),
     "classes of Python": (
         set(python_values.PYTHON_KINDS.values()),
         EXPRESSIONS - {Kind.INTEGER, Kind.TIMESTAMPTZ},
