@@ -174,7 +174,7 @@ class Execution:
 
         return Result(
             query.columns,
-            found.rows(),
+            chain(found.rows(), _closed(snapshot)),
             close=close,
             make_reader=found.reader,
             check=_check_of(snapshot),

@@ -243,3 +243,16 @@ def test_the_count_of_bytes_is_within_twice_of_the_truth(kind: str) -> None:
         finally:
             tracemalloc.stop()
         assert truth / 2 < memtable.byte_count < truth * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT v FROM t", "SELECT count(*) FROM t", "SELECT v, count(*) FROM t GROUP BY v"]
+)
+def test_a_result_that_was_read_to_its_end_keeps_no_snapshot(text: str) -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 10), (2, 20))
+        result = session.execute(text)
+        assert len(db.database.tablespace.registry) == 1
+        assert list(result.rows())
+        assert len(db.database.tablespace.registry) == 0
