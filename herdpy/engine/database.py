@@ -169,6 +169,7 @@ class Database:
             DIRECTORY,
             disk,
             self.clock,
+            self.rng,
             self.config,
             driver if is_threaded else None,
             self._bell.ring,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.directory import upgrade
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.state.applier import Applier
@@ -43,9 +44,10 @@ from herdpy.storage.manifest import (
     ManifestState,
     PageRef,
     TableEdit,
+    in_edit,
     log_start_of,
 )
-from herdpy.storage.segment import segment_name
+from herdpy.storage.segment import SegmentFolder, segment_name
 from herdpy.storage.staged_writer import StageDelta
 
 
@@ -187,6 +189,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     hint_data = b"" if hint is None else hint.data
     if hint is not None and hint.behind > state.lsn:
         hint_data = listed.replay_hint  # behind a mark, which is no part of the state
+    upgrade(disk, manifest)
     deltas = [
         TableDelta(
             table_state.table,
@@ -203,8 +206,9 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     ]
     number = listed.next_segment
     try:
-        written = write_delta(disk, directory, number, deltas, stage_deltas)
-        pinned = write_pins(disk, directory, number, written, deltas, frozen.in_memory)
+        folder = SegmentFolder(disk, directory, manifest.new_file_id)
+        written = write_delta(folder, number, deltas, stage_deltas)
+        pinned = write_pins(folder, number, written, deltas, frozen.in_memory)
         if written.segments or pinned.segments:
             disk.sync_directory(directory)
     except BaseException:
@@ -217,16 +221,18 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         if table_id not in state.tables and table_id not in state.staged.stages
     )
     lsn = (state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index)
+    segments, ids = in_edit((*written.segments, *pinned.segments))
     edit = Checkpoint(
         lsn=lsn,
         position=state.position,
         engine=frozen.engine,
         next_table_id=frozen.next_table_id,
-        segments=(*written.segments, *pinned.segments),
+        segments=segments,
         tables=(*written.edits, *dropped),
         log_start=log_start_of(hint_data),
         pins=pinned.pins,
         unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
+        segment_ids=ids,
     )
     tablespace.unpublished = Unpublished(
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,

@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -59,7 +60,7 @@ def flipped(file: Path, offset: int, bit: int) -> None:
 
 
 def start_of_log(path: Path) -> int:
-    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST")
+    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST", Random(1))
     start = manifest.state.log_start
     manifest.close()
     assert start is not None

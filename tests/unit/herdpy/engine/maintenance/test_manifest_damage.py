@@ -2,6 +2,7 @@
 
 import random
 from functools import cache
+from random import Random
 from struct import unpack_from
 
 import pytest
@@ -98,7 +99,7 @@ def check(files: Files, expected: list[tuple[object, ...]], what: str) -> bool:
 
 
 def frame_ends(manifest: bytes) -> list[int]:
-    ends, offset = [16], 16
+    ends, offset = [32], 32
     while offset + 12 <= len(manifest):
         offset += 12 + unpack_from("<I", manifest, offset + 4)[0]
         ends.append(offset)
@@ -158,10 +159,10 @@ def test_segments_beside_a_manifest_that_never_listed_any() -> None:
     moments, expected = history()
     files = {path: data for path, data in moments[-1].items() if "/log/" not in path}
     manifest = files[MANIFEST]
-    first = Manifest.create(MemoryDisk(), "MANIFEST", bytes(16)).byte_count
+    first = Manifest.create(MemoryDisk(), "MANIFEST", Random(1)).byte_count
     assert first < len(manifest)
     empty = MemoryDisk()
-    Manifest.create(empty, "MANIFEST", bytes(16)).close()
+    Manifest.create(empty, "MANIFEST", Random(1)).close()
     assert not check({**files, MANIFEST: empty.read("MANIFEST")}, expected, "an empty manifest")
 
 
