@@ -3,7 +3,7 @@
 docs/formats/backup.md. Numbers are little-endian. Blocks follow each other without gaps:
 
     offset  width  type   meaning
-    0       4      bytes  magic "HBK" and version 0x02; 0x01 in all blocks of a backup of FORMAT 1
+    0       4      bytes  magic "HBK" and version 0x01
     4       4      u32    kind: 1 head, 2 segment, 3 end
     8       8      u64    number of the segment; 0 for the other kinds
     16      8      u64    length n of the body
@@ -27,7 +27,7 @@ import msgspec
 
 from herdpy.errors import CorruptionError, InvariantViolation
 from herdpy.model.lsn import FILE_LEDGER_ID
-from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, without_log
+from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, check_ids, without_log
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
@@ -39,7 +39,7 @@ COUNTER_MAX = 2**62
 _BLOCK = Struct("<4sIQQI")
 _CRC_BYTES = 4
 _HEAD_BYTES = _BLOCK.size + _CRC_BYTES
-_MAGIC, _MAGIC_1 = b"HBK\x02", b"HBK\x01"
+_MAGIC = b"HBK\x01"
 _KIND_HEAD, _KIND_SEGMENT, _KIND_END = 1, 2, 3
 _HINT = "the backup does not hold what was written: use another one"
 
@@ -110,7 +110,7 @@ class _Writer:
         return self._digest.digest()
 
     def block(self, kind: int, number: int, body: memoryview) -> Iterator[bytes]:
-        yield self._sent(_block_head(_MAGIC, self._offset, kind, number, len(body)))
+        yield self._sent(_block_head(self._offset, kind, number, len(body)))
         crc = 0
         for start in range(0, len(body), PIECE_BYTES):
             piece = bytes(body[start : start + PIECE_BYTES])
@@ -124,8 +124,8 @@ class _Writer:
         return data
 
 
-def _block_head(magic: bytes, offset: int, kind: int, number: int, length: int) -> bytes:
-    head = _BLOCK.pack(magic, kind, number, length, 0)
+def _block_head(offset: int, kind: int, number: int, length: int) -> bytes:
+    head = _BLOCK.pack(_MAGIC, kind, number, length, 0)
     crc = google_crc32c.value(offset.to_bytes(8, "little") + head)
     return head + crc.to_bytes(_CRC_BYTES, "little")
 
@@ -173,7 +173,6 @@ class _Reader:
     def __init__(self, view: memoryview, where: str, progress: Progress) -> None:
         self.offset = 0
         self._view = view
-        self._magic = _MAGIC_1 if view[: len(_MAGIC_1)] == _MAGIC_1 else _MAGIC
         self._where = where
         self._progress = progress
         self._digest = hashlib.sha256()
@@ -194,9 +193,9 @@ class _Reader:
         if len(head) < _HEAD_BYTES:
             raise self.damage(start, f"expected a block, found the end of {len(view)} bytes")
         magic, kind, number, length, _ = _BLOCK.unpack_from(head)
-        if magic != self._magic:
-            raise self.damage(start, f"expected magic {self._magic!r}, found {magic!r}")
-        if head != _block_head(magic, start, kind, number, length):
+        if magic != _MAGIC:
+            raise self.damage(start, f"expected magic {_MAGIC!r}, found {magic!r}")
+        if head != _block_head(start, kind, number, length):
             raise self.damage(start, "the head of the block has a wrong CRC")
         body_end = body_start + length
         if body_end + _CRC_BYTES > len(view):
@@ -234,6 +233,7 @@ class _Reader:
 
 def _checked_state(state: ManifestState, reader: _Reader) -> ManifestState:
     try:
+        check_ids(state)
         fitting = apply_edit(state, LogDurable(0))
     except InvariantViolation as error:
         raise reader.damage(0, f"its state contradicts itself: {error}") from error

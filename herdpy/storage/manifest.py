@@ -425,7 +425,7 @@ def _segments_of(tables: dict[int, TableState]) -> set[int]:
     return used
 
 
-def _check_ids(state: ManifestState) -> None:
+def check_ids(state: ManifestState) -> None:
     """Raise for an id of a file or tablespace that is neither missing nor of the right length."""
     for each in (state.identity.uuid, *state.segment_ids.values(), *state.log_ids.values()):
         if len(each) not in (0, FILE_ID_BYTES):
@@ -777,7 +777,7 @@ def _read(data: bytes, path: str) -> _Content:
             raise _damage(path, offset, "expected a whole snapshot, found none")
         state = builder.state()
         _check_pins(state)
-        _check_ids(state)
+        check_ids(state)
     except (msgspec.DecodeError, InvariantViolation) as error:
         raise _damage(path, offset, f"an edit does not fit: {error}") from error
     is_sealed = _body_at(data, file_id, offset) == b""

@@ -212,7 +212,9 @@ def check_refusals(report: Report, old: Commit, new: Commit, what: str, folder: 
         said = _refusal(old, wanted, folder / "looked")
         report.check(f"{what}: once upgraded, refused by {old.name}", said)
         new.run("-c", _BACK_UP, folder / "looked", folder / "new.backup")
-        said = _refusal(old, "at offset 0: expected magic", folder / "new.backup", folder / "gone")
+        said = _refusal(
+            old, "offset 0: expected the header of segment", folder / "new.backup", folder / "gone"
+        )
         report.check(f"{what}: a backup of it, refused by {old.name}", said)
 
 

@@ -93,7 +93,13 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
 def _check_counters(applier: Applier) -> None:
     """Raise ValueError for a number that no database comes to, and none could go on from."""
     ids = [number for tx in applier.transactions for number in tx]
-    for number in (applier.epoch, applier.counter, *applier.reserved.values(), *ids):
+    for number in (
+        applier.epoch,
+        applier.counter,
+        applier.next_role_id,
+        *applier.reserved.values(),
+        *ids,
+    ):
         if not 0 <= number < COUNTER_MAX:
             raise ValueError(f"a counter at {number}")
 

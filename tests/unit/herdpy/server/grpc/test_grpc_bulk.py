@@ -241,7 +241,7 @@ def test_a_snapshot_that_was_cut_off_goes_on(server: RunningServer, client: Clie
     replies = list(client.GetSnapshot(again))
     assert replies[0].info == first.info
     data = first.data[:offset] + b"".join(reply.data for reply in replies)
-    assert data[:4] == b"HBK\x02"
+    assert data[:4] == b"HBK\x01"
     assert is_whole(data)
     assert b"".join(reply.data for reply in client.GetSnapshot(again)) == data[offset:]
 
