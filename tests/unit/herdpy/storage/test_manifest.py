@@ -1,7 +1,6 @@
 """The manifest: edits are whole or not there, damage is told from a torn tail, nothing is lost."""
 
 import errno
-from random import Random
 from typing import Any
 
 import msgspec
@@ -32,9 +31,10 @@ from herdpy.storage.manifest import (
     apply_edit,
 )
 from tests.fixtures.interrupts import LineInterrupter
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
-EMPTY = Manifest.create(MemoryDisk(), "MANIFEST", Random(1)).state
+EMPTY = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).state
 LOG_ID = EMPTY.log_id
 DEFINITION = [1, "t", 1, [0], []]
 
@@ -127,7 +127,7 @@ def test_repeated_log_file_has_no_effect() -> None:
 
 def written(count: int) -> MemoryDisk:
     disk = MemoryDisk()
-    manifest = Manifest.create(disk, "MANIFEST", Random(1))
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     for edit in EDITS[:count]:
         manifest.append(edit)
     manifest.close()
@@ -135,7 +135,7 @@ def written(count: int) -> MemoryDisk:
 
 
 def opened(disk: Any) -> ManifestState:
-    manifest = Manifest.open(disk, "MANIFEST", Random(1))
+    manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
     manifest.close()
     return manifest.state
 
@@ -144,7 +144,7 @@ def opened(disk: Any) -> ManifestState:
 def test_reopened(count: int) -> None:
     disk = written(count)
     assert opened(disk) == states()[count]
-    manifest = Manifest.open(disk, "MANIFEST", Random(1))
+    manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
     for edit in EDITS[count:]:
         manifest.append(edit)
     assert manifest.state == states()[-1] == opened(disk)
@@ -153,7 +153,7 @@ def test_reopened(count: int) -> None:
 def test_create_never_replaces() -> None:
     disk = written(1)
     with pytest.raises(InvariantViolation, match="exists already"):
-        Manifest.create(disk, "MANIFEST", Random(1))
+        Manifest.create(disk, "MANIFEST", SeededRng(1))
 
 
 def test_torn_at_every_byte_of_the_last_edit() -> None:
@@ -165,7 +165,7 @@ def test_torn_at_every_byte_of_the_last_edit() -> None:
             disk.open("MANIFEST", create=True).write_at(0, whole[:end] + tail)
             if (whole[:end] + tail)[: len(whole)] == whole:
                 continue  # the bytes it lost were zeros
-            manifest = Manifest.open(disk, "MANIFEST", Random(1))
+            manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
             assert manifest.state == states()[2]
             assert disk.size("MANIFEST") == before + 12
             manifest.append(EDITS[2])
@@ -181,7 +181,7 @@ def test_every_flipped_bit_is_seen() -> None:
     for position in range(len(data) - 12):
         file.write_at(position, bytes([data[position] ^ (1 << position % 8)]))
         with pytest.raises(CorruptionError, match=r"damaged manifest MANIFEST at offset \d+"):
-            Manifest.open(disk, "MANIFEST", Random(1))
+            Manifest.open(disk, "MANIFEST", SeededRng(1))
         file.write_at(position, data[position : position + 1])
     for position in range(len(data) - 12, len(data)):  # the seal itself says nothing
         file.write_at(position, bytes([data[position] ^ 1]))
@@ -194,12 +194,12 @@ def test_without_whole_snapshot(size: int) -> None:
     disk = written(0)
     disk.open("MANIFEST").truncate(size)
     with pytest.raises(CorruptionError, match="MANIFEST at offset"):
-        Manifest.open(disk, "MANIFEST", Random(1))
+        Manifest.open(disk, "MANIFEST", SeededRng(1))
 
 
 def test_rewritten_when_long() -> None:
     disk = MemoryDisk()
-    manifest = Manifest.create(disk, "MANIFEST", Random(1))
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     sizes = []
     for number in range(1, 20_000):
         manifest.append(LogFilesDropped(tuple(range(number % 100))))
@@ -219,7 +219,7 @@ def long_edit(number: int) -> Checkpoint:
 
 def long_manifest(disk: Any) -> Manifest:
     """One edit before the rewrite."""
-    manifest = Manifest.create(disk, "MANIFEST", Random(1))
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     number, growth = 0, 0
     while manifest.byte_count + growth <= 64 * 1024:
         number += 1
@@ -255,7 +255,7 @@ def test_crash_at_every_step(is_power_lost: bool) -> None:
         disk = SimulatedDisk(step)
         disk.crash_at = step
         try:
-            manifest = Manifest.create(disk, "MANIFEST", Random(1))
+            manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
             done.append(0)
             for index, edit in enumerate(EDITS):
                 manifest.append(edit)
@@ -306,7 +306,7 @@ def test_crash_in_every_step_of_a_rewrite() -> None:
 
 def test_failed_sync_ends_it() -> None:
     disk = SimulatedDisk(1)
-    manifest = Manifest.create(disk, "MANIFEST", Random(1))
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     disk.fail("sync", errno.EIO, times=1)
     for _ in range(2):
         with pytest.raises(OperationalError, match="MANIFEST") as error:
@@ -317,7 +317,7 @@ def test_failed_sync_ends_it() -> None:
 
 def test_full_disk_has_no_effect() -> None:
     disk = SimulatedDisk(1)
-    manifest = Manifest.create(disk, "MANIFEST", Random(1))
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     manifest.append(EDITS[0])
     disk.fail("write", errno.ENOSPC, times=1)
     with pytest.raises(DiskFullError):
@@ -354,7 +354,7 @@ def test_what_a_reader_saw_survives_a_power_loss() -> None:
         line += 1
         disk = SimulatedDisk(line)
         is_interrupted = run_interrupted(
-            line, lambda d=disk: Manifest.create(d, "MANIFEST", Random(1))
+            line, lambda d=disk: Manifest.create(d, "MANIFEST", SeededRng(1))
         )
         if disk.exists("MANIFEST"):
             state = opened(disk)
@@ -385,7 +385,7 @@ def run_interrupted(line: int, call: Any) -> bool:
 
 def test_golden_bytes() -> None:
     disk = MemoryDisk()
-    Manifest.create(disk, "MANIFEST", Random(1)).append(
+    Manifest.create(disk, "MANIFEST", SeededRng(1)).append(
         LogFileBegun(1, 2, 4096, bytes(range(16, 32)))
     )
     assert disk.read("MANIFEST").hex() == GOLDEN
@@ -404,7 +404,7 @@ def of_format_1(disk: Any) -> Manifest:
     file.write_at(0, bytes.fromhex(FORMAT_1))
     file.sync()
     disk.sync_directory("")
-    return Manifest.open(disk, "MANIFEST", Random(1))
+    return Manifest.open(disk, "MANIFEST", SeededRng(1))
 
 
 def test_format_1_stays_format_1_until_the_upgrade() -> None:
@@ -448,11 +448,11 @@ def test_a_crash_at_every_step_of_the_upgrade(is_power_lost: bool) -> None:
             break
         for _ in range(2):
             disk = disk.restart(is_power_lost=is_power_lost)
-            again = Manifest.open(disk, "MANIFEST", Random(2))
+            again = Manifest.open(disk, "MANIFEST", SeededRng(2))
             assert again.state.log_files[:1] == ((1, 2),)
             found.add((again.is_current, len(again.state.log_files)))
             again.close()
-        again = Manifest.open(disk, "MANIFEST", Random(2))
+        again = Manifest.open(disk, "MANIFEST", SeededRng(2))
         again.upgrade()
         again.append(LogFileBegun(3, 9, 4096, bytes(16)))
         assert opened(disk.crash()).log_files[-1] == (3, 9)
@@ -486,14 +486,14 @@ def test_an_interrupt_at_every_line_of_the_upgrade() -> None:
 
 def test_edits_of_another_manifest_are_not_believed() -> None:
     first, second = written(3).read("MANIFEST"), MemoryDisk()
-    other = Manifest.create(second, "MANIFEST", Random(2))
+    other = Manifest.create(second, "MANIFEST", SeededRng(2))
     other.append(EDITS[0])
     other.close()
     at = other.byte_count - (len(first) - 12)
     assert at < 0
-    length = Manifest.create(MemoryDisk(), "MANIFEST", Random(1)).byte_count
+    length = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).byte_count
     second.open("MANIFEST").write_at(length, first[length:])
-    manifest = Manifest.open(second, "MANIFEST", Random(3))
+    manifest = Manifest.open(second, "MANIFEST", SeededRng(3))
     assert manifest.state.log_files == ()  # nothing of the first, which all CRCs are right for
 
 
@@ -506,7 +506,7 @@ def test_edits_of_another_manifest_are_not_believed() -> None:
 )
 def test_another_kind_of_log_or_a_wrong_id_is_refused(identity: Identity, message: str) -> None:
     disk = MemoryDisk()
-    Manifest.put(disk, "MANIFEST", ManifestState(LOG_ID, identity=identity), Random(1))
+    Manifest.put(disk, "MANIFEST", ManifestState(LOG_ID, identity=identity), SeededRng(1))
     with pytest.raises(Error, match=message):
         Manifest.read(disk, "MANIFEST")
 

@@ -9,7 +9,7 @@ import pytest
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_disk import OsDisk
 from herdpy.errors import CorruptionError, InvariantViolation
-from herdpy.model.types import BIGINT, TEXT
+from herdpy.model.types import BIGINT, TEXT, Row
 from herdpy.storage.page import Page, build_page
 from herdpy.storage.segment import Segment, SegmentWriter, segment_name
 from tests.fixtures.storage_tables import table_of
@@ -35,7 +35,7 @@ def opened(disk: MemoryDisk | OsDisk, byte_count: int, file_id: bytes = ID) -> S
     return Segment.open(disk, "s", 5, byte_count, file_id)
 
 
-def rows_of(segment: Segment, place: tuple[int, int]) -> list[tuple[object, ...]]:
+def rows_of(segment: Segment, place: tuple[int, int]) -> list[Row]:
     offset, _ = place
     page = Page(
         segment.part(*place), SINGLE, where="s", base_offset=offset, seed=segment.seed(offset)

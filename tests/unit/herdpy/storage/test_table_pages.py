@@ -1,7 +1,6 @@
 """TablePages and write_delta against a dict: every key has one live copy, in any history."""
 
 import errno
-from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from herdpy.storage.checkpoint_writer import TableDelta, write_delta
 from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit, in_edit
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import TablePages
+from tests.fixtures.metadata import SeededRng
 from tests.fixtures.segments import folder, listed_segments
 from tests.fixtures.storage_tables import rows_by_key, table_of
 from tests.sim.disk import SimulatedDisk
@@ -222,7 +222,7 @@ def test_listed_in_the_manifest_after_a_crash() -> None:
     """I10: pages that the manifest names are there after a power loss."""
     for seed in range(30):
         disk = SimulatedDisk(seed)
-        manifest = Manifest.create(disk, "MANIFEST", Random(1))
+        manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
         delta = TableDelta(SINGLE, TablePages(SINGLE), list(bulk(0, 100).items()), is_new=True)
         written = write_delta(folder(disk), 1, [delta])
         disk.sync_directory("")
@@ -230,7 +230,7 @@ def test_listed_in_the_manifest_after_a_crash() -> None:
         edit = Checkpoint((-1, 1, 0), 1, b"", 8, segments, written.edits, segment_ids=ids)
         manifest.append(edit)
         disk = disk.crash()
-        state = Manifest.open(disk, "MANIFEST", Random(1)).state
+        state = Manifest.open(disk, "MANIFEST", SeededRng(1)).state
         found = listed_segments(disk, state)
         pages = TablePages.open(SINGLE, state.tables[7].pages, found)
         assert dict(rows_by_key(pages, None, None)) == bulk(0, 100)

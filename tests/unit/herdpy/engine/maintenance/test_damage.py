@@ -4,13 +4,13 @@ import random
 import re
 import shutil
 from pathlib import Path
-from random import Random
 
 import pytest
 
 import herdpy
 from bookie.runtime.os_disk import OsDisk
 from herdpy.storage.manifest import Manifest
+from tests.fixtures.metadata import SeededRng
 
 ROWS = 3000
 SELECT = "SELECT count(*), sum(v), count(DISTINCT s) FROM t"
@@ -60,7 +60,7 @@ def flipped(file: Path, offset: int, bit: int) -> None:
 
 
 def start_of_log(path: Path) -> int:
-    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST", Random(1))
+    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST", SeededRng(1))
     start = manifest.state.log_start
     manifest.close()
     assert start is not None

@@ -2,7 +2,6 @@
 
 import random
 from functools import cache
-from random import Random
 from struct import unpack_from
 
 import pytest
@@ -15,6 +14,7 @@ from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.errors import CorruptionError
 from herdpy.storage.manifest import Manifest
 from tests.fixtures.engines import Engine, rows, run
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 CONFIG = Config(log_file_bytes_first=4096, log_file_bytes_max=8192, disk_reserve_bytes=4096)
@@ -159,10 +159,10 @@ def test_segments_beside_a_manifest_that_never_listed_any() -> None:
     moments, expected = history()
     files = {path: data for path, data in moments[-1].items() if "/log/" not in path}
     manifest = files[MANIFEST]
-    first = Manifest.create(MemoryDisk(), "MANIFEST", Random(1)).byte_count
+    first = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).byte_count
     assert first < len(manifest)
     empty = MemoryDisk()
-    Manifest.create(empty, "MANIFEST", Random(1)).close()
+    Manifest.create(empty, "MANIFEST", SeededRng(1)).close()
     assert not check({**files, MANIFEST: empty.read("MANIFEST")}, expected, "an empty manifest")
 
 
