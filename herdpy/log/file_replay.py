@@ -260,7 +260,7 @@ class LogReader:
         file, offset, _ = stop
         handle = self._disk.open(file.path)
         try:
-            reader = _FrameReader(handle, self._log_id, file.stamp)
+            reader = _FrameReader(handle, self._log_id, file.stamp, file.file_id)
             return isinstance(reader.frame(offset, self.next_sequence), Frame)
         finally:
             handle.close()

@@ -52,14 +52,14 @@ def test_it_is_read_as_it_is_and_upgraded_by_the_next_checkpoint(ending: str) ->
     check(root)
     run(root, "INSERT INTO t VALUES (1000, 'new')")
     assert formats(disk) == (1, 1)
-    assert engine.database.manifest.state.log_ids == {}
+    assert engine.database.replica.manifest.state.log_ids == {}
     engine.database.run_checkpoint()
     assert formats(disk) == (2, 2)
     run(root, "UPDATE t SET v = 'x' WHERE id = 1000")
     assert examine(disk, "x").damages == []
     engine.reopen()
     check(session_of(engine), is_written=True)
-    state = engine.database.manifest.state
+    state = engine.database.replica.manifest.state
     assert state.segments.keys() > state.segment_ids.keys() > set()  # the old ones stay as they are
     assert len(state.identity.uuid) == 16
     assert set(state.log_ids) <= {number for number, _ in state.log_files}
@@ -172,7 +172,7 @@ def test_a_backup_of_format_1(ending: str) -> None:
     again = MemoryDisk()
     restored(backed_up(engine.database), again)
     check(session_of(Engine(disk=again)))
-    other = engine.database.manifest.state.identity
+    other = engine.database.replica.manifest.state.identity
     assert Manifest.read(again, MANIFEST).identity != other
 
 
