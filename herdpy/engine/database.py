@@ -169,6 +169,7 @@ class Database:
             DIRECTORY,
             disk,
             self.clock,
+            self.rng,
             self.config,
             driver if is_threaded else None,
             self._bell.ring,
@@ -220,7 +221,7 @@ class Database:
         """
         access = self.tablespace.state.catalog.access
         if isinstance(user, str):
-            user = access.user(user) or User(user, None)
+            user = access.user(user) or User(user, 0)
         if user is not None and not access.has(user):
             raise OperationalError(f'there is no user "{user.name}"', sqlstate="28000")
         number = next(self._session_ids)
@@ -276,7 +277,7 @@ class Database:
         until_us = role.valid_until_us
         is_valid = until_us is None or self.clock.wall_us() < until_us
         verifier = role.verifier if is_valid else None
-        return Login(verifier, role.can_login, User(user, role.identity))
+        return Login(verifier, role.can_login, User(user, role.id))
 
     def is_superuser(self, user: str | None) -> bool:
         """Tell whether a user may do everything, as a session without one may. Any thread."""

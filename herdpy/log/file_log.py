@@ -141,7 +141,7 @@ class FileLog:
         directory: str,
         *,
         log_id: bytes,
-        files: Sequence[tuple[int, int]],
+        files: Sequence[tuple[int, int, bytes]],
         known_durable_sequence: int,
         listing: LogFileListing,
         first_file_bytes: int,
@@ -150,7 +150,9 @@ class FileLog:
         driver: Driver | None = None,
         measure: Measure = unmeasured,
     ) -> "FileLog":
-        """Return the log of an existing directory; files are (number, first sequence) as listed.
+        """Return the log of an existing directory; files are those listed.
+
+        Of each: its number, its first sequence and its id.
 
         `hint` is the data of a former replay_hint. Without a driver commits sync in their own
         thread. Reads no file yet: replay() does. The handle that had `listing` before is stopped.
@@ -449,8 +451,10 @@ class FileLog:
                     encode_frame(
                         frame.records,
                         log_id=self._log_id,
+                        file_id=file.file_id,
                         file_number=file.stamp,
                         file_bytes=file.byte_count,
+                        offset=frame.offset,
                         sequence=frame.sequence,
                         durable_sequence=durable_sequence,
                     )

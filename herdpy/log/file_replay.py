@@ -58,9 +58,12 @@ class Place(NamedTuple):
 class _FrameReader:
     """Frames at offsets of one file, through a window that moves over it."""
 
-    def __init__(self, handle: File, log_id: bytes, file_number: int) -> None:
+    def __init__(
+        self, handle: File, log_id: bytes, file_number: int, file_id: bytes | None
+    ) -> None:
         self._handle = handle
         self._log_id = log_id
+        self._file_id = file_id
         self._file_number = file_number
         self.byte_count = handle.size()
         self._start = 0
@@ -78,8 +81,10 @@ class _FrameReader:
                 self._window,
                 offset - self._start,
                 log_id=self._log_id,
+                file_id=self._file_id,
                 file_number=self._file_number,
                 sequence=sequence,
+                base=self._start,
             )
             if isinstance(found, Frame):
                 return found._replace(end=self._start + found.end)
@@ -126,7 +131,7 @@ def find_unlisted_frame(
             continue
         handle = disk.open(path)
         try:
-            reader = _FrameReader(handle, log_id, number)
+            reader = _FrameReader(handle, log_id, number, None)
             first = reader.frame(0)
             if isinstance(first, Frame):
                 return path, 0, first.sequence
@@ -185,7 +190,7 @@ class LogReader:
                     f"{_REMEDY}"
                 ) from error
             try:
-                reader = _FrameReader(handle, self._log_id, file.stamp)
+                reader = _FrameReader(handle, self._log_id, file.stamp, file.file_id)
                 file.byte_count = reader.byte_count
                 offset = 0
                 if self._start is not None and file is self._files[0]:
@@ -255,7 +260,7 @@ class LogReader:
         file, offset, _ = stop
         handle = self._disk.open(file.path)
         try:
-            reader = _FrameReader(handle, self._log_id, file.stamp)
+            reader = _FrameReader(handle, self._log_id, file.stamp, file.file_id)
             return isinstance(reader.frame(offset, self.next_sequence), Frame)
         finally:
             handle.close()
@@ -272,7 +277,7 @@ class LogReader:
         for file, stop, _ in stops:
             handle = self._disk.open(file.path)
             try:
-                reader = _FrameReader(handle, self._log_id, file.stamp)
+                reader = _FrameReader(handle, self._log_id, file.stamp, file.file_id)
                 for offset, frame in reader.later_frames(stop):
                     # Copies of old frames may stand in the records of a torn one: they prove
                     # nothing. Before the first frame of a file there is nothing to copy.

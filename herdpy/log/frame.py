@@ -4,16 +4,17 @@ Little-endian; docs/formats/log_frame.md says the same:
 
     offset width type  meaning
     0      8     bytes magic 89 48 45 52 44 4C 4F 47 ("\x89HERDLOG")
-    8      2     u16   version, 1
+    8      2     u16   version, 2; 1 in a file that FORMAT 1 began
     10     2     u16   length of this header, 72
     12     4     u32   number of records, at least 1
-    16     16    bytes log id
+    16     16    bytes id of the file, as the manifest lists it; version 1: log id
     32     8     u64   number of the file
     40     8     u64   length of the file, so that a cut file shows
     48     8     u64   sequence of the frame; consecutive over all files of a log, from 1
     56     8     u64   highest sequence known durable when this frame was written; lower than it
     64     4     u32   length of the payload
-    68     4     u32   CRC32C of bytes 0 to 67 and of the payload
+    68     4     u32   CRC32C of log id, the frame's offset in the file (u64), bytes 0 to 67 and the
+                       payload; version 1: of bytes 0 to 67 and the payload
     72     n     payload: per record u32 length and the record; then zeros to a multiple of 8
 
 The payload's length and CRC include the zeros. A whole frame has at most frame_bytes_max bytes.
@@ -29,7 +30,7 @@ import google_crc32c
 from herdpy.limits import frame_bytes_max, record_bytes_max
 
 MAGIC = b"\x89HERDLOG"
-VERSION = 1
+VERSION, VERSION_WITHOUT_ID = 2, 1
 HEADER_BYTES = 72
 ALIGNMENT = 8
 RECORD_OVERHEAD_BYTES = 4
@@ -67,47 +68,74 @@ def encode_frame(
     records: Sequence[bytes],
     *,
     log_id: bytes,
+    file_id: bytes,
     file_number: int,
     file_bytes: int,
+    offset: int,
     sequence: int,
     durable_sequence: int,
 ) -> bytes:
+    """Return a frame for an offset of a file; without a file_id one of FORMAT 1."""
     lengths = map(_U32.pack, map(len, records))
     payload = b"".join(chain.from_iterable(zip(lengths, records, strict=True)))
     payload += bytes(-len(payload) % ALIGNMENT)
+    version = VERSION if file_id else VERSION_WITHOUT_ID
+    shown_id, seed = _identity(version, log_id, file_id, offset)
     header = _HEADER.pack(
         MAGIC,
-        VERSION,
+        version,
         HEADER_BYTES,
         len(records),
-        log_id,
+        shown_id,
         file_number,
         file_bytes,
         sequence,
         durable_sequence,
         len(payload),
     )
-    crc = google_crc32c.extend(google_crc32c.value(header), payload)
+    crc = google_crc32c.extend(google_crc32c.value(seed + header), payload)
     return b"".join((header, _U32.pack(crc), payload))
 
 
+def _identity(version: int, log_id: bytes, file_id: bytes, offset: int) -> tuple[bytes, bytes]:
+    """Return the id that a frame shows, and what its CRC begins with."""
+    if version == VERSION_WITHOUT_ID:
+        return log_id, b""
+    return file_id, log_id + offset.to_bytes(8, "little")
+
+
 def decode_frame(
-    buffer: bytes, offset: int, *, log_id: bytes, file_number: int, sequence: int | None
+    buffer: bytes,
+    offset: int,
+    *,
+    log_id: bytes,
+    file_id: bytes | None,
+    file_number: int,
+    sequence: int | None,
+    base: int = 0,
 ) -> Frame | Invalid:
     """Return the frame at offset, or why there is none; any bytes are allowed.
 
-    With a sequence, a valid frame of another sequence is Invalid too.
+    The buffer begins at offset `base` of the file, whose id is empty in FORMAT 1, and None when it
+    is not listed: then every id will do. With a sequence, a valid frame of another sequence is
+    Invalid too.
     """
     if len(buffer) - offset < HEADER_BYTES:
         return Invalid("the end of the file", HEADER_BYTES)
-    (magic, version, header_bytes, count, found_log_id, found_number, file_bytes, found, durable,
+    (magic, version, header_bytes, count, found_id, found_number, file_bytes, found, durable,
      payload_bytes) = _HEADER.unpack_from(buffer, offset)  # fmt: skip
     if magic != MAGIC:
         return Invalid("zeros" if magic == bytes(8) else f"no magic but {magic.hex(' ')}")
-    if (version, header_bytes) != (VERSION, HEADER_BYTES):
+    versions = (VERSION, VERSION_WITHOUT_ID)
+    if file_id is not None:
+        versions = (VERSION if file_id else VERSION_WITHOUT_ID,)
+    if version not in versions or header_bytes != HEADER_BYTES:
         return Invalid(f"version {version} with a header of {header_bytes} bytes")
-    if found_log_id != log_id:
-        return Invalid(f"a frame of the log {found_log_id.hex()}")
+    wanted_id, seed = _identity(
+        version, log_id, found_id if file_id is None else file_id, base + offset
+    )
+    if found_id != wanted_id:
+        return Invalid(f"a frame of another file or log, with id {found_id.hex()}")
     if found_number != file_number:
         return Invalid(f"a frame of file number {found_number}")
     start = offset + HEADER_BYTES
@@ -117,7 +145,7 @@ def decode_frame(
     if end > len(buffer):
         return Invalid("a frame that the file ends in", end - offset)
     payload = buffer[start:end]
-    crc = google_crc32c.extend(google_crc32c.value(buffer[offset : start - 4]), payload)
+    crc = google_crc32c.extend(google_crc32c.value(seed + buffer[offset : start - 4]), payload)
     if crc != _U32.unpack_from(buffer, start - 4)[0]:
         return Invalid("a frame with a wrong CRC")
     if sequence is not None and found != sequence:

@@ -5,7 +5,7 @@ a write to the log changes no length and needs no space. Order of effects: conte
 → listed → written to; and for the end: dropped from the list → renamed or removed. Names found in
 the directory that the list does not have are therefore free to reuse, once replay has proved the
 list whole (storage's manifest may be damaged: engine/maintenance/leftovers.py). A spare is reused
-without zeroing: every frame carries its file's number, so old ones do not count.
+without zeroing: every frame carries its file's number and id, so old ones do not count.
 """
 
 import errno
@@ -42,7 +42,13 @@ class LogFileListing(Protocol):
     an interrupt or an OSError may hide whether a call came through.
     """
 
-    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
+    def new_file_id(self) -> bytes:
+        """Return an id for a new file: 16 random bytes, or none where files have none."""
+        ...
+
+    def log_file_begun(
+        self, number: int, first_sequence: int, byte_count: int, file_id: bytes
+    ) -> None:
         """Add a file of byte_count bytes; every frame before first_sequence is durable.
 
         None of those frames is in it. The file never becomes shorter.
@@ -70,10 +76,20 @@ class LogFile:
     Every frame in it carries `stamp`, its number, so that those of an earlier use do not count.
     """
 
-    __slots__ = ("byte_count", "first_sequence", "handle", "last_lsn", "number", "path", "stamp")
+    __slots__ = (
+        "byte_count",
+        "file_id",
+        "first_sequence",
+        "handle",
+        "last_lsn",
+        "number",
+        "path",
+        "stamp",
+    )
 
-    def __init__(self, directory: str, number: int, first_sequence: int) -> None:
+    def __init__(self, directory: str, number: int, first_sequence: int, file_id: bytes) -> None:
         self.number = self.stamp = number
+        self.file_id = file_id
         self.path = f"{directory}/{number:08d}.log"
         self.first_sequence = first_sequence
         self.byte_count = 0
@@ -93,7 +109,7 @@ class LogFiles:
         disk: Disk,
         directory: str,
         listing: LogFileListing,
-        files: Iterable[tuple[int, int]],
+        files: Iterable[tuple[int, int, bytes]],
         *,
         first_file_bytes: int,
         max_file_bytes: int,
@@ -103,7 +119,7 @@ class LogFiles:
         self.listing = listing
         self._file_bytes = first_file_bytes
         self._max_file_bytes = max_file_bytes
-        self.files = [LogFile(directory, number, first) for number, first in sorted(files)]
+        self.files = [LogFile(directory, *listed) for listed in sorted(files)]
         """All that may be listed, by number; replaced, never changed in place."""
         names = [_NAME.fullmatch(name) for name in disk.list(directory)]
         numbers = [int(match[2]) for match in names if match] + [f.number for f in self.files]
@@ -131,7 +147,7 @@ class LogFiles:
         file = self._made
         if file not in self.files:
             self.files = [*self.files, file]
-        self.listing.log_file_begun(file.number, file.first_sequence, file.byte_count)
+        self.listing.log_file_begun(file.number, file.first_sequence, file.byte_count, file.file_id)
         self._made = None
         return file
 
@@ -161,7 +177,8 @@ class LogFiles:
 
     def _make_of(self, byte_count: int, first_sequence: int) -> LogFile:
         """Make a file out of the largest spare that is long enough, else a new one."""
-        file = LogFile(self._directory, self._next_number, first_sequence)
+        file_id = self.listing.new_file_id()
+        file = LogFile(self._directory, self._next_number, first_sequence, file_id)
         self._next_number += 1
         try:
             spare, spare_bytes = max(self._spares, key=lambda item: item[1], default=("", 0))

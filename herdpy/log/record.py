@@ -138,6 +138,8 @@ class BeginStaging(msgspec.Struct, array_like=True, tag=30, frozen=True, gc=Fals
     """One statement's own: its name is not kept, and it does not outlive the database's opening."""
     run: str | None = None
     """Which of the programs that share the job began it here; each has a record of its own."""
+    user_id: int = 0
+    """Of the user's role; 0: FORMAT 1 logged it."""
 
 
 class BeginStage(msgspec.Struct, array_like=True, tag=31, frozen=True, gc=False):
@@ -211,6 +213,8 @@ class BeginLease(msgspec.Struct, array_like=True, tag=40, frozen=True, gc=False)
     seconds: float
     """The leader may end it when it was not used for so long."""
     at_us: int
+    owner_id: int = 0
+    """Of the owner's role; 0: FORMAT 1 logged it."""
 
 
 class EndLeases(msgspec.Struct, array_like=True, tag=41, frozen=True, gc=False):

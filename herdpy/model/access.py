@@ -33,8 +33,8 @@ class Role:
     """A role; with can_login a user. The verifier is SCRAM's, None: no password, no login by one.
 
     valid_until_us: microseconds since 1970 from which on the password is refused.
-    identity: the same object as long as the role is, however it is altered; another role that gets
-    the name later has another one. In memory only: no user outlives the process.
+    id: the same as long as the role is, however it is altered; another role that gets the name
+    later has another one. 0: FORMAT 1 logged it, and with_role_ids() has not given it one yet.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Role:
     can_create_roles: bool = False
     verifier: str | None = field(default=None, repr=False)
     valid_until_us: int | None = None
-    identity: object = field(default_factory=object, compare=False, repr=False)
+    id: int = 0
 
     @property
     def key(self) -> FactKey:
@@ -54,8 +54,13 @@ class User(NamedTuple):
     """The role that a session has the rights of, which no other role of its name is."""
 
     name: str
-    identity: object
-    """Role.identity."""
+    id: int
+    """Role.id."""
+
+
+def plain_user(user: User | None) -> tuple[str | None, int]:
+    """Return name and id as records have them; Access.owner_of() inverts it."""
+    return (None, 0) if user is None else user
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +126,23 @@ Changes = Mapping[FactKey, Fact | None]
 """Facts made or replaced, by key; None: removed."""
 
 
-def with_identities(changes: Changes, before: Callable[[FactKey], Fact | None]) -> Changes:
-    """Return changes in which a role that was altered, and not made, is the one that it was.
+def with_role_ids(
+    changes: Changes, before: Callable[[FactKey], Fact | None], next_id: int
+) -> tuple[Changes, int]:
+    """Return changes in which every role has an id, and the next id that no role has had.
 
-    before(key) is the fact that a change replaces.
+    A role without one, of FORMAT 1, is the one that it was before, or new. before(key) is the fact
+    that a change replaces.
     """
     found = dict(changes)
     for key, fact in changes.items():
-        if isinstance(fact, Role) and isinstance(old := before(key), Role):
-            found[key] = replace(fact, identity=old.identity)
-    return found
+        if isinstance(fact, Role):
+            if not fact.id:
+                old = before(key)
+                fact = replace(fact, id=old.id if isinstance(old, Role) else next_id)
+                found[key] = fact
+            next_id = max(next_id, fact.id + 1)
+    return found, next_id
 
 
 def role_key(name: str) -> FactKey:
@@ -211,12 +223,21 @@ class Access:
     def user(self, name: str) -> User | None:
         """Return the role of a name as the user of a session; None: there is none."""
         role = self.role(name)
-        return None if role is None else User(name, role.identity)
+        return None if role is None else User(name, role.id)
+
+    def owner_of(self, name: str | None, role_id: int) -> User | None:
+        """Return whose something is that a record names; None: the program's own.
+
+        role_id 0: FORMAT 1 logged it, and it is the role's that has the name now.
+        """
+        if name is None:
+            return None
+        return User(name, role_id) if role_id else self.user(name) or User(name, role_id)
 
     def has(self, user: User) -> bool:
         """Return whether the role is still there, and no other one has its name."""
         role = self._facts.get(role_key(user.name))
-        return isinstance(role, Role) and role.identity is user.identity
+        return isinstance(role, Role) and role.id == user.id
 
     def dropped_by(self, changes: Changes) -> list[str]:
         """Return the names of the roles that are no more behind these changes."""
@@ -224,7 +245,7 @@ class Access:
             old.name
             for key, fact in changes.items()
             if isinstance(old := self._facts.get(key), Role)
-            and (not isinstance(fact, Role) or fact.identity is not old.identity)
+            and (not isinstance(fact, Role) or fact.id != old.id)
         ]
 
     @property
@@ -427,10 +448,19 @@ def _handed_on(table_id: int, grantee: str, grantor: str, rights: int, grantable
     return Grant(table_id, grantee, rights, grantable, grantor)
 
 
+class _PlainRole(NamedTuple):
+    can_login: bool
+    is_superuser: bool
+    can_create_roles: bool
+    verifier: str | None
+    valid_until_us: int | None
+    id: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
-    _ROLE: (Role, tuple[str], tuple[bool, bool, bool, str | None, int | None]),
+    _ROLE: (Role, tuple[str], _PlainRole),
     _MEMBER: (Membership, tuple[str, str], tuple[bool]),
     _GRANT: (Grant, tuple[int, str], tuple[int, int]),
     _OWNER: (Ownership, tuple[int], tuple[str]),
@@ -449,6 +479,7 @@ def _fact_to_plain(fact: Fact) -> list[Any]:
                 fact.can_create_roles,
                 fact.verifier,
                 fact.valid_until_us,
+                fact.id,
             ]
         case Membership():
             return [fact.is_admin]

@@ -27,7 +27,7 @@ import msgspec
 
 from herdpy.errors import CorruptionError, InvariantViolation
 from herdpy.model.lsn import FILE_LEDGER_ID
-from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, without_log
+from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, check_ids, without_log
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
@@ -233,6 +233,7 @@ class _Reader:
 
 def _checked_state(state: ManifestState, reader: _Reader) -> ManifestState:
     try:
+        check_ids(state)
         fitting = apply_edit(state, LogDurable(0))
     except InvariantViolation as error:
         raise reader.damage(0, f"its state contradicts itself: {error}") from error

@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from bookie.runtime.interfaces import Disk
 from herdpy.errors import InvariantViolation
 from herdpy.limits import page_rows_max
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.model.types import Key, Row
-from herdpy.storage.manifest import BitmapRef, PageRef, TableEdit
+from herdpy.storage.manifest import BitmapRef, NewSegment, PageRef, TableEdit
 from herdpy.storage.page import build_page, split_rows
-from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
-from herdpy.storage.staged_writer import StageDelta, StageDraft
+from herdpy.storage.segment import Segment, SegmentFolder, SegmentWriter
+from herdpy.storage.staged_writer import StageDelta, StageDraft, write_page
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
 
@@ -37,9 +36,9 @@ class TableDelta(NamedTuple):
 
 
 class WrittenDelta(NamedTuple):
-    """What to list: segments (number, length) and edits; what to read from then on, by table id."""
+    """What to list: segments and edits; what to read from then on, by table id."""
 
-    segments: tuple[tuple[int, int], ...]
+    segments: tuple[NewSegment, ...]
     edits: tuple[TableEdit, ...]
     pages: dict[int, TablePages]
     segment: Segment | None
@@ -48,8 +47,7 @@ class WrittenDelta(NamedTuple):
 
 
 def write_delta(
-    disk: Disk,
-    directory: str,
+    folder: SegmentFolder,
     segment_number: int,
     deltas: Sequence[TableDelta],
     stages: Sequence[StageDelta] = (),
@@ -60,9 +58,6 @@ def write_delta(
     then appends the edits to the manifest. On any exception the segment is removed again and
     nothing happened (OSError: the disk's; InvariantViolation: a delta is not in order).
     """
-    path = (
-        f"{directory}/{segment_name(segment_number)}" if directory else segment_name(segment_number)
-    )
     writer: SegmentWriter | None = None
     drafts: list[_Draft] = []
     staged: dict[int, StageDraft] = {}
@@ -71,18 +66,18 @@ def write_delta(
             draft = _Draft(delta)
             drafts.append(draft)
             if draft.is_writing:
-                writer = writer or SegmentWriter(disk, path, segment_number)
-                draft.write(writer, segment_number)
+                writer = writer or folder.writer(segment_number)
+                draft.write(writer)
         for stage in stages:
             staged[stage.number] = stage_draft = StageDraft(stage)
-            writer = writer or SegmentWriter(disk, path, segment_number)
-            stage_draft.write(writer, segment_number)
-        segments: tuple[tuple[int, int], ...] = ()
+            writer = writer or folder.writer(segment_number)
+            stage_draft.write(writer)
+        segments: tuple[NewSegment, ...] = ()
         segment = None
         if writer is not None:
-            byte_count = writer.finish()
-            segment = Segment.open(disk, path, segment_number, byte_count)
-            segments = ((segment_number, byte_count),)
+            writer.finish()
+            segment = writer.opened()
+            segments = (writer.listed,)
         pages = {draft.table.id: draft.pages_after(segment) for draft in drafts}
         stage_pages = {n: draft.pages_after(segment) for n, draft in staged.items() if segment}
     except BaseException:
@@ -174,33 +169,29 @@ class _Draft:
     def is_writing(self) -> bool:
         return bool(self._rows or self._marked or self._in_memory)
 
-    def write(self, writer: SegmentWriter, number: int) -> None:
+    def write(self, writer: SegmentWriter) -> None:
         for entry, dead, dead_count in self._marked:
-            place = writer.append(build_bitmap(dead, entry.row_count, dead_count))
-            self._bitmaps.append((entry, BitmapRef(number, *place, dead_count), dead))
+            place = writer.append_bitmap(dead, entry.row_count, dead_count)
+            self._bitmaps.append((entry, BitmapRef(writer.number, *place, dead_count), dead))
         removed = set(self._removed)
-        self._write_memory(writer, number, removed)
+        self._write_memory(writer, removed)
         kept = tuple(entry for entry in self._before.base if entry not in removed)
         run = 1 + max((entry.ref.run for entry in self._before.entries()), default=0)
         pieces = split_for_levels(self.table, self._rows, TablePages(self.table, kept))
         for rows, is_base in pieces:
             built = build_page(self.table, rows)
-            place = writer.append(built.data)
-            level = 0 if is_base else run
-            self._added.append(
-                PageRef(number, *place, built.row_count, built.low_key, built.high_key, level)
-            )
+            self._added.append(write_page(writer, built, 0 if is_base else run))
 
-    def _write_memory(self, writer: SegmentWriter, number: int, removed: set[PageEntry]) -> None:
+    def _write_memory(self, writer: SegmentWriter, removed: set[PageEntry]) -> None:
         """Write the pages that no segment has yet, but for those that go."""
         bitmaps = {entry: ref for entry, ref, _ in self._bitmaps}
         for entry in self._in_memory:
             if entry not in removed:
-                offset, length = writer.append(bytes(entry.page.buffer))
+                offset, length = writer.append_page(entry.page.buffer)
                 self._added.append(
                     msgspec.structs.replace(
                         entry.ref,
-                        segment=number,
+                        segment=writer.number,
                         offset=offset,
                         length=length,
                         bitmap=bitmaps.get(entry),

@@ -18,14 +18,16 @@ from bisect import bisect_right
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
-from bookie.runtime.interfaces import Disk
+import msgspec
+
 from herdpy.limits import l0_runs_max, page_bytes_max, page_rows_max
 from herdpy.model.keys import decode_key
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import split_evenly, split_for_levels
-from herdpy.storage.manifest import BitmapRef, ManifestState, PageRef, TableEdit
+from herdpy.storage.manifest import BitmapRef, ManifestState, NewSegment, PageRef, TableEdit
 from herdpy.storage.page import build_page
-from herdpy.storage.segment import Segment, SegmentWriter, build_bitmap, segment_name
+from herdpy.storage.segment import Segment, SegmentFolder, SegmentWriter
+from herdpy.storage.staged_writer import write_page
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 
 _WORTH_SHARE = 0.2
@@ -64,13 +66,13 @@ class Job(NamedTuple):
 class WrittenJob(NamedTuple):
     """What to list in the manifest, and what to read from then on."""
 
-    segments: tuple[tuple[int, int], ...]
+    segments: tuple[NewSegment, ...]
     edit: TableEdit
     pages: TablePages
 
     @property
     def byte_count(self) -> int:
-        return sum(byte_count for _, byte_count in self.segments)
+        return sum(segment.byte_count for segment in self.segments)
 
 
 # --- choosing ------------------------------------------------------------------------------------
@@ -231,19 +233,16 @@ def _count_before(run: Sequence[PageEntry], lows: list[Key], before: list[int], 
 
 
 def write_job(
-    disk: Disk, directory: str, segment_number: int, before: TablePages, job: Job
+    folder: SegmentFolder, segment_number: int, before: TablePages, job: Job
 ) -> WrittenJob:
     """Write and sync the segment of a job.
 
     As with write_delta the caller syncs the directory, then appends the edit to the manifest; on
     any exception the segment is removed again and nothing happened.
     """
-    path = (
-        f"{directory}/{segment_name(segment_number)}" if directory else segment_name(segment_number)
-    )
-    writer = SegmentWriter(disk, path, segment_number)
+    writer = folder.writer(segment_number)
     try:
-        draft = _Draft(before, writer, segment_number)
+        draft = _Draft(before, writer)
         for start, stop in job.stretches:
             draft.merge_stretch(start, stop)
         if job.runs:
@@ -254,9 +253,8 @@ def write_job(
         if not draft.added and not draft.marked:  # nothing but dead rows was in those pages
             writer.abandon()
             return draft.finish(None, ())
-        byte_count = writer.finish()
-        segment = Segment.open(disk, path, segment_number, byte_count)
-        return draft.finish(segment, ((segment_number, byte_count),))
+        writer.finish()
+        return draft.finish(writer.opened(), (writer.listed,))
     except BaseException:
         writer.abandon()
         raise
@@ -284,13 +282,12 @@ def _is_much(parts: Sequence[tuple[PageEntry, int, int]]) -> bool:
 class _Draft:
     """The pages of one table while a job is written."""
 
-    def __init__(self, before: TablePages, writer: SegmentWriter, number: int) -> None:
+    def __init__(self, before: TablePages, writer: SegmentWriter) -> None:
         self.table = before.table
         self.added: list[PageRef] = []
         self.marked: list[tuple[PageEntry, BitmapRef, bytes]] = []
         self._before = before
         self._writer = writer
-        self._number = number
         self._removed: dict[PageEntry, None] = {}
         self._dead: dict[PageEntry, int] = {}  # bits of pages in runs of which rows were taken
 
@@ -354,23 +351,29 @@ class _Draft:
             ends = decode_key(built.low_key, kinds), decode_key(built.high_key, kinds)
             is_full = built.row_count * 2 >= page_rows_max
             is_base = not number or not base.base or (is_full and not base.overlaps(*ends))
-            place = self._writer.append(built.data)
-            ends = built.low_key, built.high_key
-            run = 0 if is_base else number
-            self.added.append(PageRef(self._number, *place, built.row_count, *ends, run))
+            self.added.append(write_page(self._writer, built, 0 if is_base else number))
 
     def move(self, entry: PageEntry) -> None:
-        """Copy a page with its bitmap, byte by byte: its CRCs go with it."""
+        """Copy a page with its bitmap: its buffers with their CRCs, its header for its new place.
+
+        CorruptionError: the header is damaged, which a new CRC would hide.
+        """
+        entry.page.check_header()
         bitmap = entry.ref.bitmap
         if bitmap is not None and entry.dead is not None:
-            data = build_bitmap(entry.dead, entry.row_count, bitmap.dead_count)
-            place = self._writer.append(data)
-            bitmap = BitmapRef(self._number, *place, bitmap.dead_count)
-        place = self._writer.append(bytes(entry.page.buffer))
-        ref = entry.ref
+            number, dead_count = self._writer.number, bitmap.dead_count
+            place = self._writer.append_bitmap(entry.dead, entry.row_count, dead_count)
+            bitmap = BitmapRef(number, *place, dead_count)
+        offset, length = self._writer.append_page(entry.page.buffer)
         self._removed[entry] = None
         self.added.append(
-            PageRef(self._number, *place, ref.row_count, ref.low_key, ref.high_key, ref.run, bitmap)
+            msgspec.structs.replace(
+                entry.ref,
+                segment=self._writer.number,
+                offset=offset,
+                length=length,
+                bitmap=bitmap,
+            )
         )
 
     def _take(self, entry: PageEntry, start: int, stop: int) -> None:
@@ -381,11 +384,7 @@ class _Draft:
         self._dead[entry] = dead | ((1 << stop) - (1 << start))
 
     def _add(self, rows: Sequence[Row], run: int) -> None:
-        built = build_page(self.table, rows)
-        place = self._writer.append(built.data)
-        self.added.append(
-            PageRef(self._number, *place, built.row_count, built.low_key, built.high_key, run)
-        )
+        self.added.append(write_page(self._writer, build_page(self.table, rows), run))
 
     def write_bitmaps(self) -> None:
         """Mark what was taken out of pages that stay; pages with nothing left go."""
@@ -395,10 +394,10 @@ class _Draft:
                 self._removed[entry] = None
             elif count > entry.dead_count:
                 dead = bits.to_bytes((entry.row_count + 7) // 8, "little")
-                place = self._writer.append(build_bitmap(dead, entry.row_count, count))
-                self.marked.append((entry, BitmapRef(self._number, *place, count), dead))
+                place = self._writer.append_bitmap(dead, entry.row_count, count)
+                self.marked.append((entry, BitmapRef(self._writer.number, *place, count), dead))
 
-    def finish(self, segment: Segment | None, segments: tuple[tuple[int, int], ...]) -> WrittenJob:
+    def finish(self, segment: Segment | None, segments: tuple[NewSegment, ...]) -> WrittenJob:
         """Return the outcome over the finished segment."""
         changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self.marked}
         kept = [

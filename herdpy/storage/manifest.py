@@ -1,13 +1,16 @@
 """Manifest: what a tablespace consists of, as an append-only file of edits.
 
-docs/formats/manifest.md. File header, 16 bytes: magic "HERDPMAN" · u16 format version 1 · u16 zero
-· u32 CRC32C of the first 12. Then frames, little-endian, one behind the other:
+docs/formats/manifest.md. File header, 32 bytes: magic "HERDPMAN" · u16 format version 2 · u16 zero
+· u32 CRC32C of the first 12 and of the id · the file's id (16 random bytes). In FORMAT 1 the
+version is 1 and there is no id. Then frames, little-endian, one behind the other:
 
     offset  width  type   meaning
     0       4      bytes  magic "HME" and version 0x01
     4       4      u32    length n of the body
-    8       4      u32    CRC32C of the frame's offset in the file (u64), bytes 0 to 8 and the body
+    8       4      u32    CRC32C of id, the frame's offset in the file (u64), bytes 0 to 8 and body
     12      n      bytes  body: msgpack of an edit, [kind, ...]; n = 0 is a seal
+
+Fields of edits that FORMAT 1 does not have stand at their ends; without them they are as it says.
 
 An edit is effective only when it is whole. After an edit is synced a seal is written behind it,
 not synced and overwritten by the next edit: damage in front of a valid seal was durable once, so
@@ -18,30 +21,39 @@ _tail. Any thread may call; `state` is read without a lock.
 """
 
 import errno
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 import msgspec
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Disk, File
+from bookie.runtime.interfaces import Disk, File, Rng
 from herdpy.errors import (
     CorruptionError,
     DiskFullError,
     Error,
     InvariantViolation,
+    NotSupportedError,
     OperationalError,
 )
 
+T = TypeVar("T")
+FILE_ID_BYTES = 16
 _FILE_MAGIC = b"HERDPMAN"
 _FILE_HEADER = Struct("<8sHH")
-_FILE_VERSION = 1
+_FILE_VERSION, _FILE_VERSION_WITHOUT_ID = 2, 1
 _FRAME_MAGIC = b"HME\x01"
 _FRAME = Struct("<4sII")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REWRITE_BYTES_MIN = 64 * 1024
 _REWRITE_FACTOR = 4
+
+
+FILE_LOG = "file"
+"""The kind of log that this herdpy has."""
 
 
 class BitmapRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -84,14 +96,27 @@ class Pin(msgspec.Struct, array_like=True, frozen=True):
         return cls(tables, tuple(sorted(_segments_of(tables))))
 
 
+class Identity(msgspec.Struct, array_like=True, frozen=True):
+    """Which tablespace this is, how its log is kept, and what it was made of.
+
+    uuid is 16 random bytes; none before the upgrade to FORMAT 2. snapshot is the id of what a
+    replica was made of, none when its log has everything.
+    """
+
+    uuid: bytes = b""
+    log_kind: str = FILE_LOG
+    snapshot: bytes = b""
+
+
 class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     """Everything a tablespace consists of; replaced, never changed.
 
     log_files are (number, first sequence); checkpoint_lsn is an Lsn; segments map number to
     length; engine is the engine's own msgpack (epochs, open transactions, reservations); position
-    is the visible position at the checkpoint; log_start is where to read the log from: (file
-    number, offset, sequence, file length) of a frame not behind the first one after the
-    checkpoint; pins are leases by id, those of the engine's state at the checkpoint.
+    is the visible position at the checkpoint; log_start is where the log is to be read from, in
+    the log's own terms (a file log's Place); pins are leases by id, those of the engine's state at
+    the checkpoint; segment_ids and log_ids are the ids of files by number, but for those that
+    FORMAT 1 began.
     """
 
     log_id: bytes
@@ -104,9 +129,21 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     next_segment: int = 1
     engine: bytes = b""
     position: int = 0
-    log_start: tuple[int, int, int, int] | None = None
+    log_start: Any = None
     log_bytes: dict[int, int] = {}
     pins: dict[str, Pin] = {}
+    identity: Identity = Identity()
+    segment_ids: dict[int, bytes] = {}
+    log_ids: dict[int, bytes] = {}
+
+    def segment_id(self, number: int) -> bytes:
+        """Return the id of a segment; none for one of FORMAT 1."""
+        return self.segment_ids.get(number, b"")
+
+    @property
+    def listed_log_files(self) -> list[tuple[int, int, bytes]]:
+        """The log files as (number, first sequence, id), ascending; no id for one of FORMAT 1."""
+        return [(n, first, self.log_ids.get(n, b"")) for n, first in sorted(self.log_files)]
 
     @property
     def replay_hint(self) -> bytes:
@@ -117,6 +154,21 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     def is_empty(self) -> bool:
         """Nothing was ever written to the tablespace."""
         return not (self.log_files or self.tables) and self.next_table_id == 1
+
+
+class NewSegment(NamedTuple):
+    """A segment that was written and is to be listed."""
+
+    number: int
+    byte_count: int
+    file_id: bytes
+
+
+def in_edit(segments: Iterable[NewSegment]) -> tuple[tuple[tuple[int, int], ...], dict[int, bytes]]:
+    """Return the two fields of an edit that list segments: lengths and ids."""
+    new = tuple(segments)
+    ids = {each.number: each.file_id for each in new if each.file_id}
+    return tuple((each.number, each.byte_count) for each in new), ids
 
 
 class TableEdit(msgspec.Struct, array_like=True, frozen=True):
@@ -148,11 +200,12 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
     next_table_id: int
     segments: tuple[tuple[int, int], ...] = ()
     tables: tuple[TableEdit, ...] = ()
-    log_start: tuple[int, int, int, int] | None = None
+    log_start: Any = None
     pins: dict[str, Pin] = {}
     """Leases that have pages from here on."""
     unpinned: tuple[str, ...] = ()
     """Leases that have ended."""
+    segment_ids: dict[int, bytes] = {}
 
 
 class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -161,6 +214,7 @@ class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
     number: int
     first_sequence: int
     byte_count: int = 0
+    file_id: bytes = b""
 
 
 class Compaction(msgspec.Struct, array_like=True, frozen=True, tag=4):
@@ -168,6 +222,7 @@ class Compaction(msgspec.Struct, array_like=True, frozen=True, tag=4):
 
     segments: tuple[tuple[int, int], ...]
     tables: tuple[TableEdit, ...]
+    segment_ids: dict[int, bytes] = {}
 
 
 class LogFilesDropped(msgspec.Struct, array_like=True, frozen=True, tag=5):
@@ -207,14 +262,15 @@ def without_log(state: ManifestState) -> ManifestState:
         state,
         log_files=(),
         log_bytes={},
+        log_ids={},
         log_start=None,
         durable_sequence=state.checkpoint_lsn[1],
     )
 
 
-def log_start_of(hint: bytes) -> tuple[int, int, int, int] | None:
-    """Invert ManifestState.replay_hint: format 1 has the hint of a file log in clear."""
-    return msgspec.msgpack.decode(hint, type=tuple[int, int, int, int]) if hint else None
+def log_start_of(hint: bytes) -> Any:
+    """Invert ManifestState.replay_hint; the hint is msgpack, and any."""
+    return msgspec.msgpack.decode(hint) if hint else None
 
 
 def renumbered(state: ManifestState, by: int) -> ManifestState:
@@ -230,6 +286,7 @@ def renumbered(state: ManifestState, by: int) -> ManifestState:
     return replace(
         state,
         segments={number + by: size for number, size in state.segments.items()},
+        segment_ids={number + by: file_id for number, file_id in state.segment_ids.items()},
         next_segment=state.next_segment + by,
         tables={
             table_id: replace(table, pages=tuple(map(moved, table.pages)))
@@ -244,6 +301,7 @@ class _Builder:
     def __init__(self, state: ManifestState) -> None:
         self._state = state
         self._segments = dict(state.segments)
+        self._segment_ids = dict(state.segment_ids)
         self._next_segment = state.next_segment
         self._thawed: dict[int, tuple[list[Any], dict[tuple[int, int], PageRef]]] = {}
         self._dropped: set[int] = set()
@@ -266,11 +324,13 @@ class _Builder:
                     state,
                     log_files=(*state.log_files, begun),
                     log_bytes={**state.log_bytes, edit.number: edit.byte_count},
+                    log_ids=state.log_ids | ({edit.number: edit.file_id} if edit.file_id else {}),
                 )
             case LogFilesDropped():
                 kept = tuple(item for item in state.log_files if item[0] not in edit.numbers)
                 sizes = {number: state.log_bytes.get(number, 0) for number, _ in kept}
-                self._state = replace(state, log_files=kept, log_bytes=sizes)
+                ids = {number: state.log_ids[number] for number in sizes.keys() & state.log_ids}
+                self._state = replace(state, log_files=kept, log_bytes=sizes, log_ids=ids)
             case LogDurable():
                 sequence = max(state.durable_sequence, edit.sequence)
                 self._state = replace(state, durable_sequence=sequence)
@@ -280,7 +340,7 @@ class _Builder:
                         f"manifest: a checkpoint goes back: lsn {state.checkpoint_lsn} to "
                         f"{edit.lsn}, next table {state.next_table_id} to {edit.next_table_id}"
                     )
-                self._apply_pages(edit.segments, edit.tables)
+                self._apply_pages(edit)
                 pins = {name: pin for name, pin in state.pins.items() if name not in edit.unpinned}
                 self._state = replace(
                     state,
@@ -292,7 +352,7 @@ class _Builder:
                     pins={**pins, **edit.pins},
                 )
             case Compaction():
-                self._apply_pages(edit.segments, edit.tables)
+                self._apply_pages(edit)
 
     def state(self) -> ManifestState:
         tables = {
@@ -313,18 +373,20 @@ class _Builder:
             self._state,
             tables=tables,
             segments={number: size for number, size in self._segments.items() if number in used},
+            segment_ids={
+                number: file_id for number, file_id in self._segment_ids.items() if number in used
+            },
             next_segment=self._next_segment,
         )
 
-    def _apply_pages(
-        self, segments: tuple[tuple[int, int], ...], edits: tuple[TableEdit, ...]
-    ) -> None:
-        for number, byte_count in segments:
+    def _apply_pages(self, changed: Checkpoint | Compaction) -> None:
+        self._segment_ids |= changed.segment_ids
+        for number, byte_count in changed.segments:
             if number < self._next_segment:
                 raise InvariantViolation(f"manifest: segment number {number} was used before")
             self._segments[number] = byte_count
             self._next_segment = number + 1
-        for edit in edits:
+        for edit in changed.tables:
             if edit.is_dropped:
                 self._thawed.pop(edit.table_id, None)
                 self._dropped.add(edit.table_id)
@@ -363,6 +425,13 @@ def _segments_of(tables: dict[int, TableState]) -> set[int]:
     return used
 
 
+def check_ids(state: ManifestState) -> None:
+    """Raise for an id of a file or tablespace that is neither missing nor of the right length."""
+    for each in (state.identity.uuid, *state.segment_ids.values(), *state.log_ids.values()):
+        if len(each) not in (0, FILE_ID_BYTES):
+            raise InvariantViolation(f"manifest: expected ids of 16 bytes, found {each.hex()}")
+
+
 def _check_pins(state: ManifestState) -> None:
     """Raise for a lease with pages in segments that it does not name."""
     for name, pin in state.pins.items():
@@ -370,13 +439,13 @@ def _check_pins(state: ManifestState) -> None:
             raise InvariantViolation(f"manifest: lease {name}: not the segments of its pages")
 
 
-def _frame(offset: int, body: bytes) -> bytes:
+def _frame(file_id: bytes, offset: int, body: bytes) -> bytes:
     head = _FRAME_MAGIC + len(body).to_bytes(4, "little")
-    crc = google_crc32c.value(offset.to_bytes(8, "little") + head + body)
+    crc = google_crc32c.value(file_id + offset.to_bytes(8, "little") + head + body)
     return head + crc.to_bytes(4, "little") + body
 
 
-def _body_at(data: bytes, offset: int) -> bytes | None:
+def _body_at(data: bytes, file_id: bytes, offset: int) -> bytes | None:
     """Return the body of the valid frame at offset, None when there is none."""
     if offset + _FRAME.size > len(data):
         return None
@@ -385,12 +454,13 @@ def _body_at(data: bytes, offset: int) -> bytes | None:
     if magic != _FRAME_MAGIC or end > len(data):
         return None
     body = data[offset + _FRAME.size : end]
-    return body if data[offset:end] == _frame(offset, body) else None
+    return body if data[offset:end] == _frame(file_id, offset, body) else None
 
 
-def _file_header() -> bytes:
-    head = _FILE_HEADER.pack(_FILE_MAGIC, _FILE_VERSION, 0)
-    return head + google_crc32c.value(head).to_bytes(4, "little")
+def _file_header(file_id: bytes) -> bytes:
+    version = _FILE_VERSION if file_id else _FILE_VERSION_WITHOUT_ID
+    head = _FILE_HEADER.pack(_FILE_MAGIC, version, 0)
+    return head + google_crc32c.value(head + file_id).to_bytes(4, "little") + file_id
 
 
 class _Tail(NamedTuple):
@@ -398,6 +468,7 @@ class _Tail(NamedTuple):
 
     state: ManifestState
     file: File
+    file_id: bytes
     end: int
     snapshot_bytes: int
 
@@ -414,14 +485,15 @@ class _Unhardened(NamedTuple):
 class Manifest:
     """The open manifest of one tablespace.
 
-    Constant after __init__: disk, path. Under the mutex: _renaming (a rewritten file whose rename
-    did not come to its end), _is_undecided (an append did not come to its end: the file may hold an
-    edit that `state` does not), _unhardened (until harden()), failure, rewrite_error.
+    Constant after __init__: disk, path, rng. Under the mutex: _renaming (a rewritten file whose
+    rename did not come to its end), _is_undecided (an append did not come to its end: the file may
+    hold an edit that `state` does not), _unhardened (until harden()), failure, rewrite_error.
     """
 
-    def __init__(self, disk: Disk, path: str, tail: _Tail) -> None:
+    def __init__(self, disk: Disk, path: str, rng: Rng, tail: _Tail) -> None:
         self._disk = disk
         self._path = path
+        self._rng = rng
         self._mutex = new_mutex()
         self._tail = tail
         self._renaming: _Tail | None = None
@@ -433,23 +505,25 @@ class Manifest:
         """Why the last rewrite was put off; edits go on in the old, longer file."""
 
     @classmethod
-    def create(cls, disk: Disk, path: str, log_id: bytes) -> "Manifest":
+    def create(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
         """Write the manifest of an empty tablespace where there is none; durable on return."""
         if disk.exists(path):
             raise InvariantViolation(f"manifest {path} exists already")
-        tail = _write_new(disk, path, ManifestState(log_id))
+        log_id, uuid = rng.randbytes(16), rng.randbytes(FILE_ID_BYTES)
+        state = ManifestState(log_id, identity=Identity(uuid))
+        tail = _write_new(disk, path, state, rng.randbytes(FILE_ID_BYTES))
         try:
             disk.rename(f"{path}.new", path)
             disk.sync_directory(_parent(path))
         except BaseException:
             tail.file.close()
             raise
-        return cls(disk, path, tail)
+        return cls(disk, path, rng, tail)
 
     @staticmethod
-    def put(disk: Disk, path: str, state: ManifestState) -> None:
+    def put(disk: Disk, path: str, state: ManifestState, rng: Rng) -> None:
         """Write a manifest of this state in the place of what is there; all or nothing, durable."""
-        _write_new(disk, path, state).file.close()
+        _write_new(disk, path, state, rng.randbytes(FILE_ID_BYTES)).file.close()
         disk.rename(f"{path}.new", path)
         disk.sync_directory(_parent(path))
 
@@ -459,13 +533,14 @@ class Manifest:
         return _read(disk.read(path), path).state
 
     @classmethod
-    def load(cls, disk: Disk, path: str) -> "Manifest":
+    def load(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
         """Read and verify, and write nothing: harden() comes before the first append()."""
         data = disk.read(path)
         content = _read(data, path)
         end = content.end
-        tail = _Tail(content.state, disk.open(path), end, content.snapshot_bytes)
-        manifest = cls(disk, path, tail)
+        file_id, snapshot_bytes = content.file_id, content.snapshot_bytes
+        tail = _Tail(content.state, disk.open(path), file_id, end, snapshot_bytes)
+        manifest = cls(disk, path, rng, tail)
         manifest._unhardened = _Unhardened(
             content.last_edit,
             data[content.last_edit : end],
@@ -475,9 +550,9 @@ class Manifest:
         return manifest
 
     @classmethod
-    def open(cls, disk: Disk, path: str) -> "Manifest":
+    def open(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
         """load() and harden()."""
-        manifest = cls.load(disk, path)
+        manifest = cls.load(disk, path, rng)
         try:
             manifest.harden()
         except BaseException:
@@ -504,12 +579,27 @@ class Manifest:
                 # that the disk never got, and believes it clean.
                 file.write_at(read.last_edit, read.data)
                 file.sync()
-                file.write_at(end, _frame(end, b""))
+                file.write_at(end, _frame(self._tail.file_id, end, b""))
             self._unhardened = None
 
     @property
     def state(self) -> ManifestState:
         return self._tail.state
+
+    @property
+    def is_current(self) -> bool:
+        """The file is of FORMAT 2, and so is what is listed in it from now on."""
+        return bool(self._tail.file_id)
+
+    def new_file_id(self) -> bytes:
+        """Return the id of a new file that is to be listed; none while the manifest is FORMAT 1."""
+        return self._rng.randbytes(FILE_ID_BYTES) if self.is_current else b""
+
+    def upgrade(self) -> None:
+        """Write the file anew as FORMAT 2, if it is not; behind harden(). Errors as append()."""
+        with self._mutex:
+            if not self.is_current:
+                self._fail_on_error(self._upgrade)
 
     @property
     def byte_count(self) -> int:
@@ -544,12 +634,15 @@ class Manifest:
         self._tail.file.close()
 
     def _append_or_fail(self, edit: Edit) -> ManifestState:
+        return self._fail_on_error(lambda: self._append(edit))
+
+    def _fail_on_error(self, change: Callable[[], T]) -> T:
         if self.failure is not None:
             raise self.failure
         if self._unhardened is not None:
             raise InvariantViolation("manifest: an edit behind one that may not be durable")
         try:
-            return self._append(edit)
+            return change()
         except OSError as error:
             self.failure = OperationalError(
                 f"manifest {self._path}: {error}; whether the last change happened is decided "
@@ -569,25 +662,25 @@ class Manifest:
         was_undecided = self._is_undecided
         self._is_undecided = True
         try:
-            tail.file.write_at(tail.end, _frame(tail.end, body))
+            tail.file.write_at(tail.end, _frame(tail.file_id, tail.end, body))
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in _FULL:
                 raise
             self._is_undecided = was_undecided  # this edit is not whole, an earlier one may be
-            raise DiskFullError(f"manifest {self._path}: no space left on the disk") from error
+            raise _no_space(self._path) from error
         tail.file.sync()
         end = tail.end + _FRAME.size + len(body)
         self._tail = tail = tail._replace(state=state, end=end)
         self._is_undecided = False
         with suppress(OSError):  # a seal is a help for the reader, not a promise
-            tail.file.write_at(end, _frame(end, b""))
+            tail.file.write_at(end, _frame(tail.file_id, end, b""))
         if end > max(_REWRITE_BYTES_MIN, _REWRITE_FACTOR * tail.snapshot_bytes):
             self._rewrite(tail)
         return state
 
     def _rewrite(self, tail: _Tail) -> None:
         try:
-            fresh = _write_new(self._disk, self._path, tail.state)
+            fresh = _write_new(self._disk, self._path, tail.state, self.new_file_id())
         except OSError as error:
             # The edit is durable in the old file. Try again when it has doubled.
             self.rewrite_error = error
@@ -595,6 +688,24 @@ class Manifest:
             return
         self._renaming = fresh
         self._finish_rename(fresh)
+
+    def _upgrade(self) -> None:
+        if self._renaming is not None:
+            self._finish_rename(self._renaming)
+            if self.is_current:
+                return
+        state = self._tail.state
+        identity = Identity(self._rng.randbytes(FILE_ID_BYTES))
+        state = msgspec.structs.replace(state, identity=identity)
+        file_id = self._rng.randbytes(FILE_ID_BYTES)
+        try:
+            self._renaming = _write_new(self._disk, self._path, state, file_id)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise _no_space(self._path) from error
+        self._finish_rename(self._renaming)
+        self._is_undecided = False  # what an interrupted append left was in the old file
 
     def _finish_rename(self, fresh: _Tail) -> None:
         """Repeatable until _renaming is None: the next append finishes what was interrupted."""
@@ -609,31 +720,36 @@ class Manifest:
             old.close()
 
 
+def _no_space(path: str) -> DiskFullError:
+    return DiskFullError(f"manifest {path}: no space left on the disk")
+
+
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _write_new(disk: Disk, path: str, state: ManifestState) -> _Tail:
+def _write_new(disk: Disk, path: str, state: ManifestState, file_id: bytes) -> _Tail:
     """Write and sync path.new with the state as its snapshot; the caller renames it."""
     new_path = f"{path}.new"
     with suppress(FileNotFoundError):
         disk.unlink(new_path)
-    header = _file_header()
-    data = header + _frame(len(header), msgspec.msgpack.encode(Snapshot(state)))
+    header = _file_header(file_id)
+    data = header + _frame(file_id, len(header), msgspec.msgpack.encode(Snapshot(state)))
     file = disk.open(new_path, create=True, exclusive=True)
     try:
-        file.write_at(0, data + _frame(len(data), b""))
+        file.write_at(0, data + _frame(file_id, len(data), b""))
         file.sync()
     except BaseException:
         file.close()
         raise
-    return _Tail(state, file, len(data), len(data))
+    return _Tail(state, file, file_id, len(data), len(data))
 
 
 class _Content(NamedTuple):
     """What a manifest's file says; its last edit goes from last_edit to end."""
 
     state: ManifestState
+    file_id: bytes
     last_edit: int
     end: int
     snapshot_bytes: int
@@ -641,14 +757,12 @@ class _Content(NamedTuple):
 
 
 def _read(data: bytes, path: str) -> _Content:
-    header = _file_header()
-    offset = last_edit = len(header)
-    if data[:offset] != header:
-        raise _damage(path, 0, f"expected header {header.hex()}, found {data[:offset].hex()}")
+    file_id = _file_id_of(data, path)
+    offset = last_edit = len(_file_header(file_id))
     builder: _Builder | None = None
     snapshot_bytes = 0
     try:
-        while body := _body_at(data, offset):
+        while body := _body_at(data, file_id, offset):
             edit = _DECODER.decode(body)
             if builder is not None:
                 builder.apply(edit)
@@ -663,17 +777,39 @@ def _read(data: bytes, path: str) -> _Content:
             raise _damage(path, offset, "expected a whole snapshot, found none")
         state = builder.state()
         _check_pins(state)
+        check_ids(state)
     except (msgspec.DecodeError, InvariantViolation) as error:
         raise _damage(path, offset, f"an edit does not fit: {error}") from error
-    is_sealed = _body_at(data, offset) == b""
+    is_sealed = _body_at(data, file_id, offset) == b""
     position = data.find(_FRAME_MAGIC, offset + (_FRAME.size if is_sealed else 1))
     while position >= 0:
-        if _body_at(data, position) is not None:
+        if _body_at(data, file_id, position) is not None:
             raise _damage(
                 path, offset, f"expected a whole edit; a later valid one is at {position}"
             )
         position = data.find(_FRAME_MAGIC, position + 1)
-    return _Content(state, last_edit, offset, snapshot_bytes, is_sealed)
+    if state.identity.log_kind != FILE_LOG:
+        raise NotSupportedError(
+            f"manifest {path}: its log is kept as {state.identity.log_kind!r}; this herdpy reads "
+            f"logs kept as {FILE_LOG!r}",
+            hint="Open it with the newer herdpy that wrote it.",
+        )
+    return _Content(state, file_id, last_edit, offset, snapshot_bytes, is_sealed)
+
+
+def _file_id_of(data: bytes, path: str) -> bytes:
+    """Return the id in a manifest's header; none for one of FORMAT 1."""
+    size = _FILE_HEADER.size + 4
+    for file_id in (data[size : size + FILE_ID_BYTES], b""):
+        header = _file_header(file_id)
+        if data[: len(header)] == header:
+            return file_id
+    raise _damage(
+        path,
+        0,
+        f"expected a header of version {_FILE_VERSION_WITHOUT_ID} or {_FILE_VERSION}, found "
+        f"{data[: size + FILE_ID_BYTES].hex()}",
+    )
 
 
 def _damage(path: str, offset: int, problem: str) -> CorruptionError:

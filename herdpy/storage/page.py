@@ -9,13 +9,14 @@ Rows stand in key order, each key once. All numbers are little-endian; docs/form
     8       4      u32    header length h
     12      4      u32    length of the whole page, a multiple of 64
     16      4      u32    row count, at least 1
-    20      4      u32    CRC32C of bytes 0 to 20 and of 24 to the data area
+    20      4      u32    CRC32C of the seed, of bytes 0 to 20 and of 24 to the data area
     24      h      bytes  header: msgpack of PageHeader
     a = 24 + h up to the next multiple of 64: the data area, buffers at multiples of 64
 
 A buffer is [offset from a, length, CRC32C]; the CRC covers the zero padding behind it too, so that
-every byte of a page is under one. It is verified when the buffer is first touched. A reader's
-methods raise CorruptionError (file, offset) and may be called from any thread.
+every byte of a page is under one. It is verified when the buffer is first touched. The seed says
+where the page stands (segment.py); it is empty while the page is in no segment, and in FORMAT 1.
+A reader's methods raise CorruptionError (file, offset) and may be called from any thread.
 """
 
 import sys
@@ -214,6 +215,15 @@ def finish_page(
     return BuiltPage(data, row_count, encode_key(ends[0], kinds), encode_key(ends[1], kinds))
 
 
+def sealed(page: bytes | memoryview, seed: bytes) -> list[bytes | memoryview]:
+    """Return the pieces of a page for the place that `seed` says; its buffers are not read."""
+    header_length = _PRELUDE.unpack_from(page)[3]
+    area = aligned(_PRELUDE_BYTES + header_length)
+    head = bytes(page[:area])
+    crc = google_crc32c.value(seed + head[:20] + head[24:]).to_bytes(4, "little")
+    return [head[:20], crc, head[24:], memoryview(page)[area:]]
+
+
 class Heap:
     """Collects the buffers of a page under construction."""
 
@@ -292,6 +302,7 @@ class Page:
         "_area",
         "_chosen_cells",
         "_columns",
+        "_ends",
         "_expected_rows",
         "_finder",
         "_header",
@@ -300,6 +311,7 @@ class Page:
         "_readers",
         "_row_cells",
         "_row_count",
+        "_seed",
         "arrow_cache",
         "base_offset",
         "buffer",
@@ -315,7 +327,15 @@ class Page:
         where: str,
         base_offset: int = 0,
         row_count: int | None = None,
+        seed: bytes = b"",
+        ends: tuple[Key, Key] | None = None,
     ) -> None:
+        """Keep what is needed to read the page later.
+
+        `ends` are its first and last key, compared at first touch where no seed says its place.
+        """
+        self._seed = seed
+        self._ends = ends
         self.buffer = buffer
         self.table = table
         self.where = where
@@ -336,8 +356,7 @@ class Page:
 
     @property
     def row_count(self) -> int:
-        if self._header is None:
-            self._open()
+        self.check_header()
         return self._row_count
 
     def find(self, key: Key) -> int:
@@ -460,7 +479,27 @@ class Page:
         for ordinal in range(len(self.table.columns)):
             self.buffers(ordinal)
 
+    def for_table(self, table: Table) -> "Page":
+        """Return a reader of the page by another definition of its table (the key is the same)."""
+        return self._over(table, self._ends)
+
+    def check_header(self) -> None:
+        """Verify the header, and by it where the page stands."""
+        if self._header is None:
+            self._open()
+
     # --- inside ---
+
+    def _over(self, table: Table, ends: tuple[Key, Key] | None) -> "Page":
+        return Page(
+            self.buffer,
+            table,
+            where=self.where,
+            base_offset=self.base_offset,
+            row_count=self._expected_rows,
+            seed=self._seed,
+            ends=ends,
+        )
 
     def _damage(self, offset: int, problem: str) -> CorruptionError:
         return CorruptionError(
@@ -478,11 +517,15 @@ class Page:
         area = aligned(_PRELUDE_BYTES + header_length)
         if total != len(buffer) or area > total:
             raise self._damage(8, f"expected {len(buffer)} bytes, found {total} (header {area})")
-        covered = bytes(buffer[:20]) + bytes(buffer[_PRELUDE_BYTES:area])
+        covered = self._seed + bytes(buffer[:20]) + bytes(buffer[_PRELUDE_BYTES:area])
         expected = int.from_bytes(buffer[20:24], "little")
         found = google_crc32c.value(covered)
         if found != expected:
-            raise self._damage(20, f"header CRC: expected {expected:08x}, found {found:08x}")
+            raise self._damage(
+                20,
+                f"header CRC: expected {expected:08x}, found {found:08x}: damaged, or written for "
+                "another place",
+            )
         if version != _VERSION:
             raise self._damage(4, f"expected format version {_VERSION}, found {version}")
         try:
@@ -495,6 +538,15 @@ class Page:
             )
         if row_count != (self._expected_rows or row_count):
             raise self._damage(16, f"expected {self._expected_rows} rows, found {row_count}")
+        if self._ends is not None:
+            alone = self._over(self.table, None)
+            found_ends = (alone.key(0), alone.key(row_count - 1))
+            if found_ends != self._ends:
+                raise self._damage(
+                    0,
+                    f"expected keys from {self._ends[0]} to {self._ends[1]}, found "
+                    f"{found_ends[0]} to {found_ends[1]}",
+                )
         self._area = area
         self._row_count = row_count
         self._columns = {column.id: column for column in header.columns}

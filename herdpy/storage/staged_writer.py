@@ -11,7 +11,7 @@ from typing import NamedTuple
 from herdpy.model.keys import decode_key
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.storage.manifest import PageRef, TableEdit
-from herdpy.storage.page import Page
+from herdpy.storage.page import BuiltPage, Page
 from herdpy.storage.segment import Segment, SegmentWriter
 from herdpy.storage.table_pages import NO_SEGMENT, PageEntry, TablePages, open_entry
 
@@ -35,6 +35,12 @@ class StageDelta(NamedTuple):
     is_new: bool
 
 
+def write_page(writer: SegmentWriter, built: BuiltPage, run: int) -> PageRef:
+    """Add a page to a segment and return the reference to it."""
+    place = writer.append_page(built.data)
+    return PageRef(writer.number, *place, built.row_count, built.low_key, built.high_key, run)
+
+
 class StageDraft:
     """One stage's part of a segment while it is written."""
 
@@ -42,7 +48,7 @@ class StageDraft:
         self._delta = delta
         self._added: list[PageRef] = []
 
-    def write(self, writer: SegmentWriter, number: int) -> None:
+    def write(self, writer: SegmentWriter) -> None:
         from herdpy.storage.arrow_runs import staged_runs
 
         delta = self._delta
@@ -55,10 +61,7 @@ class StageDraft:
         )
         for run, pages in enumerate(runs, newest + 1):
             for built in pages:
-                place = writer.append(built.data)
-                self._added.append(
-                    PageRef(number, *place, built.row_count, built.low_key, built.high_key, run)
-                )
+                self._added.append(write_page(writer, built, run))
 
     def pages_after(self, segment: Segment) -> TablePages:
         """Return the stage's pages over the finished segment."""

@@ -88,15 +88,7 @@ class PageEntry:
 
     def for_table(self, table: Table) -> "PageEntry":
         """Return the entry read by another definition of its table (the key is the same)."""
-        old = self.page
-        page = Page(
-            old.buffer,
-            table,
-            where=old.where,
-            base_offset=old.base_offset,
-            row_count=self.row_count,
-        )
-        return PageEntry(page, self.ref, self.low, self.high, self.dead)
+        return PageEntry(self.page.for_table(table), self.ref, self.low, self.high, self.dead)
 
     def live_rows(self, start: int, stop: int) -> list[Row]:
         """Return the live ones of rows start to stop (exclusive)."""
@@ -123,6 +115,8 @@ def open_entry(table: Table, ref: PageRef, segments: Mapping[int, Segment]) -> P
         where=segment.path,
         base_offset=ref.offset,
         row_count=ref.row_count,
+        seed=segment.seed(ref.offset),
+        ends=None if segment.file_id else (low, high),
     )
     dead = None
     if (bitmap := ref.bitmap) is not None:

@@ -3,10 +3,12 @@
 1. A directory that the old commit has made, killed or closed, is opened by this one: all rows,
    users and rights are there, what was not committed is not, leases, jobs and their tokens count.
 2. Its backup is restored by this one.
-3. Drivers of both commits hold the same session with servers of both, over TCP and gRPC.
+3. Where the formats differ: a kill at any rename of the upgrade leaves what this commit opens, and
+   the old one opens or refuses by a sentence; it refuses what is upgraded, and backups of that.
+4. Drivers of both commits hold the same session with servers of both, over TCP and gRPC.
 
-Ends with 1 when anything differs. Programs are directory.py and session.py, run by either commit in
-an environment of its own.
+Ends with 1 when anything differs. Programs are directory.py, killed_upgrade.py and session.py, run
+by either commit in an environment of its own.
 """
 
 import argparse
@@ -34,6 +36,22 @@ _MAKE_ADMIN = """
 import sys, herdpy
 with herdpy.connect(sys.argv[1], autocommit=True) as connection:
     connection.execute("CREATE USER admin SUPERUSER PASSWORD ?", sys.argv[2:])
+"""
+_REFUSED = """
+import sys, herdpy
+try:
+    if len(sys.argv) > 2:
+        herdpy.restore(sys.argv[1], sys.argv[2])
+    else:
+        herdpy.connect(sys.argv[1]).close()
+    print("not refused")
+except herdpy.Error as error:
+    print(error)
+"""
+_BACK_UP = """
+import sys, herdpy
+with herdpy.connect(sys.argv[1], autocommit=True) as connection:
+    connection.backup(sys.argv[2])
 """
 _LOG_IN = """
 import os, sys, herdpy
@@ -168,10 +186,71 @@ def check_directory(report: Report, old: Commit, new: Commit, ending: str, folde
         restored = new.run(program, "restore", folder / "backup", folder / "restored")
         there = json.loads(restored)["contents"]
         report.check(f"{what}: its backup restored", differences(said["at_backup"], there))
+    if _format(made) != _format(folder / "looked"):
+        check_refusals(report, old, new, what, folder)
+        check_killed_upgrades(report, old, new, what, folder)
     with report.part(f"{what}: its users"), served(new, made) as urls:
         who = new.run("-c", _LOG_IN, urls["tcp"], PASSWORD=_PASSWORD)
         rights = ["admin many", "ann words", "ann many 42501"]
         report.check(f"{what}: users log in", differences(rights, who.splitlines()))
+
+
+def _format(directory: Path) -> str:
+    return (directory / "FORMAT").read_text()
+
+
+def _refusal(commit: Commit, wanted: str, *words: object) -> list[str]:
+    """Return how a refusal differs from one that says `wanted`; nothing when it does not."""
+    said = commit.run("-c", _REFUSED, *words)
+    return [] if wanted in said else [f"expected {wanted!r}, found {said[:300]!r}"]
+
+
+def check_refusals(report: Report, old: Commit, new: Commit, what: str, folder: Path) -> None:
+    """What is upgraded, and its backup, are refused by the old commit in so many words."""
+    with report.part(f"{what}: refusals"):
+        wanted = "has format 2; this herdpy reads up to 1"
+        said = _refusal(old, wanted, folder / "looked")
+        report.check(f"{what}: once upgraded, refused by {old.name}", said)
+        new.run("-c", _BACK_UP, folder / "looked", folder / "new.backup")
+        said = _refusal(
+            old, "offset 0: expected the header of segment", folder / "new.backup", folder / "gone"
+        )
+        report.check(f"{what}: a backup of it, refused by {old.name}", said)
+
+
+def check_killed_upgrades(
+    report: Report, old: Commit, new: Commit, what: str, folder: Path
+) -> None:
+    """A kill at a rename of the upgrade loses nothing, and the old commit never misreads it."""
+    program = _FOLDER / "directory.py"
+    kept: Any = None
+    for name, moment, is_format_1 in (
+        ("FORMAT", "before", True),
+        ("FORMAT", "after", False),
+        ("MANIFEST", "before", False),
+        ("MANIFEST", "after", False),
+    ):
+        step = f"{what}: upgrade killed {moment} the rename of {name}"
+        directory = folder / f"{name}-{moment}"
+        with report.part(step):
+            shutil.copytree(folder / "made", directory)
+            killed = _FOLDER / "killed_upgrade.py"
+            new.run(killed, directory, name, moment, exit_code=-9)
+            report.check(f"{step}: doctor", _doctor(new, directory))
+            if is_format_1:
+                shutil.copytree(directory, folder / "back")
+                found = json.loads(old.run(program, "look", folder / "back"))["contents"]
+                kept = found
+                there = ["int 79", "str 'before the upgrade'"] in found["heap"]
+                report.check(f"{step}: opened by {old.name}", [] if there else ["a row is lost"])
+            else:
+                said = _refusal(old, "has format 2; this herdpy reads up to 1", directory)
+                report.check(f"{step}: refused by {old.name}", said)
+            found = json.loads(new.run(program, "look", directory))["contents"]
+            report.check(f"{step}: opened here", differences(kept, found))
+            new.run("-c", _BACK_UP, directory, folder / f"{name}-{moment}.backup")
+            found = [_format(directory), (directory / "default" / "MANIFEST").read_bytes()[8]]
+            report.check(f"{step}: finished later", differences(["herdpy 2\n", 2], found))
 
 
 def _doctor(commit: Commit, directory: Path) -> list[str]:

@@ -106,7 +106,13 @@ def _half_applied(right: Any) -> Any:
 
 
 def _unstamped(right: Any) -> Any:
-    return property(lambda self: 0, lambda self, number: None)
+    def init(
+        self: LogFile, directory: str, number: int, first_sequence: int, file_id: bytes
+    ) -> None:
+        right(self, directory, number, first_sequence, bytes([1] * 16))
+        self.stamp = 0
+
+    return init
 
 
 def _not_held(right: Any) -> Any:
@@ -160,8 +166,8 @@ def _listed_too_late(right: Any) -> Any:
             late()
         file = self._make(bytes_min, first_sequence)
         self.files = [*self.files, file]
-        say = self._listing.log_file_begun
-        self._late = lambda: say(file.number, file.first_sequence, file.byte_count)
+        say = self.listing.log_file_begun
+        self._late = lambda: say(file.number, file.first_sequence, file.byte_count, file.file_id)
         return file
 
     return begin
@@ -180,7 +186,7 @@ PLANTS: dict[str, Plant] = {
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
-    "reused file not stamped": Plant(LogFile, "stamp", _unstamped),
+    "reused file not stamped": Plant(LogFile, "__init__", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
     "lease of the present": Plant(pins, "visible_rows", _pin_of_the_present),
     "pages of a lease unlinked": Plant(Pin, "of", _unpinned_pages),

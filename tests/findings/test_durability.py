@@ -32,7 +32,8 @@ def filled(path: Path, *, has_checkpoint: bool) -> int:
 
 
 def frame_ends(manifest: bytes) -> list[int]:
-    ends, offset = [16], 16
+    start = 16 if manifest[8] == 1 else 32
+    ends, offset = [start], start
     while offset + 12 <= len(manifest):
         offset += 12 + unpack_from("<I", manifest, offset + 4)[0]
         ends.append(offset)
@@ -354,3 +355,84 @@ def test_a_directory_of_something_else_is_refused_without_advice_to_chmod_it(
         refused = str(error)
     assert "is no herdpy database" in refused
     assert "chmod" not in caplog.text
+
+
+# --- D2 -------------------------------------------------------------------------------------------
+
+
+def pages_of(segment: bytes) -> list[tuple[int, int]]:
+    """Return (offset, length) of the pages in a segment."""
+    found, offset = [], 64
+    while offset < len(segment):
+        length = 64
+        if segment[offset : offset + 4] == b"HDPG":
+            length = unpack_from("<I", segment, offset + 12)[0]
+            found.append((offset, length))
+        offset += length
+    return found
+
+
+def of_two_tables(path: Path, factor: int = 7) -> Path:
+    """Make tables t and u, with pages of equal length in one segment; return the segment."""
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        for table, sign in (("t", 1), ("u", -1)):
+            connection.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, v BIGINT)")
+            rows = [(number, sign * number * factor) for number in range(16_384)]
+            connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+        connection.checkpoint()
+    return path / "default/segments/00000001.segment"
+
+
+def answers(path: Path, queries: list[str]) -> list[Any]:
+    """Return the rows of each query, or the SQLSTATE that it, or opening, fails with."""
+    try:
+        with herdpy.connect(str(path), autocommit=True) as connection:
+            found: list[Any] = []
+            for query in queries:
+                try:
+                    found.append(connection.execute(query).fetchall())
+                except herdpy.Error as error:
+                    found.append(error.sqlstate)
+            return found
+    except herdpy.Error as error:
+        return [error.sqlstate] * len(queries)
+
+
+QUERIES = [
+    "SELECT v FROM t WHERE id = 5",
+    "SELECT count(*) FROM t WHERE id < 4096",
+    "SELECT count(*), sum(v) FROM t WHERE id BETWEEN 100 AND 200",
+    "SELECT id FROM t ORDER BY id LIMIT 3",
+    "SELECT count(*) FROM t WHERE v = 35",
+    "SELECT v FROM u WHERE id = 5",
+    "SELECT sum(v) FROM u",
+    "INSERT INTO t VALUES (5, 0)",
+]
+
+
+@pytest.mark.finding("D2")
+def test_pages_in_each_others_place_are_not_believed(tmp_path: Path) -> None:
+    segment = of_two_tables(tmp_path / "data")
+    data = bytearray(segment.read_bytes())
+    pages = pages_of(data)
+    first, second = next(
+        (one, two) for one in pages for two in pages if one < two and one[1] == two[1]
+    )
+    length = first[1]
+    kept = bytes(data[first[0] :][:length])
+    data[first[0] : first[0] + length] = data[second[0] :][:length]
+    data[second[0] : second[0] + length] = kept
+    whole = answers(tmp_path / "data", QUERIES)
+    segment.write_bytes(data)
+    found = answers(tmp_path / "data", QUERIES)
+    for query, right, answer in zip(QUERIES, whole, found, strict=True):
+        assert answer in (right, "XX001"), query
+    assert "XX001" in found
+
+
+@pytest.mark.finding("D2")
+def test_a_segment_of_another_database_is_not_believed(tmp_path: Path) -> None:
+    mine, other = (of_two_tables(tmp_path / name, n) for name, n in (("mine", 7), ("other", 9)))
+    assert len(mine.read_bytes()) == len(other.read_bytes())
+    mine.write_bytes(other.read_bytes())
+    assert answers(tmp_path / "mine", QUERIES[:-1]) == ["XX001"] * (len(QUERIES) - 1)

@@ -158,6 +158,30 @@ def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
     assert [root.execute(query).fetchone() for query in queries] == [(0,), (0,)]
 
 
+@pytest.mark.finding("S5")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_new_user_is_not_told_of_the_commits_of_the_old_one(
+    serve: Callable[..., Any], *, is_restarted: bool
+) -> None:
+    server = serve()
+    root, log_in = users_of(server)
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    root.execute("GRANT SELECT, INSERT ON t TO ann")
+    ann = log_in("ann")
+    ann.commit_staging(ann.begin_staging("t", job="job"), [])
+    assert ann.commit_position("job") is not None
+    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    at = server.url.removeprefix("herd://")
+    if is_restarted:
+        server.process.kill()
+        server.process.wait()
+        at = serve(directory=server.directory).url.removeprefix("herd://")
+    ann = connected(f"herd://ann@{at}", password="password")
+    assert sqlstate_of(lambda: ann.commit_position("job")) == "42501"
+
+
 @pytest.mark.finding("S14")
 def test_a_name_of_a_program_is_shown_without_control_characters(
     serve: Callable[..., Any],

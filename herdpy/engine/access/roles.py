@@ -158,7 +158,7 @@ class _Changes:
             )
         if name == PUBLIC:
             raise ProgrammingError(f'the role name "{name}" is reserved', sqlstate="42939")
-        self._set_options(Role(name), statement)
+        self._set_options(Role(name, id=self._tablespace.applier.next_role_id), statement)
         if rights is not None and not rights.is_superuser:
             self._put(Membership(name, rights.name, is_admin=True))  # else no role could alter it
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.directory import upgrade
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.pins import LeaseAt, WrittenPins, write_pins
 from herdpy.engine.state.applier import Applier
@@ -31,6 +32,7 @@ from herdpy.model.access import (
     changes_from_plain,
     changes_to_plain,
     facts_to_plain,
+    with_role_ids,
 )
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
@@ -43,9 +45,10 @@ from herdpy.storage.manifest import (
     ManifestState,
     PageRef,
     TableEdit,
+    in_edit,
     log_start_of,
 )
-from herdpy.storage.segment import segment_name
+from herdpy.storage.segment import SegmentFolder, segment_name
 from herdpy.storage.staged_writer import StageDelta
 
 
@@ -75,6 +78,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     staged: list[Any] = []
     leases: list[Any] = []
     staging_runs: list[Any] = []
+    next_role_id: int = 1
 
 
 class OpenAt(NamedTuple):
@@ -132,13 +136,15 @@ def freeze(tablespace: Tablespace) -> Frozen:
         leases = tuple(applier.leases)
         in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
         applier.state = state = state._replace(tables=tables)
-        next_table_id = applier.next_table_id
+        next_table_id, next_role_id = applier.next_table_id, applier.next_role_id
     transactions = [_open_to_plain(item) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
     engine = msgspec.msgpack.encode(
-        EngineState(*counters, transactions, *tokens, access, staged, plain_leases, runs)
+        EngineState(
+            *counters, transactions, *tokens, access, staged, plain_leases, runs, next_role_id
+        )
     )
     return Frozen(state, engine, next_table_id, leases, in_memory)
 
@@ -187,6 +193,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     hint_data = b"" if hint is None else hint.data
     if hint is not None and hint.behind > state.lsn:
         hint_data = listed.replay_hint  # behind a mark, which is no part of the state
+    upgrade(disk, manifest)
     deltas = [
         TableDelta(
             table_state.table,
@@ -203,8 +210,9 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     ]
     number = listed.next_segment
     try:
-        written = write_delta(disk, directory, number, deltas, stage_deltas)
-        pinned = write_pins(disk, directory, number, written, deltas, frozen.in_memory)
+        folder = SegmentFolder(disk, directory, manifest.new_file_id)
+        written = write_delta(folder, number, deltas, stage_deltas)
+        pinned = write_pins(folder, number, written, deltas, frozen.in_memory)
         if written.segments or pinned.segments:
             disk.sync_directory(directory)
     except BaseException:
@@ -217,16 +225,18 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         if table_id not in state.tables and table_id not in state.staged.stages
     )
     lsn = (state.lsn.ledger_id, state.lsn.entry_id, state.lsn.index)
+    segments, ids = in_edit((*written.segments, *pinned.segments))
     edit = Checkpoint(
         lsn=lsn,
         position=state.position,
         engine=frozen.engine,
         next_table_id=frozen.next_table_id,
-        segments=(*written.segments, *pinned.segments),
+        segments=segments,
         tables=(*written.edits, *dropped),
         log_start=log_start_of(hint_data),
         pins=pinned.pins,
         unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
+        segment_ids=ids,
     )
     tablespace.unpublished = Unpublished(
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
@@ -360,7 +370,6 @@ def restore_open(plain: OpenTransaction) -> Transaction:
     for name, table in plain.catalog:
         made = None if table is None else table_from_plain(table)
         transaction.change_catalog(name, made, START_LSN)
-    transaction.change_access(changes_from_plain(plain.access), START_LSN)
     return transaction
 
 
@@ -405,12 +414,19 @@ def restore_engine(
     applier.counter = engine.counter
     applier.reserved = dict(engine.reserved)
     applier.tokens.restore(engine.tokens, engine.token_horizon)
-    applier.leases.restore(engine.leases, pinned or {})
-    for plain in engine.transactions:
-        applier.transactions[plain.id] = restore_open(plain)
     state = applier.state
-    catalog, changes = state.catalog, changes_from_plain(engine.access)
+    catalog = state.catalog
+    changes, applier.next_role_id = with_role_ids(
+        changes_from_plain(engine.access), catalog.access.fact, engine.next_role_id
+    )
     access = catalog.access.with_changes(changes)
+    applier.leases.restore(engine.leases, pinned or {}, access)
+    for plain in engine.transactions:
+        applier.transactions[plain.id] = transaction = restore_open(plain)
+        changes, applier.next_role_id = with_role_ids(
+            changes_from_plain(plain.access), access.fact, applier.next_role_id
+        )
+        transaction.change_access(changes, START_LSN)
     tables = {table.id: table for table in catalog.tables()}
-    staged = state.staged.restored(engine.staged, tables, engine.staging_runs)
+    staged = state.staged.restored(engine.staged, tables, engine.staging_runs, access.owner_of)
     applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

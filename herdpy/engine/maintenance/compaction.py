@@ -12,7 +12,8 @@ from herdpy.engine.maintenance.checkpoint import finish_listing, remove_unlisted
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
 from herdpy.storage.compaction import Job, plan_job, plan_runs, sparse_segments, write_job
-from herdpy.storage.manifest import Compaction, Manifest
+from herdpy.storage.manifest import Compaction, Manifest, in_edit
+from herdpy.storage.segment import SegmentFolder
 from herdpy.storage.table_pages import TablePages
 
 
@@ -80,7 +81,8 @@ def run_job(
             return 0
         tablespace.applier.rewriting.add(planned.table_id)
     number = manifest.state.next_segment
-    written = write_job(disk, directory, number, planned.pages, planned.job)
+    folder = SegmentFolder(disk, directory, manifest.new_file_id)
+    written = write_job(folder, number, planned.pages, planned.job)
     if written.segments:
         disk.sync_directory(directory)
 
@@ -104,7 +106,8 @@ def run_job(
         lambda: manifest.state.tables.get(planned.table_id) != before,
         publish,
     )
-    manifest.append(Compaction(written.segments, (written.edit,)))
+    segments, ids = in_edit(written.segments)
+    manifest.append(Compaction(segments, (written.edit,), ids))
     finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest)
     return written.byte_count

@@ -28,7 +28,12 @@ def state_digest(tablespace: Tablespace) -> str:
         lsn = snapshot.state.lsn
         tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
         leases = list(applier.leases)
-        counters = (applier.next_table_id, sorted(applier.reserved.items()), tokens)
+        counters = (
+            applier.next_table_id,
+            applier.next_role_id,
+            sorted(applier.reserved.items()),
+            tokens,
+        )
         open_at = sorted(
             (_open_digest(transaction, lsn) for transaction in applier.transactions.values()),
             key=repr,

@@ -15,9 +15,11 @@ from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
 from herdpy.storage.manifest import Manifest
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FORMAT = "FORMAT"
 LOCK = "LOCK"
+TABLESPACES = "TABLESPACES"
+"""Where there are several: their list, which this herdpy cannot read."""
 RESTORE = "RESTORE"
 """Its presence without FORMAT: a restore has begun and has not come to its end."""
 DIRECTORY = "default"
@@ -62,6 +64,12 @@ def check_format(disk: Disk, where: str) -> None:
             f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION}",
             hint="Open it with the newer herdpy that wrote it.",
         )
+    if disk.exists(TABLESPACES):
+        raise NotSupportedError(
+            f"{where} has a file {TABLESPACES}: it holds several tablespaces, and this herdpy "
+            "reads one",
+            hint="Open it with the newer herdpy that wrote it.",
+        )
 
 
 def create_if_new(disk: Disk, rng: Rng) -> None:
@@ -81,11 +89,23 @@ def create_if_new(disk: Disk, rng: Rng) -> None:
         ensure_directory(disk, f"{DIRECTORY}/{part}")
     disk.sync_directory(DIRECTORY)
     if disk.exists(MANIFEST):
-        Manifest.open(disk, MANIFEST).close()  # durable from here on
+        Manifest.open(disk, MANIFEST, rng).close()  # durable from here on
     else:
-        Manifest.create(disk, MANIFEST, rng.randbytes(16)).close()
+        Manifest.create(disk, MANIFEST, rng).close()
     disk.sync_directory("")
     write_format(disk)
+
+
+def upgrade(disk: Disk, manifest: Manifest) -> None:
+    """Make FORMAT 2 of a database that is FORMAT 1; repeatable after an error or a crash.
+
+    FORMAT comes first: from its rename on no older herdpy opens the directory, and before it
+    nothing is there that one could not read. What FORMAT 1 wrote is read as it is, file by file,
+    until a checkpoint or a compaction writes it anew.
+    """
+    if not manifest.is_current:
+        write_format(disk)
+        manifest.upgrade()
 
 
 def write_format(disk: Disk) -> None:

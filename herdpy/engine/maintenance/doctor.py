@@ -113,7 +113,9 @@ class _Doctor:
         for number, byte_count in listed.segments.items():
             try:
                 path = f"{SEGMENTS}/{segment_name(number)}"
-                found[number] = Segment.open(disk, path, number, byte_count)
+                found[number] = Segment.open(
+                    disk, path, number, byte_count, listed.segment_id(number)
+                )
             except Error as error:
                 self._is_segment_damaged = True
                 self._damage(error)

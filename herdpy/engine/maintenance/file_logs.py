@@ -54,8 +54,13 @@ class LogSite:
         if former is not None:
             former()
 
-    def log_file_begun(self, number: int, first_sequence: int, byte_count: int) -> None:
-        self.manifest.append(LogFileBegun(number, first_sequence, byte_count))
+    def new_file_id(self) -> bytes:
+        return self.manifest.new_file_id()
+
+    def log_file_begun(
+        self, number: int, first_sequence: int, byte_count: int, file_id: bytes
+    ) -> None:
+        self.manifest.append(LogFileBegun(number, first_sequence, byte_count, file_id))
 
     def log_files_dropped(self, numbers: Sequence[int]) -> None:
         self.manifest.append(LogFilesDropped(tuple(numbers)))
@@ -86,7 +91,7 @@ def open_file_log(site: LogSite) -> CommitLog:
         site.disk,
         f"{site.directory}/log",
         log_id=listed.log_id,
-        files=listed.log_files,
+        files=listed.listed_log_files,
         known_durable_sequence=_known_durable(listed),
         listing=site,
         first_file_bytes=config.log_file_bytes_first,
@@ -102,7 +107,7 @@ def file_log_reader(disk: Disk, directory: str, listed: ManifestState) -> LogRea
     _check_files(disk, directory, listed)
     return LogReader(
         disk,
-        [LogFile(f"{directory}/log", number, first) for number, first in sorted(listed.log_files)],
+        [LogFile(f"{directory}/log", *each) for each in listed.listed_log_files],
         log_id=listed.log_id,
         after=Lsn(*listed.checkpoint_lsn),
         known_durable_sequence=_known_durable(listed),

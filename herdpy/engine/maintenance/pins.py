@@ -8,13 +8,13 @@ loses a version meanwhile, because the leases hold them.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bookie.runtime.interfaces import Disk
 from herdpy.engine.state.memtable import visible_rows
 from herdpy.engine.state.state import State
 from herdpy.model.schema import table_to_plain
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
-from herdpy.storage.manifest import Pin
+from herdpy.storage.manifest import NewSegment, Pin
 from herdpy.storage.manifest import TableState as Listed
+from herdpy.storage.segment import SegmentFolder
 from herdpy.storage.table_pages import TablePages
 
 
@@ -26,9 +26,9 @@ class LeaseAt(NamedTuple):
 
 
 class WrittenPins(NamedTuple):
-    """What to list: segments (number, length), and by lease its pin; and what to read then on."""
+    """What to list: segments, and by lease its pin; and what to read then on."""
 
-    segments: tuple[tuple[int, int], ...]
+    segments: tuple[NewSegment, ...]
     pins: dict[str, Pin]
     pages: dict[str, dict[int, TablePages]]
     """Of each lease, by table id."""
@@ -38,8 +38,7 @@ _Made = tuple[TableDelta, TablePages]
 
 
 def write_pins(
-    disk: Disk,
-    directory: str,
+    folder: SegmentFolder,
     segment_number: int,
     written: WrittenDelta,
     deltas: Sequence[TableDelta],
@@ -51,7 +50,7 @@ def write_pins(
     is durable on return. On any exception some may be left, which are not listed.
     """
     number = segment_number + len(written.segments)
-    segments: list[tuple[int, int]] = []
+    segments: list[NewSegment] = []
     pins: dict[str, Pin] = {}
     pages: dict[str, dict[int, TablePages]] = {}
     made: dict[int, _Made] = {
@@ -71,7 +70,7 @@ def write_pins(
                 found[table_id] = same
             else:
                 missing.append(delta)
-        added = write_delta(disk, directory, number, missing)
+        added = write_delta(folder, number, missing)
         number += len(added.segments)
         segments += added.segments
         found |= added.pages

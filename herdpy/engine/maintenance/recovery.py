@@ -145,7 +145,13 @@ def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
 def open_segments(disk: Disk, directory: str, listed: ManifestState) -> dict[int, Segment]:
     """Map every segment that a manifest lists, by number."""
     return {
-        number: Segment.open(disk, f"{directory}/{segment_name(number)}", number, byte_count)
+        number: Segment.open(
+            disk,
+            f"{directory}/{segment_name(number)}",
+            number,
+            byte_count,
+            listed.segment_id(number),
+        )
         for number, byte_count in listed.segments.items()
     }
 

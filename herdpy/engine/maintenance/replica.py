@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Clock, Disk, Driver
+from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
 from herdpy.engine.maintenance.backup import Backup
 from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
@@ -45,6 +45,7 @@ class Replica:
         name: str,
         disk: Disk,
         clock: Clock,
+        rng: Rng,
         config: Config,
         driver: Driver | None,
         wake: Callable[[], object],
@@ -57,6 +58,7 @@ class Replica:
         # Constant after open().
         self._disk = disk
         self._clock = clock
+        self._rng = rng
         self._config = config
         self._wake = wake
         self._open_log = open_log
@@ -64,7 +66,7 @@ class Replica:
         self._segments = f"{name}/segments"
         self.log_appends = Timed(clock)
         self.checkpoints = Timed(clock)
-        manifest = Manifest.load(disk, self._path)
+        manifest = Manifest.load(disk, self._path, rng)
         self._site = LogSite(disk, name, manifest, config, driver, self.log_appends.measure)
         self.tablespace: Tablespace
         # Held by the thread that checkpoints, compacts or reopens.
@@ -111,7 +113,7 @@ class Replica:
         with self._maintenance:
             tablespace.hold()
             former_log, former_manifest = tablespace.log, site.manifest
-            site.manifest = Manifest.load(self._disk, self._path)
+            site.manifest = Manifest.load(self._disk, self._path, self._rng)
             former_manifest.close()
             found = restore(site, self._open_log, tablespace.registry, self._clock)
             try:

@@ -46,7 +46,7 @@ from herdpy.storage.backup_file import (
     crc_of,
     read_backup,
 )
-from herdpy.storage.manifest import Manifest, ManifestState, renumbered
+from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
 from herdpy.storage.verify import check_definition, check_sums
 
@@ -67,11 +67,13 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
     CorruptionError names file and offset.
     """
     content = read_backup(view, where, progress)
+    listed = content.head.state
     segments = {
-        number: Segment.over(item.view, f"{where}, segment {number}", number, None)
+        number: Segment.over(
+            item.view, f"{where}, segment {number}", number, listed.segment_id(number), None
+        )
         for number, item in content.segments.items()
     }
-    listed = content.head.state
     try:
         for table_id, item in listed.tables.items():
             check_definition(table_id, item.definition)
@@ -91,7 +93,13 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
 def _check_counters(applier: Applier) -> None:
     """Raise ValueError for a number that no database comes to, and none could go on from."""
     ids = [number for tx in applier.transactions for number in tx]
-    for number in (applier.epoch, applier.counter, *applier.reserved.values(), *ids):
+    for number in (
+        applier.epoch,
+        applier.counter,
+        applier.next_role_id,
+        *applier.reserved.values(),
+        *ids,
+    ):
         if not 0 <= number < COUNTER_MAX:
             raise ValueError(f"a counter at {number}")
 
@@ -120,7 +128,9 @@ def restore(
             ensure_directory(disk, path)
         disk.sync_directory(DIRECTORY)
         state = _write_segments(content, disk, rng, progress or (lambda *_: None))
-        Manifest.put(disk, MANIFEST, state)
+        if has_database:
+            write_format(disk)  # an older herdpy must not meet the new manifest
+        Manifest.put(disk, MANIFEST, state, rng)
         if not has_database:
             disk.sync_directory("")
             write_format(disk)
@@ -189,7 +199,7 @@ def _write_segments(
                     file.write_at(start, piece)
                     done += len(piece)
                     progress(done, content.byte_count)
-                file.write_at(0, segment_header(number + leftover))
+                file.write_at(0, segment_header(number + leftover, listed.segment_id(number)))
                 file.sync()
             finally:
                 file.close()
@@ -204,8 +214,12 @@ def _write_segments(
             with suppress(OSError):  # unlisted: the next open removes it
                 disk.unlink(path)
         raise
-    # In a log of its own: frames of the original's log are none of it.
-    return msgspec.structs.replace(renumbered(listed, leftover), log_id=rng.randbytes(16))
+    # A tablespace and a log of its own: frames of the original's log are none of it.
+    return msgspec.structs.replace(
+        renumbered(listed, leftover),
+        log_id=rng.randbytes(16),
+        identity=Identity(rng.randbytes(FILE_ID_BYTES)),
+    )
 
 
 def _remove_old(disk: Disk, state: ManifestState) -> None:

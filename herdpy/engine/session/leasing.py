@@ -19,7 +19,7 @@ from herdpy.errors import Error, NotSupportedError, ProgrammingError, SnapshotTo
 from herdpy.exec.result import Result
 from herdpy.limits import lease_seconds_max, partitions_max
 from herdpy.log.record import BeginLease
-from herdpy.model.access import SELECT
+from herdpy.model.access import SELECT, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.keys import decode_key, encode_key
 from herdpy.model.schema import Table
@@ -108,7 +108,9 @@ class Leasing:
             with suppress(SnapshotTooOldError):  # it ends just now
                 return tablespace.applier.leases.use(reuse)
         number = core.database.rng.randbytes(16).hex()
-        record = BeginLease(number, core.user, float(seconds), tablespace.clock.wall_us())
+        owner, owner_id = plain_user(core.identity)
+        at_us = tablespace.clock.wall_us()
+        record = BeginLease(number, owner, float(seconds), at_us, owner_id)
         ticket = with_log_space(tablespace, lambda: tablespace.begin_lease(record, core.identity))
         core.wait_for(ticket, Durability.SYNC)
         return tablespace.applier.leases.use(number)
@@ -116,7 +118,7 @@ class Leasing:
     def _is_current(self, number: str, seconds: float) -> bool:
         """Tell whether one's own lease of so many seconds keeps just what is committed now."""
         lease = self._tablespace.applier.leases.find(number)
-        if lease is None or lease.owner != self._core.user or lease.seconds < seconds:
+        if lease is None or lease.owner != self._core.identity or lease.seconds < seconds:
             return False
         return lease.taken_at == self._tablespace.state.position
 

@@ -12,7 +12,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution
 from herdpy.engine.statements.plan_cache import Prepared, plan_key, prepare
 from herdpy.errors import Error, InternalError, ProgrammingError
-from herdpy.model.access import TABLE_RIGHTS, Rights
+from herdpy.model.access import TABLE_RIGHTS, Rights, User
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical
 from herdpy.sql.plan import Parameters
@@ -47,12 +47,9 @@ class Planner:
         core = self._core
         return rights_of(current_access(self._tablespace, core.transaction), core.identity)
 
-    def owns(self, owner: str | None) -> bool:
-        """Tell whether the session may do what the owner of a lease or of a staging may.
-
-        The name is enough: what a user owns ends in the log before she is dropped.
-        """
-        if owner == self._core.user:
+    def owns(self, owner: User | None) -> bool:
+        """Tell whether the session may do what the owner of a lease or of a staging may."""
+        if owner == self._core.identity:
             return True
         rights = self.rights()
         return rights is None or rights.is_superuser

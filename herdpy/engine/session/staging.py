@@ -69,7 +69,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE
+from herdpy.model.access import DELETE, INSERT, UPDATE, User, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -191,10 +191,9 @@ class Staging:
         """Begin a job of one stage, for a statement with too many rows for memory."""
 
         def begin() -> int:
-            at_us, user = self._database.clock.wall_us(), self._core.user
-            record = BeginStaging(
-                job, table.id, table.version, operation.value, at_us, user, is_statement=True
-            )
+            at_us, (user, user_id) = self._database.clock.wall_us(), plain_user(self._core.identity)
+            place = (job, table.id, table.version, operation.value, at_us)
+            record = BeginStaging(*place, user, is_statement=True, user_id=user_id)
 
             def make() -> list[Record]:
                 self._tablespace.check_user(self._core.identity)
@@ -319,7 +318,7 @@ class Staging:
         at_us = self._database.clock.wall_us()
 
         def make() -> list[Record]:
-            staged, user = self._staged, self._core.user
+            staged = self._staged
             if job in staged.commits:
                 raise self._has_committed(job, staged.commits[job])
             self._tablespace.check_user(self._core.identity)
@@ -330,8 +329,12 @@ class Staging:
                 _check_runs(found)
             elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
-                _check_share("jobs", owners, user, stagings_max, stagings_of_user_max)
-            return [BeginStaging(job, table.id, table.version, chosen.value, at_us, user, run=run)]
+                _check_share(
+                    "jobs", owners, self._core.identity, stagings_max, stagings_of_user_max
+                )
+            user, user_id = plain_user(self._core.identity)
+            place = (job, table.id, table.version, chosen.value, at_us)
+            return [BeginStaging(*place, user, run=run, user_id=user_id)]
 
         self._log(make, Durability.SYNC)
         found = self._same_job(job, table, chosen)
@@ -654,12 +657,12 @@ def _has_deleted(table: TableState) -> bool:
 
 
 def _check_share(
-    what: str, owners: Sequence[str | None], user: str | None, count_max: int, of_user_max: int
+    what: str, owners: Sequence[User | None], user: User | None, count_max: int, of_user_max: int
 ) -> None:
     """Raise 53400 when there are as many as may be, in all or of one user."""
     own = 0 if user is None else owners.count(user)
     if len(owners) >= count_max or own >= of_user_max:
-        whose = f", {own:,} of them user {user!r}'s" if own else ""
+        whose = f", {own:,} of them user {user.name!r}'s" if own and user else ""
         raise OperationalError(
             f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
             sqlstate="53400",

@@ -53,7 +53,7 @@ from herdpy.model.access import (
     FactKey,
     Ownership,
     changes_from_plain,
-    with_identities,
+    with_role_ids,
 )
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
@@ -86,6 +86,7 @@ class Applier:
         "counter",
         "epoch",
         "leases",
+        "next_role_id",
         "next_row_id",
         "next_table_id",
         "planned",
@@ -107,6 +108,7 @@ class Applier:
         self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
         self.next_row_id: dict[int, int] = {}
         self.next_table_id = 1
+        self.next_role_id = 1
         self.epoch = 0
         self.counter = 0
         self.tokens = CommitTokens()
@@ -166,7 +168,9 @@ class Applier:
             def before(key: FactKey) -> Fact | None:
                 return changed[key] if key in changed else access.fact(key)
 
-            changes = with_identities(changes_from_plain(record.changes), before)
+            changes, self.next_role_id = with_role_ids(
+                changes_from_plain(record.changes), before, self.next_role_id
+            )
             owner.change_access(changes, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, DropTable) and record.tx is not None:
@@ -178,7 +182,7 @@ class Applier:
         elif isinstance(record, Commit | Refuse | CommitStaging) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
         elif isinstance(record, BeginLease | EndLeases):
-            self.leases.fill(record)
+            self.leases.fill(record, self.state.catalog.access)
         elif isinstance(record, BeginStage):
             self.next_table_id = max(self.next_table_id, record.stage + 1)
         elif isinstance(record, StageRows) and record.first_row_id:
@@ -231,8 +235,9 @@ class Applier:
             name = self.find_table(record.table_id, None).name
             state = self._with_catalog({name: None}, {}, state.position + 1)
         elif isinstance(record, ChangeAccess) and record.tx is None:
-            changes = changes_from_plain(record.changes)
-            access = with_identities(changes, state.catalog.access.fact)
+            access, self.next_role_id = with_role_ids(
+                changes_from_plain(record.changes), state.catalog.access.fact, self.next_role_id
+            )
             state = self._with_catalog({}, access, state.position + 1)
         elif isinstance(record, _STAGING):
             state = self._apply_staging(record, lsn)
@@ -322,7 +327,8 @@ class Applier:
             state = state._replace(position=position, tables=tables)
         table_id = record.table_id if isinstance(record, BeginStaging) else 0
         table = state.tables[table_id].table if table_id in state.tables else None
-        return state._replace(staged=state.staged.apply(record, table, lsn))
+        owner_of = state.catalog.access.owner_of
+        return state._replace(staged=state.staged.apply(record, table, lsn, owner_of))
 
     def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
         """Put the rows of an autocommit statement, which came by one record."""

@@ -20,6 +20,7 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
 from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
+from herdpy.model.access import Access, User, plain_user
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Row
 from herdpy.storage.table_pages import TablePages
@@ -27,8 +28,8 @@ from herdpy.storage.table_pages import TablePages
 BEHIND_ALL = 2**62
 """The position of a state that is all pages: behind every version of a memtable, it needs none."""
 
-PlainLease = tuple[str, str | None, float, tuple[int, int, int], int]
-"""Id, owner, seconds, Lsn, and the wall clock at its beginning."""
+PlainLease = tuple[str, str | None, float, tuple[int, int, int], int, int]
+"""Id, owner, seconds, Lsn, the wall clock at its beginning, and the id of the owner's role."""
 
 
 class SnapshotLease:
@@ -54,7 +55,8 @@ class SnapshotLease:
     ) -> None:
         # Constant after __init__.
         self.id = record.id
-        self.owner = record.owner
+        self.owner = state.catalog.access.owner_of(record.owner, record.owner_id)
+        """Whose it is; None: the program's own."""
         self.seconds = record.seconds
         self.at_us = record.at_us
         self.lsn = state.lsn
@@ -97,7 +99,8 @@ class SnapshotLease:
 
     def to_plain(self) -> PlainLease:
         lsn = (self.lsn.ledger_id, self.lsn.entry_id, self.lsn.index)
-        return self.id, self.owner, self.seconds, lsn, self.at_us
+        name, role_id = plain_user(self.owner)
+        return self.id, name, self.seconds, lsn, self.at_us, role_id
 
 
 class Leases:
@@ -109,7 +112,7 @@ class Leases:
         self._registry = registry
         self._now_s = now_s
         self._by_id: dict[str, SnapshotLease] = {}  # replaced, never changed
-        self._coming: dict[str, str | None] = {}  # owners of those in the log, not applied
+        self._coming: dict[str, User | None] = {}  # owners of those in the log, not applied
 
     def __iter__(self) -> Iterator[SnapshotLease]:
         return iter(self._by_id.values())
@@ -134,7 +137,7 @@ class Leases:
 
     # --- the leader: monitor ---------------------------------------------------------------------
 
-    def check_room(self, owner: str | None) -> None:
+    def check_room(self, owner: User | None) -> None:
         """Raise 53400 when there are as many as may be, in all or of one user.
 
         While few are left, they are for users who have hardly any.
@@ -145,7 +148,7 @@ class Leases:
         if len(owners) >= leases_of_user_max:
             of_user_max = leases_crowded_max
         if len(owners) >= leases_max or own >= of_user_max:
-            whose = f", {own} of them user {owner!r}'s" if own else ""
+            whose = f", {own} of them user {owner.name!r}'s" if own and owner else ""
             raise OperationalError(
                 f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
                 sqlstate="53400",
@@ -167,14 +170,14 @@ class Leases:
 
     # --- records: monitor ------------------------------------------------------------------------
 
-    def fill(self, record: BeginLease | EndLeases) -> None:
+    def fill(self, record: BeginLease | EndLeases, access: Access) -> None:
         """Note what is in the log and not applied; repeatable."""
         if isinstance(record, EndLeases):
             for number in record.ids:
                 if (lease := self._by_id.get(number)) is not None:
                     lease.is_ended = True
         elif record.id not in self._by_id:
-            self._coming[record.id] = record.owner
+            self._coming[record.id] = access.owner_of(record.owner, record.owner_id)
 
     def apply(self, record: BeginLease | EndLeases, state: State) -> None:
         """Begin a lease of `state`, or end some; repeatable."""
@@ -279,15 +282,22 @@ class Leases:
         """Return all, for a checkpoint or a digest."""
         return [lease.to_plain() for lease in self._by_id.values()]
 
-    def restore(self, plain: Sequence[Any], pinned: Mapping[str, dict[int, TableState]]) -> None:
+    def restore(
+        self,
+        plain: Sequence[Any],
+        pinned: Mapping[str, dict[int, TableState]],
+        access: Access,
+    ) -> None:
         """Invert to_plain(); `pinned` are the tables of each. ValueError for what is no lease."""
-        for number, owner, seconds, lsn, at_us in plain:
+        for number, owner, seconds, lsn, at_us, *ids in plain:
             if number not in pinned:
                 raise ValueError(f"lease {number} without its pages")
             tables = pinned[number]
-            catalog = Catalog(-1, (item.table for item in tables.values()))
+            made = Catalog(-1, (item.table for item in tables.values()))
+            catalog = made.with_access(access)
             state = State(BEHIND_ALL, Lsn(*lsn), catalog, tables)
-            lease = SnapshotLease(BeginLease(number, owner, seconds, at_us), state, self._now_s())
+            record = BeginLease(number, owner, seconds, at_us, *ids)
+            lease = SnapshotLease(record, state, self._now_s())
             self._by_id = {**self._by_id, number: lease}
 
 
@@ -297,7 +307,7 @@ def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
         left_s = max(0.0, lease.seconds - (now_s - lease.used_s))
         yield (
             lease.id,
-            lease.owner,
+            plain_user(lease.owner)[0],
             lease.position,
             lease.at_us,
             lease.seconds,

@@ -12,7 +12,7 @@ Immutable: a part of State, replaced with it. Any thread.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from herdpy.log.record import (
     FinishStage,
     StageRows,
 )
+from herdpy.model.access import User, plain_user
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Row
@@ -38,6 +39,8 @@ PlainStaged = list[Any]
 """Jobs, stages without their rows, and commits; see Staged.to_plain."""
 PlainRuns = list[Any]
 """Runs of jobs and of stages, owners and digests of commits; see Staged.runs_to_plain."""
+OwnerOf = Callable[[str | None, int], User | None]
+"""Access.owner_of."""
 _DIGEST_BYTES = 16
 
 
@@ -78,7 +81,7 @@ class Job(NamedTuple):
     table: Table
     operation: Operation
     at_us: int
-    user: str | None
+    user: User | None
     is_statement: bool = False
     runs: tuple[str | None, ...] = (None,)
     """Those that have begun and were not given up; None: that of a driver that names none."""
@@ -88,7 +91,7 @@ class Commit(NamedTuple):
     """A job that has committed."""
 
     lsn: Lsn
-    user: str | None = None
+    user: User | None = None
     digest: bytes | None = None
     """Of the stages that it named (stages_digest); None: an older program committed it."""
 
@@ -154,7 +157,9 @@ class Staged(NamedTuple):
 
     # --- records ---------------------------------------------------------------------------------
 
-    def apply(self, record: StagingRecord, table: Table | None, lsn: Lsn) -> "Staged":
+    def apply(
+        self, record: StagingRecord, table: Table | None, lsn: Lsn, owner_of: OwnerOf
+    ) -> "Staged":
         """Return what is staged after a record; `table` is that of a job that begins, if there.
 
         A record about a job or stage that is not there any more has no effect: its end may have
@@ -162,7 +167,7 @@ class Staged(NamedTuple):
         """
         match record:
             case BeginStaging():
-                return self._begin_job(record, table)
+                return self._begin_job(record, table, owner_of)
             case BeginStage():
                 return self._begin(record)
             case StageRows():
@@ -197,7 +202,7 @@ class Staged(NamedTuple):
             stage is not None and stage.job == record.job and stage.is_finished for stage in stages
         )
 
-    def _begin_job(self, record: BeginStaging, table: Table | None) -> "Staged":
+    def _begin_job(self, record: BeginStaging, table: Table | None, owner_of: OwnerOf) -> "Staged":
         job = self.jobs.get(record.job)
         if job is not None:
             if record.run in job.runs:
@@ -209,9 +214,8 @@ class Staged(NamedTuple):
             if table.version != record.table_version:
                 return self
             operation, runs = Operation(record.operation), (record.run,)
-            job = Job(
-                record.job, table, operation, record.at_us, record.user, record.is_statement, runs
-            )
+            user = owner_of(record.user, record.user_id)
+            job = Job(record.job, table, operation, record.at_us, user, record.is_statement, runs)
         return self._replace(jobs={**self.jobs, record.job: job})
 
     def _begin(self, record: BeginStage) -> "Staged":
@@ -287,7 +291,7 @@ class Staged(NamedTuple):
                     job.table.id,
                     job.operation.value,
                     job.at_us,
-                    job.user,
+                    plain_user(job.user)[0],
                     job.is_statement,
                 ]
                 for job in self.jobs.values()
@@ -311,9 +315,13 @@ class Staged(NamedTuple):
     def runs_to_plain(self) -> PlainRuns:
         """Return what to_plain() leaves out, for programs that know no runs read just that."""
         return [
-            [[job.name, list(job.runs)] for job in self.jobs.values()],
+            [[job.name, list(job.runs), plain_user(job.user)[1]] for job in self.jobs.values()],
             [[number, stage.run] for number, stage in self.stages.items() if stage.run is not None],
-            [[name, each.user, each.digest] for name, each in self.commits.items()],
+            [
+                [name, user, each.digest, role_id]
+                for name, each in self.commits.items()
+                for user, role_id in [plain_user(each.user)]
+            ],
         ]
 
     @classmethod
@@ -326,7 +334,11 @@ class Staged(NamedTuple):
         return cls({}, stages, {})
 
     def restored(
-        self, plain: PlainStaged, tables: dict[int, Table], plain_runs: PlainRuns
+        self,
+        plain: PlainStaged,
+        tables: dict[int, Table],
+        plain_runs: PlainRuns,
+        owner_of: OwnerOf,
     ) -> "Staged":
         """Invert to_plain() over what of_pages() returned; ValueError when the two do not fit.
 
@@ -342,7 +354,7 @@ class Staged(NamedTuple):
                 tables[table_id],
                 Operation(operation),
                 at_us,
-                user,
+                owner_of(user, *runs_of_jobs.get(name, [])[1:] or [0]),
                 is_statement,
                 tuple(runs_of_jobs[name][0]) if name in runs_of_jobs else (None,),
             )
@@ -364,7 +376,10 @@ class Staged(NamedTuple):
                 is_finished=is_finished,
                 run=runs_of_stages[number][0] if number in runs_of_stages else None,
             )
-        kept = {name: Commit(Lsn(*lsn), *known.get(name, ())) for name, lsn in commits}
+        kept: dict[str, Commit] = {}
+        for name, lsn in commits:
+            user, digest, *ids = known.get(name, (None, None))
+            kept[name] = Commit(Lsn(*lsn), owner_of(user, *ids or [0]), digest)
         return Staged(made, found, kept)
 
 
@@ -391,7 +406,7 @@ def staging_rows(staged: Staged) -> Iterator[Row]:
             job.name,
             job.table.name,
             job.operation.value,
-            job.user,
+            plain_user(job.user)[0],
             job.at_us,
             len(stages),
             sum(stage.is_finished for stage in stages),

@@ -685,17 +685,22 @@ class Tablespace:
         counts, too.
         """
         applier = self.applier
-        names = set(applier.state.catalog.access.dropped_by(changes))
-        if not names:
+        access = applier.state.catalog.access
+        gone = {access.user(name) for name in access.dropped_by(changes)}
+        if not gone:
             return
         coming = [record for entry in self._queue for record in entry.changes]
-        leases = [each.id for each in applier.leases if each.owner in names and not each.is_ended]
+        leases = [each.id for each in applier.leases if each.owner in gone and not each.is_ended]
         leases += [
-            each.id for each in coming if isinstance(each, BeginLease) and each.owner in names
+            each.id
+            for each in coming
+            if isinstance(each, BeginLease) and access.owner_of(each.owner, each.owner_id) in gone
         ]
-        jobs = [each.name for each in applier.state.staged.jobs.values() if each.user in names]
+        jobs = [each.name for each in applier.state.staged.jobs.values() if each.user in gone]
         jobs += [
-            each.job for each in coming if isinstance(each, BeginStaging) and each.user in names
+            each.job
+            for each in coming
+            if isinstance(each, BeginStaging) and access.owner_of(each.user, each.user_id) in gone
         ]
         records: list[Record] = [EndLeases(leases)] if leases else []
         if jobs:
@@ -716,7 +721,7 @@ class Tablespace:
             self.enter()
             self.check_writable()
             self.check_user(user)
-            self.applier.leases.check_room(record.owner)
+            self.applier.leases.check_room(user)
             return self._submit_alone(record)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:

@@ -95,7 +95,7 @@ class Tokens:
 
 def _are_same(one: Login, two: Login) -> bool:
     """Return whether the password of one user, and of no other of its name, is what it was."""
-    return one.verifier == two.verifier and one.user.identity is two.user.identity
+    return one.verifier == two.verifier and one.user == two.user
 
 
 def _hash(token: str) -> bytes:

@@ -322,8 +322,8 @@ class TestFiles:
         log = home.opened()
         begun = home.listing.log_file_begun
 
-        def fail(number: int, first_sequence: int, byte_count: int) -> None:
-            begun(number, first_sequence, byte_count)  # it came through, but nobody knows
+        def fail(number: int, first_sequence: int, byte_count: int, file_id: bytes) -> None:
+            begun(number, first_sequence, byte_count, file_id)  # it came through, but nobody knows
             raise OSError(errno.ENOSPC, "no space")
 
         home.listing.log_file_begun = fail  # type: ignore[method-assign]

@@ -22,6 +22,7 @@ from herdpy.storage.arrow import (
 )
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
 from herdpy.storage.table_pages import TablePages
+from tests.fixtures.segments import folder
 from tests.fixtures.storage_tables import PLAIN, rows_of, same_rows, table_of
 
 ALL = range(len(PLAIN.columns))
@@ -31,7 +32,8 @@ def pages_of(table: Table, *batches: list) -> TablePages:
     disk, pages = MemoryDisk(), TablePages(table)
     for number, rows in enumerate(batches, 1):
         changes = sorted((table.key_of(row), row) for row in rows)
-        pages = write_delta(disk, "", number, [TableDelta(table, pages, changes)]).pages[table.id]
+        written = write_delta(folder(disk), number, [TableDelta(table, pages, changes)])
+        pages = written.pages[table.id]
     return pages
 
 

@@ -13,10 +13,11 @@ from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import BIGINT, DOUBLE, TEXT, Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
 from herdpy.storage.compaction import plan_job, plan_runs, sparse_segments, write_job
-from herdpy.storage.manifest import Checkpoint, Compaction, ManifestState, apply_edit
-from herdpy.storage.segment import Segment, segment_name
+from herdpy.storage.manifest import Checkpoint, Compaction, ManifestState, apply_edit, in_edit
+from herdpy.storage.segment import segment_name
 from herdpy.storage.table_pages import TablePages
 from tests.crash.sizes import small_sizes
+from tests.fixtures.segments import folder, listed_segments
 from tests.fixtures.storage_tables import rows_by_key, table_of
 
 SINGLE = table_of(BIGINT, TEXT)
@@ -30,6 +31,7 @@ class Store:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.disk = MemoryDisk()
+        self.folder = folder(self.disk)
         self.pages = TablePages(table)
         self.rows: dict[Key, Row] = {}
         self.state = ManifestState(bytes(16))
@@ -42,11 +44,12 @@ class Store:
             self._run(job)
         is_new = self.table.id not in self.state.tables
         delta = TableDelta(self.table, self.pages, sorted(changes.items()), is_new)
-        written = write_delta(self.disk, "", self.state.next_segment, [delta])
+        written = write_delta(self.folder, self.state.next_segment, [delta])
         self.pages = written.pages[self.table.id]
-        self.checkpoint_bytes += sum(size for _, size in written.segments)
-        lsn = self.state.checkpoint_lsn
-        edit = Checkpoint((-1, lsn[1] + 1, 0), 0, b"", 100, written.segments, written.edits)
+        self.checkpoint_bytes += sum(each.byte_count for each in written.segments)
+        lsn = (-1, self.state.checkpoint_lsn[1] + 1, 0)
+        segments, ids = in_edit(written.segments)
+        edit = Checkpoint(lsn, 0, b"", 100, segments, written.edits, segment_ids=ids)
         self._apply(edit)
         for key, row in changes.items():
             if row is None:
@@ -68,10 +71,11 @@ class Store:
         pytest.fail("compaction does not come to an end")
 
     def _run(self, job: Any) -> None:
-        written = write_job(self.disk, "", self.state.next_segment, self.pages, job)
+        written = write_job(self.folder, self.state.next_segment, self.pages, job)
         self.compaction_bytes += written.byte_count
         self.pages = written.pages
-        self._apply(Compaction(written.segments, (written.edit,)))
+        segments, ids = in_edit(written.segments)
+        self._apply(Compaction(segments, (written.edit,), ids))
 
     def _apply(self, edit: Any) -> None:
         self.state = apply_edit(self.state, edit)
@@ -81,10 +85,7 @@ class Store:
                 self.disk.unlink(name)
 
     def reopened(self) -> TablePages:
-        segments = {
-            number: Segment.open(self.disk, segment_name(number), number, size)
-            for number, size in self.state.segments.items()
-        }
+        segments = listed_segments(self.disk, self.state)
         state = self.state.tables[self.table.id]
         return TablePages.open(table_from_plain(state.definition), state.pages, segments)
 

@@ -3,14 +3,22 @@
 import errno
 from typing import Any
 
+import msgspec
 import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
-from herdpy.errors import CorruptionError, DiskFullError, InvariantViolation, OperationalError
+from herdpy.errors import (
+    CorruptionError,
+    DiskFullError,
+    Error,
+    InvariantViolation,
+    OperationalError,
+)
 from herdpy.storage.manifest import (
     BitmapRef,
     Checkpoint,
     Compaction,
+    Identity,
     LogDurable,
     LogFileBegun,
     LogFilesDropped,
@@ -23,9 +31,11 @@ from herdpy.storage.manifest import (
     apply_edit,
 )
 from tests.fixtures.interrupts import LineInterrupter
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
-LOG_ID = bytes(range(16))
+EMPTY = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).state
+LOG_ID = EMPTY.log_id
 DEFINITION = [1, "t", 1, [0], []]
 
 
@@ -52,7 +62,7 @@ EDITS = [
 
 
 def states() -> list[ManifestState]:
-    found = [ManifestState(LOG_ID)]
+    found = [EMPTY]
     for edit in EDITS:
         found.append(apply_edit(found[-1], edit))
     return found
@@ -117,7 +127,7 @@ def test_repeated_log_file_has_no_effect() -> None:
 
 def written(count: int) -> MemoryDisk:
     disk = MemoryDisk()
-    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     for edit in EDITS[:count]:
         manifest.append(edit)
     manifest.close()
@@ -125,7 +135,7 @@ def written(count: int) -> MemoryDisk:
 
 
 def opened(disk: Any) -> ManifestState:
-    manifest = Manifest.open(disk, "MANIFEST")
+    manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
     manifest.close()
     return manifest.state
 
@@ -134,7 +144,7 @@ def opened(disk: Any) -> ManifestState:
 def test_reopened(count: int) -> None:
     disk = written(count)
     assert opened(disk) == states()[count]
-    manifest = Manifest.open(disk, "MANIFEST")
+    manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
     for edit in EDITS[count:]:
         manifest.append(edit)
     assert manifest.state == states()[-1] == opened(disk)
@@ -143,7 +153,7 @@ def test_reopened(count: int) -> None:
 def test_create_never_replaces() -> None:
     disk = written(1)
     with pytest.raises(InvariantViolation, match="exists already"):
-        Manifest.create(disk, "MANIFEST", LOG_ID)
+        Manifest.create(disk, "MANIFEST", SeededRng(1))
 
 
 def test_torn_at_every_byte_of_the_last_edit() -> None:
@@ -155,7 +165,7 @@ def test_torn_at_every_byte_of_the_last_edit() -> None:
             disk.open("MANIFEST", create=True).write_at(0, whole[:end] + tail)
             if (whole[:end] + tail)[: len(whole)] == whole:
                 continue  # the bytes it lost were zeros
-            manifest = Manifest.open(disk, "MANIFEST")
+            manifest = Manifest.open(disk, "MANIFEST", SeededRng(1))
             assert manifest.state == states()[2]
             assert disk.size("MANIFEST") == before + 12
             manifest.append(EDITS[2])
@@ -171,7 +181,7 @@ def test_every_flipped_bit_is_seen() -> None:
     for position in range(len(data) - 12):
         file.write_at(position, bytes([data[position] ^ (1 << position % 8)]))
         with pytest.raises(CorruptionError, match=r"damaged manifest MANIFEST at offset \d+"):
-            Manifest.open(disk, "MANIFEST")
+            Manifest.open(disk, "MANIFEST", SeededRng(1))
         file.write_at(position, data[position : position + 1])
     for position in range(len(data) - 12, len(data)):  # the seal itself says nothing
         file.write_at(position, bytes([data[position] ^ 1]))
@@ -184,12 +194,12 @@ def test_without_whole_snapshot(size: int) -> None:
     disk = written(0)
     disk.open("MANIFEST").truncate(size)
     with pytest.raises(CorruptionError, match="MANIFEST at offset"):
-        Manifest.open(disk, "MANIFEST")
+        Manifest.open(disk, "MANIFEST", SeededRng(1))
 
 
 def test_rewritten_when_long() -> None:
     disk = MemoryDisk()
-    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     sizes = []
     for number in range(1, 20_000):
         manifest.append(LogFilesDropped(tuple(range(number % 100))))
@@ -199,7 +209,7 @@ def test_rewritten_when_long() -> None:
     manifest.append(LogFileBegun(1, 1))
     assert 65_000 < max(sizes) <= 65_536
     assert min(sizes[-1:]) < 200
-    assert manifest.state == opened(disk) == apply_edit(ManifestState(LOG_ID), LogFileBegun(1, 1))
+    assert manifest.state == opened(disk) == apply_edit(EMPTY, LogFileBegun(1, 1))
     assert disk.list("") == ["MANIFEST"]
 
 
@@ -209,7 +219,7 @@ def long_edit(number: int) -> Checkpoint:
 
 def long_manifest(disk: Any) -> Manifest:
     """One edit before the rewrite."""
-    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     number, growth = 0, 0
     while manifest.byte_count + growth <= 64 * 1024:
         number += 1
@@ -245,7 +255,7 @@ def test_crash_at_every_step(is_power_lost: bool) -> None:
         disk = SimulatedDisk(step)
         disk.crash_at = step
         try:
-            manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+            manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
             done.append(0)
             for index, edit in enumerate(EDITS):
                 manifest.append(edit)
@@ -296,18 +306,18 @@ def test_crash_in_every_step_of_a_rewrite() -> None:
 
 def test_failed_sync_ends_it() -> None:
     disk = SimulatedDisk(1)
-    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     disk.fail("sync", errno.EIO, times=1)
     for _ in range(2):
         with pytest.raises(OperationalError, match="MANIFEST") as error:
             manifest.append(EDITS[0])
         assert error.value is manifest.failure
-    assert manifest.state == ManifestState(LOG_ID)
+    assert manifest.state == EMPTY
 
 
 def test_full_disk_has_no_effect() -> None:
     disk = SimulatedDisk(1)
-    manifest = Manifest.create(disk, "MANIFEST", LOG_ID)
+    manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
     manifest.append(EDITS[0])
     disk.fail("write", errno.ENOSPC, times=1)
     with pytest.raises(DiskFullError):
@@ -344,7 +354,7 @@ def test_what_a_reader_saw_survives_a_power_loss() -> None:
         line += 1
         disk = SimulatedDisk(line)
         is_interrupted = run_interrupted(
-            line, lambda d=disk: Manifest.create(d, "MANIFEST", LOG_ID)
+            line, lambda d=disk: Manifest.create(d, "MANIFEST", SeededRng(1))
         )
         if disk.exists("MANIFEST"):
             state = opened(disk)
@@ -375,7 +385,9 @@ def run_interrupted(line: int, call: Any) -> bool:
 
 def test_golden_bytes() -> None:
     disk = MemoryDisk()
-    Manifest.create(disk, "MANIFEST", LOG_ID).append(LogFileBegun(1, 2, 4096))
+    Manifest.create(disk, "MANIFEST", SeededRng(1)).append(
+        LogFileBegun(1, 2, 4096, bytes(range(16, 32)))
+    )
     assert disk.read("MANIFEST").hex() == GOLDEN
 
 
@@ -383,10 +395,142 @@ def test_a_manifest_from_before_leases_is_read() -> None:
     disk = MemoryDisk()
     disk.open("MANIFEST", create=True).write_at(0, bytes.fromhex(GOLDEN_BEFORE_LEASES))
     state = Manifest.read(disk, "MANIFEST")
-    assert (state.log_id, state.log_files, state.pins) == (LOG_ID, ((1, 2),), {})
+    assert (state.log_id, state.log_files, state.pins) == (bytes(range(16)), ((1, 2),), {})
+
+
+def of_format_1(disk: Any) -> Manifest:
+    """Return the manifest of an older herdpy, with one log file in it."""
+    file = disk.open("MANIFEST", create=True)
+    file.write_at(0, bytes.fromhex(FORMAT_1))
+    file.sync()
+    disk.sync_directory("")
+    return Manifest.open(disk, "MANIFEST", SeededRng(1))
+
+
+def test_format_1_stays_format_1_until_the_upgrade() -> None:
+    disk = MemoryDisk()
+    manifest = of_format_1(disk)
+    assert not manifest.is_current
+    assert manifest.new_file_id() == b""
+    assert manifest.state == ManifestState(bytes(range(16)), ((1, 2),), log_bytes={1: 4096})
+    manifest.append(LogFileBegun(2, 9, 4096))
+    assert disk.read("MANIFEST").hex().startswith(FORMAT_1[:-24])
+    before = manifest.state
+    assert opened(disk) == before
+    manifest.upgrade()
+    assert manifest.is_current
+    file_id = manifest.new_file_id()
+    assert len(file_id) == 16
+    manifest.append(LogFileBegun(3, 12, 4096, file_id))
+    assert manifest.state.listed_log_files == [(1, 2, b""), (2, 9, b""), (3, 12, file_id)]
+    identity = manifest.state.identity
+    assert len(identity.uuid) == 16
+    upgraded = msgspec.structs.replace(before, identity=identity)
+    assert opened(disk) == apply_edit(upgraded, LogFileBegun(3, 12, 4096, file_id))
+    manifest.upgrade()
+    assert manifest.state.identity == identity
+
+
+@pytest.mark.parametrize("is_power_lost", [True, False])
+def test_a_crash_at_every_step_of_the_upgrade(is_power_lost: bool) -> None:
+    step, found = 0, set()
+    while True:
+        step += 1
+        disk = SimulatedDisk(step)
+        manifest = of_format_1(disk)
+        disk.crash_at = disk.step_count + step
+        try:
+            manifest.upgrade()
+            manifest.append(LogFileBegun(2, 9, 4096, bytes(16)))
+        except SimulatedCrash:
+            pass
+        else:
+            break
+        for _ in range(2):
+            disk = disk.restart(is_power_lost=is_power_lost)
+            again = Manifest.open(disk, "MANIFEST", SeededRng(2))
+            assert again.state.log_files[:1] == ((1, 2),)
+            found.add((again.is_current, len(again.state.log_files)))
+            again.close()
+        again = Manifest.open(disk, "MANIFEST", SeededRng(2))
+        again.upgrade()
+        again.append(LogFileBegun(3, 9, 4096, bytes(16)))
+        assert opened(disk.crash()).log_files[-1] == (3, 9)
+    assert found >= {(False, 1), (True, 1)}
+
+
+def test_no_room_for_the_upgrade() -> None:
+    disk = SimulatedDisk(1)
+    manifest = of_format_1(disk)
+    disk.fail("write", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFullError, match="MANIFEST: no space"):
+        manifest.upgrade()
+    manifest.append(LogFileBegun(2, 9, 4096))
+    assert not manifest.is_current
+    manifest.upgrade()
+    assert opened(disk.crash()) == manifest.state
+
+
+def test_an_interrupt_at_every_line_of_the_upgrade() -> None:
+    line, is_interrupted = 0, True
+    while is_interrupted:
+        line += 1
+        disk = SimulatedDisk(line)
+        manifest = of_format_1(disk)
+        is_interrupted = run_interrupted(line, manifest.upgrade)
+        manifest.upgrade()
+        manifest.append(LogFileBegun(2, 9, 4096, manifest.new_file_id()))
+        assert opened(disk.crash()) == manifest.state
+        assert manifest.is_current
+
+
+def test_edits_of_another_manifest_are_not_believed() -> None:
+    first, second = written(3).read("MANIFEST"), MemoryDisk()
+    other = Manifest.create(second, "MANIFEST", SeededRng(2))
+    other.append(EDITS[0])
+    other.close()
+    at = other.byte_count - (len(first) - 12)
+    assert at < 0
+    length = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).byte_count
+    second.open("MANIFEST").write_at(length, first[length:])
+    manifest = Manifest.open(second, "MANIFEST", SeededRng(3))
+    assert manifest.state.log_files == ()  # nothing of the first, which all CRCs are right for
+
+
+@pytest.mark.parametrize(
+    ("identity", "message"),
+    [
+        (Identity(bytes(16), "ledgers"), "its log is kept as 'ledgers'"),
+        (Identity(bytes(3)), "expected ids of 16 bytes, found 000000"),
+    ],
+)
+def test_another_kind_of_log_or_a_wrong_id_is_refused(identity: Identity, message: str) -> None:
+    disk = MemoryDisk()
+    Manifest.put(disk, "MANIFEST", ManifestState(LOG_ID, identity=identity), SeededRng(1))
+    with pytest.raises(Error, match=message):
+        Manifest.read(disk, "MANIFEST")
 
 
 GOLDEN = (
+    "48455244504d414e"
+    "0200"
+    "0000"
+    "b6910279"
+    "7bd5d47e446fcec2a3d811736110e578"  # header
+    "484d4501"
+    "43000000"
+    "a0cce90e"  # a snapshot
+    "9201dc0010c410f5b165224a58b791df6af1d8303e61cd9093ff00000080800101c40000c0808093c410c4bb86"
+    "c3d1c427103c344c4189eb2f1ea466696c65c4008080"
+    "484d4501"
+    "19000000"
+    "9810774b"  # a log file begun
+    "95030102cd1000c410101112131415161718191a1b1c1d1e1f"
+    "484d4501"
+    "00000000"
+    "6605ac63"  # a seal
+)
+FORMAT_1 = (
     "48455244504d414e"
     "0100"
     "0000"

@@ -13,9 +13,11 @@ from herdpy.limits import page_rows_max
 from herdpy.model.schema import Column, Table, table_from_plain
 from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
-from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit
-from herdpy.storage.segment import Segment, segment_name
+from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit, in_edit
+from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import TablePages
+from tests.fixtures.metadata import SeededRng
+from tests.fixtures.segments import folder, listed_segments
 from tests.fixtures.storage_tables import rows_by_key, table_of
 from tests.sim.disk import SimulatedDisk
 
@@ -29,6 +31,7 @@ class Model:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.disk = MemoryDisk()
+        self.folder = folder(self.disk)
         self.pages = TablePages(table)
         self.rows: dict[Key, Row] = {}
         self.state = ManifestState(bytes(16))
@@ -38,10 +41,11 @@ class Model:
         number = self.state.next_segment
         is_new = self.table.id not in self.state.tables
         delta = TableDelta(self.table, self.pages, sorted(changes.items()), is_new)
-        written = write_delta(self.disk, "", number, [delta])
+        written = write_delta(self.folder, number, [delta])
         self.pages = written.pages[self.table.id]
         self.lsn += 1
-        edit = Checkpoint((-1, self.lsn, 0), 0, b"", 100, written.segments, written.edits)
+        segments, ids = in_edit(written.segments)
+        edit = Checkpoint((-1, self.lsn, 0), 0, b"", 100, segments, written.edits, segment_ids=ids)
         self.state = apply_edit(self.state, edit)
         for key, row in changes.items():
             if row is None:
@@ -50,10 +54,7 @@ class Model:
                 self.rows[key] = row
 
     def reopened(self) -> TablePages:
-        segments = {
-            number: Segment.open(self.disk, segment_name(number), number, size)
-            for number, size in self.state.segments.items()
-        }
+        segments = listed_segments(self.disk, self.state)
         state = self.state.tables[self.table.id]
         return TablePages.open(table_from_plain(state.definition), state.pages, segments)
 
@@ -162,7 +163,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
     assert model.state.tables[7].pages == ()
     model.checkpoint({(1,): (1, "a")})
     before, names = model.pages, model.disk.list("")
-    written = write_delta(model.disk, "", 9, [TableDelta(SINGLE, before, [])])
+    written = write_delta(model.folder, 9, [TableDelta(SINGLE, before, [])])
     assert (written.segments, written.edits, written.segment) == ((), (), None)
     assert written.pages == {7: before}
     model.checkpoint({(1,): None})  # the page's last row: the page goes, no file is needed
@@ -186,7 +187,7 @@ def test_another_definition_of_the_table() -> None:
     model.checkpoint(bulk(0, 5))
     wider = Table(7, "t", (*SINGLE.columns, Column(3, "c", INTEGER, default=9)), (0,), version=2)
     delta = TableDelta(wider, model.pages, [((2,), (2, "x", 1))], is_new=True)
-    pages = write_delta(model.disk, "", 2, [delta]).pages[7]
+    pages = write_delta(model.folder, 2, [delta]).pages[7]
     assert pages.get((1,)) == (1, "row 1", 9)
     assert pages.get((2,)) == (2, "x", 1)
 
@@ -195,7 +196,7 @@ def test_changes_out_of_order() -> None:
     changes: list[Any] = [((2,), (2, "")), ((1,), (1, ""))]
     for wrong in (changes, [changes[0], changes[0]]):
         with pytest.raises(InvariantViolation, match="follows"):
-            write_delta(MemoryDisk(), "", 1, [TableDelta(SINGLE, TablePages(SINGLE), wrong)])
+            write_delta(folder(MemoryDisk()), 1, [TableDelta(SINGLE, TablePages(SINGLE), wrong)])
 
 
 @pytest.mark.parametrize("kind", ["open", "write", "sync"])
@@ -204,9 +205,9 @@ def test_failing_disk_leaves_nothing(kind: str) -> None:
     disk.fail(kind, errno.ENOSPC, times=1)
     delta = TableDelta(SINGLE, TablePages(SINGLE), list(bulk(0, 10).items()))
     with pytest.raises(OSError, match=r"."):
-        write_delta(disk, "", 1, [delta])
+        write_delta(folder(disk), 1, [delta])
     assert disk.list("") == []
-    assert write_delta(disk, "", 1, [delta]).pages[7].get((3,)) == (3, "row 3")
+    assert write_delta(folder(disk), 1, [delta]).pages[7].get((3,)) == (3, "row 3")
 
 
 def test_overlapping_pages_are_refused() -> None:
@@ -221,15 +222,40 @@ def test_listed_in_the_manifest_after_a_crash() -> None:
     """I10: pages that the manifest names are there after a power loss."""
     for seed in range(30):
         disk = SimulatedDisk(seed)
-        manifest = Manifest.create(disk, "MANIFEST", bytes(16))
+        manifest = Manifest.create(disk, "MANIFEST", SeededRng(1))
         delta = TableDelta(SINGLE, TablePages(SINGLE), list(bulk(0, 100).items()), is_new=True)
-        written = write_delta(disk, "", 1, [delta])
+        written = write_delta(folder(disk), 1, [delta])
         disk.sync_directory("")
-        manifest.append(Checkpoint((-1, 1, 0), 1, b"", 8, written.segments, written.edits))
+        segments, ids = in_edit(written.segments)
+        edit = Checkpoint((-1, 1, 0), 1, b"", 8, segments, written.edits, segment_ids=ids)
+        manifest.append(edit)
         disk = disk.crash()
-        state = Manifest.open(disk, "MANIFEST").state
-        segments = {
-            n: Segment.open(disk, segment_name(n), n, size) for n, size in state.segments.items()
-        }
-        pages = TablePages.open(SINGLE, state.tables[7].pages, segments)
+        state = Manifest.open(disk, "MANIFEST", SeededRng(1)).state
+        found = listed_segments(disk, state)
+        pages = TablePages.open(SINGLE, state.tables[7].pages, found)
         assert dict(rows_by_key(pages, None, None)) == bulk(0, 100)
+
+
+def test_pages_of_format_1_in_each_others_place_are_told_by_their_keys() -> None:
+    """They have no seed: their first and last keys are compared at first touch."""
+    disk = MemoryDisk()
+    rows = bulk(10_000, 2 * page_rows_max)
+    delta = TableDelta(SINGLE, TablePages(SINGLE), list(rows.items()), is_new=True)
+    written = write_delta(folder(disk, has_ids=False), 1, [delta])
+    assert written.segments == ((1, disk.size("00000001.segment"), b""),)
+    first, second = (entry.ref for entry in written.pages[7].base)
+    assert first.length == second.length
+    assert dict(rows_by_key(written.pages[7], None, None)) == rows
+    data = disk.read("00000001.segment")
+    for one, two in ((first, second), (second, first)):
+        page = data[two.offset : two.offset + two.length]
+        disk.open("00000001.segment").write_at(one.offset, page)
+    segment = Segment.open(disk, "00000001.segment", 1, len(data), b"")
+    pages = TablePages.open(SINGLE, [first, second], {1: segment})
+    for read in (
+        lambda: pages.get((10_005,)),
+        lambda: list(pages.range((15_001,), (15_002,))),
+        lambda: list(pages.rows()),
+    ):
+        with pytest.raises(CorruptionError, match=r"segment at offset \d+: expected keys from"):
+            read()

@@ -1,6 +1,7 @@
 """What is known of users and rights, in transactions, log, checkpoint, dump and backup."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -206,7 +207,8 @@ def test_a_dump_makes_access_again(engine: Engine) -> None:
 
 
 def without_secret(engine: Engine) -> list[Fact]:
-    facts = facts_of(engine)
+    """Return all facts but the secret, and but for the ids of roles: a dump has neither."""
+    facts = [replace(f, id=0) if isinstance(f, Role) else f for f in facts_of(engine)]
     [secret] = [fact for fact in facts if isinstance(fact, LoginSecret)]
     facts.remove(secret)
     return facts

@@ -1,6 +1,7 @@
 """A user who was dropped: her sessions end, what she has in the log ends, and the name is free."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.tablespace import Entry
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import Error, OperationalError
-from herdpy.log.record import BeginLease, BeginStaging, encode
+from herdpy.log.record import BeginLease, BeginStaging, ChangeAccess, encode
+from herdpy.model.access import Role, User
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from tests.fixtures.access import refusal, run, session_of, small_engine
@@ -114,8 +116,9 @@ def test_a_table_of_hers_is_named(engine: Engine) -> None:
 
 def owned(engine: Engine) -> tuple[int, int]:
     tablespace = engine.database.tablespace
-    leases = [each for each in tablespace.applier.leases if each.owner == "ann"]
-    jobs = [each for each in tablespace.state.staged.jobs.values() if each.user == "ann"]
+    leases = [each for each in tablespace.applier.leases if each.owner and each.owner.name == "ann"]
+    found = tablespace.state.staged.jobs.values()
+    jobs = [each for each in found if each.user and each.user.name == "ann"]
     return len(leases), len(jobs)
 
 
@@ -214,3 +217,77 @@ def test_what_is_in_the_log_before_the_drop_and_not_applied_ends(*, is_lease: bo
     made.reopen()
     assert owned(made) == (0, 0)
     made.database.close()
+
+
+def ids_of(engine: Engine) -> dict[str, int]:
+    access = engine.database.tablespace.state.catalog.access
+    return {fact.name: fact.id for fact in access.facts if isinstance(fact, Role)}
+
+
+def test_an_id_is_never_used_twice(engine: Engine) -> None:
+    root = session_of(engine)
+    first = ids_of(engine)["ann"]
+    run(root, "ALTER USER ann PASSWORD 'x'", "CREATE ROLE r")
+    assert ids_of(engine) == {"ann": first, "r": first + 1}
+    run(root, "DROP ROLE r", "DROP USER ann")
+    engine.reopen()  # from the log alone
+    run(session_of(engine), "CREATE USER ann")
+    assert ids_of(engine) == {"ann": first + 2}
+    run(session_of(engine), "DROP USER ann")
+    engine.database.run_checkpoint()
+    engine.reopen()
+    run(session_of(engine), "BEGIN", "CREATE USER ann", "CREATE ROLE r", "ROLLBACK")
+    run(session_of(engine), "CREATE USER ann")
+    assert ids_of(engine)["ann"] > first + 2
+
+
+def test_a_committed_job_is_not_inherited(engine: Engine) -> None:
+    root = session_of(engine)
+    run(root, "GRANT INSERT ON t TO ann")
+    ann = session_of(engine, "ann")
+    ann.staging.begin("t", "append", "job")
+    position = ann.staging.commit("job", [])
+    for is_checkpointed in (False, True):
+        assert session_of(engine, "ann").staging.position("job") == position
+        if is_checkpointed:
+            engine.database.run_checkpoint()
+        engine.reopen()
+    root = session_of(engine)
+    run(root, "REVOKE ALL ON t FROM ann", "DROP USER ann", "CREATE USER ann")
+    run(root, "GRANT INSERT ON t TO ann")
+    for _ in range(2):
+        new = session_of(engine, "ann")
+        for call in (
+            partial(new.staging.position, "job"),
+            partial(new.staging.commit, "job", []),
+        ):
+            with pytest.raises(Error) as caught:
+                call()
+            assert caught.value.sqlstate == "42501"
+        assert session_of(engine).staging.position("job") == position
+        engine.database.run_checkpoint()
+        engine.reopen()
+
+
+def test_what_format_1_logged_by_name_is_whose_the_name_was(engine: Engine) -> None:
+    root = session_of(engine)
+    tablespace = engine.database.tablespace
+    plain = [[[1, "eve"], [True, False, False, None, None]]]
+    for record in (ChangeAccess(None, 1, plain), BeginLease("lease", "eve", 3600.0, 0)):
+        with tablespace.monitor:
+            tablespace.enter()
+            owner = Transaction(Durability.SYNC, begun_us=0, is_autocommit=True)
+            tablespace.submit(Entry([record], [encode(record)], owner, ends=True))
+        tablespace.sync_log()
+    found = ids_of(engine)
+    assert found["eve"] == found["ann"] + 1
+    engine.reopen()
+    assert ids_of(engine) == found
+    eve = session_of(engine, "eve")
+    assert eve.leasing.use("lease").id == "lease"
+    (lease,) = engine.database.tablespace.applier.leases
+    assert lease.owner == User("eve", found["eve"])
+    root = session_of(engine)
+    assert run(root, "SELECT user_name FROM sysleases") == [("eve",)]
+    run(root, "DROP USER eve")
+    assert run(root, "SELECT user_name FROM sysleases") == []

@@ -10,6 +10,7 @@ import pytest
 import herdpy
 from bookie.runtime.os_disk import OsDisk
 from herdpy.storage.manifest import Manifest
+from tests.fixtures.metadata import SeededRng
 
 ROWS = 3000
 SELECT = "SELECT count(*), sum(v), count(DISTINCT s) FROM t"
@@ -59,7 +60,7 @@ def flipped(file: Path, offset: int, bit: int) -> None:
 
 
 def start_of_log(path: Path) -> int:
-    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST")
+    manifest = Manifest.open(OsDisk(str(path)), "default/MANIFEST", SeededRng(1))
     start = manifest.state.log_start
     manifest.close()
     assert start is not None

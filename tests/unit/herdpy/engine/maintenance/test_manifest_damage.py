@@ -14,6 +14,7 @@ from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.errors import CorruptionError
 from herdpy.storage.manifest import Manifest
 from tests.fixtures.engines import Engine, rows, run
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 CONFIG = Config(log_file_bytes_first=4096, log_file_bytes_max=8192, disk_reserve_bytes=4096)
@@ -98,7 +99,7 @@ def check(files: Files, expected: list[tuple[object, ...]], what: str) -> bool:
 
 
 def frame_ends(manifest: bytes) -> list[int]:
-    ends, offset = [16], 16
+    ends, offset = [32], 32
     while offset + 12 <= len(manifest):
         offset += 12 + unpack_from("<I", manifest, offset + 4)[0]
         ends.append(offset)
@@ -158,10 +159,10 @@ def test_segments_beside_a_manifest_that_never_listed_any() -> None:
     moments, expected = history()
     files = {path: data for path, data in moments[-1].items() if "/log/" not in path}
     manifest = files[MANIFEST]
-    first = Manifest.create(MemoryDisk(), "MANIFEST", bytes(16)).byte_count
+    first = Manifest.create(MemoryDisk(), "MANIFEST", SeededRng(1)).byte_count
     assert first < len(manifest)
     empty = MemoryDisk()
-    Manifest.create(empty, "MANIFEST", bytes(16)).close()
+    Manifest.create(empty, "MANIFEST", SeededRng(1)).close()
     assert not check({**files, MANIFEST: empty.read("MANIFEST")}, expected, "an empty manifest")
 
 

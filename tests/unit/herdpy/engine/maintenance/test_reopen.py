@@ -39,6 +39,7 @@ from herdpy.model.settings import Settings
 from herdpy.storage.manifest import Manifest
 from tests.fixtures.engines import Background, Engine, engine, rows, run, table
 from tests.fixtures.memory_log import MemoryLog, MemoryStore
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedDisk
 
 _SEEDS = 25
@@ -134,7 +135,7 @@ def fresh_digest(home: Home, db: Engine) -> str:
     """Return the digest of what another process would find on the disk now, before it writes."""
     db.database.tablespace.sync_log()
     disk = copy_of(home.disk)
-    manifest = Manifest.load(disk, "default/MANIFEST")
+    manifest = Manifest.load(disk, "default/MANIFEST", SeededRng())
     site = LogSite(disk, "default", manifest, db.config, None, unmeasured)
     log, applier = restore(site, home.copy_log(), SnapshotRegistry(), db.clock)
     try:

@@ -368,15 +368,14 @@ def test_a_run_that_begins_just_then_keeps_the_job() -> None:
         begun(session, "r1", 1)
         job = tablespace.state.staged.jobs["job"]
         lsn = tablespace.state.lsn
-        begins = BeginStaging(
-            "job", job.table.id, job.table.version, "append", 0, job.user, run="r2"
-        )
-        both = tablespace.state.staged.apply(begins, job.table, lsn)
-        left = both.apply(EndStaging(["job"], "r1"), None, lsn)
+        owner_of = tablespace.state.catalog.access.owner_of
+        begins = BeginStaging("job", job.table.id, job.table.version, "append", 0, run="r2")
+        both = tablespace.state.staged.apply(begins, job.table, lsn, owner_of)
+        left = both.apply(EndStaging(["job"], "r1"), None, lsn, owner_of)
         assert left.jobs["job"].runs == ("r2",)
         assert left.stages == {}
-        assert left.apply(EndStaging(["job"], "r2"), None, lsn).jobs == {}
-        assert left.apply(DropStages([], "job", "r2"), None, lsn).jobs == {}
+        assert left.apply(EndStaging(["job"], "r2"), None, lsn, owner_of).jobs == {}
+        assert left.apply(DropStages([], "job", "r2"), None, lsn, owner_of).jobs == {}
 
 
 def test_there_are_not_more_runs_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,11 +402,13 @@ def test_a_checkpoint_of_an_older_program_has_no_runs() -> None:
         position = done.commit("done", [])
         staged_now = db.database.tablespace.state.staged
         tables = {job.table.id: job.table for job in staged_now.jobs.values()}
-        old = staged_now.restored(staged_now.to_plain(), tables, [])
+        owner_of = db.database.tablespace.state.catalog.access.owner_of
+        old = staged_now.restored(staged_now.to_plain(), tables, [], owner_of)
         assert old.jobs["job"].runs == (None,)
         assert old.stages[number].run is None
         assert str(old.commits["done"].lsn) == position
         assert not old.commits["done"].is_known
-        new = staged_now.restored(staged_now.to_plain(), tables, staged_now.runs_to_plain())
+        runs = staged_now.runs_to_plain()
+        new = staged_now.restored(staged_now.to_plain(), tables, runs, owner_of)
         assert new.jobs == staged_now.jobs
         assert new.commits == staged_now.commits
