@@ -278,19 +278,22 @@ class Connection(Strict):
         seconds = checked_seconds("lease", seconds)
         if reuse is not None:
             checked_text("lease: reuse", reuse)
-        from herdpy.features import TAKE_LEASE
+        with loading():
+            from herdpy.features import TAKE_LEASE
 
         return SnapshotLease(self, self.live_session().perform(TAKE_LEASE, seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, of any session of the user; False: it was gone."""
-        from herdpy.features import END_LEASE
+        with loading():
+            from herdpy.features import END_LEASE
 
         return self.live_session().perform(END_LEASE, checked_text("release_lease", lease))
 
     def renew_lease(self, lease: str) -> None:
         """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
-        from herdpy.features import USE_LEASE
+        with loading():
+            from herdpy.features import USE_LEASE
 
         self.live_session().perform(USE_LEASE, checked_text("renew_lease", lease))
 
@@ -425,7 +428,8 @@ class Connection(Strict):
 
         The database does so by itself from time to time; nothing that was committed needs it.
         """
-        from herdpy.features import CHECKPOINT
+        with loading():
+            from herdpy.features import CHECKPOINT
 
         self.live_session().perform(CHECKPOINT)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from herdpy.driver.arguments import checked_count, checked_text, checked_texts
 from herdpy.driver.cursor import Parameters, checked_parameters
 from herdpy.driver.interfaces import DriverSession
-from herdpy.errors import Error, ProgrammingError
+from herdpy.errors import Error, ProgrammingError, loading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +75,8 @@ def list_partitions(
     session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
 ) -> list[Partition]:
     """Cut a table into parts."""
-    from herdpy import features
+    with loading():
+        from herdpy import features
 
     held = _id_of("partitions", lease)
     checked_text("partitions: table", table)
@@ -93,7 +94,8 @@ def read_partition(
     rows: int,
 ) -> "pa.RecordBatchReader":
     """Return a reader of a part's rows."""
-    from herdpy import features
+    with loading():
+        from herdpy import features
 
     checked_count("read_partition: rows of a batch", rows)
     if columns is not None:

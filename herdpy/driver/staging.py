@@ -48,7 +48,8 @@ def begin_job(
 ) -> StagingJob:
     """Begin a run of a job; `names` are the job's and the run's."""
     job, run = names
-    from herdpy import features
+    with loading():
+        from herdpy import features
 
     found: Table = session.perform(
         features.BEGIN_STAGING,
@@ -64,7 +65,8 @@ def begin_job(
 
 def settle(session: DriverSession, job: str, action: str, stages: Sequence[int] = ()) -> str | None:
     """Commit a job, give it up ("abort"), or ask for its "position"; return that of its commit."""
-    from herdpy import features
+    with loading():
+        from herdpy import features
 
     run = run_of(job) if action == "abort" else None
     return session.perform(features.SETTLE_STAGING, str(job), action, list(stages), run)
@@ -96,7 +98,8 @@ class Stage:
         self.job = job
         self.row_count = 0
         """Rows staged so far."""
-        from herdpy import features
+        with loading():
+            from herdpy import features
 
         begun = session.perform(features.BEGIN_STAGE, job, task, attempt, run)
         self._number, self._table = begun
@@ -135,7 +138,8 @@ class Stage:
             self._is_over = True
 
     def _end(self, *, is_dropped: bool) -> int:
-        from herdpy import features
+        with loading():
+            from herdpy import features
 
         row_count = -1 if is_dropped else self.row_count
         return self._session.perform(features.END_STAGE, self._number, is_dropped, row_count)

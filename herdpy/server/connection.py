@@ -242,7 +242,7 @@ class ServerConnection(asyncio.Protocol):
         gate = hub.gate
         if user:  # who is looked up before the proof, and so is no other user than the one it is of
             login = hub.database.login(user)
-            self._claimed = User(user, None) if login is None else login.user
+            self._claimed = User(user, 0) if login is None else login.user
         try:
             if self._believed is not None and self._believed.name == user:
                 self._claimed = self._believed
