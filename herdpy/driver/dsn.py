@@ -16,14 +16,16 @@ DEFAULT_GRPC_PORT = 7001
 DEFAULT_TABLESPACE = "default"
 _CREDENTIALS = re.compile(
     r"(\bherd(?:\+grpc)?\s*[:;/\\]+[^\s:/@]*|[a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@"
-    r"|\A([^\s:/@]+):[^\s/]*@(?=[^\s/@]*\Z)",
+    r"|\A((?:herd\.?)?/{0,2}[^\s:/@]+):[^\s/]*@(?=[^\s@]*\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _SECRET_OPTION = re.compile(
     r"([?&][^=&#\s]*(?:pass|pwd|secret|token)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_ALMOST_URL = re.compile(r"\s*herd(\+grpc)?\s*(:|//|;)|[^/@]*:[^/]*@[^/]*$", re.IGNORECASE)
+_ALMOST_URL = re.compile(
+    r"\s*herd(\+grpc)?\s*(:|\.?//|;)|(//)?[^/@]*:[^/]*@[^/]*(/[^/]*)?$", re.IGNORECASE
+)
 """A herd:// that is misspelled, or user:password@host without it; ./ makes a directory of it."""
 
 
@@ -141,9 +143,11 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         url = urlsplit(text)
         host, port = url.hostname, url.port
         pairs = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
-    except ValueError as error:
-        reason = "" if "@" in text else f": {error}"  # which may have a part of a password
-        raise InterfaceError(f"connect: {without_passwords(text)!r} is no URL{reason}") from None
+    except ValueError:  # whose text may have a part of a password, as all of the URL may
+        raise InterfaceError(
+            f"connect: the {text.partition(':')[0]}:// target is no URL: expected herd://user:"
+            "password@host:port/tablespace?option=value, with a port of digits"
+        ) from None
     if not host or url.fragment or url.path.count("/") > 1:
         raise _not_a_url(text)
     if url.password is not None and not url.username:

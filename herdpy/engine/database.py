@@ -247,9 +247,9 @@ class Database:
         else:
             kill_statement(self.sessions(), number)
 
-    def end_lost(self, asker: int, token_session: str) -> None:
-        """End the session of these tokens, which its client has lost, if it holds locks."""
-        end_lost_session(self.sessions(), token_session, asker)
+    def end_lost(self, asker: int, user: User | None, token_session: str) -> None:
+        """End the user's session of these tokens, lost by its client, if it holds locks."""
+        end_lost_session(self.sessions(), token_session, asker, user)
 
     def end_dropped_users(self) -> None:
         """End the sessions whose users were dropped. Any thread; never waits."""

@@ -418,7 +418,7 @@ class ServerConnection(asyncio.Protocol):
                 parameters = None  # once more, where errors are answered
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        hub.loop_sync.other = self.number
+        hub.loop_sync.asked(self.number)
         if requests.in_transaction:
             job = partial(requests.carry_out, message)
             self._submit(message, begun_s, job, is_urgent=True)
@@ -516,7 +516,7 @@ class ServerConnection(asyncio.Protocol):
         if frame is not None:
             took_s = hub.clock.monotonic() - begun_s
             hub.metrics.observe("select", None, took_s)
-            hub.loop_sync.other = self.number
+            hub.loop_sync.asked(self.number)
             self._answer(frame)
             return True
         if not plan.is_write:

@@ -17,6 +17,7 @@ from herdpy.model.durability import Durability
 
 STREAK = 16
 """So many commits must have come since another connection asked for anything else."""
+_SEVERAL = 0  # the number of no connection
 PAUSE_S = 10.0
 """For so long after a slow sync the next ones are done in their thread."""
 
@@ -60,18 +61,21 @@ class LoopSync:
         self._syncs = syncs
         self._workers = workers
         self._sync_s_max = sync_s_max
-        self.other: int | None = None
-        """The connection that asked for something else than a commit, if any since the newest."""
+        self._other: int | None = None  # who asked for something else since the newest commit
         self._streak = 0
         self._is_due = False
         self._not_before_s = clock.monotonic()
+
+    def asked(self, connection: int) -> None:
+        """Note that a connection has asked for something else than a commit."""
+        self._other = connection if self._other in (None, connection) else _SEVERAL
 
     def ask(self, connection: int, durability: Durability) -> None:
         """Have the log synced for a commit of a connection, if its durability wants it.
 
         What came together with it is synced with it.
         """
-        other, self.other = self.other, None
+        other, self._other = self._other, None
         self._streak = 1 if other is not None and other != connection else self._streak + 1
         syncer = self._tablespace.syncer
         assert syncer is not None  # of an open database

@@ -17,7 +17,7 @@ from herdpy.sql import syntax
 from herdpy.sql.extent import Budget
 from herdpy.sql.refusals import NO_SCHEMAS, refusal, wrong_hint
 from herdpy.sql.syntax import Node, Query
-from herdpy.sql.tokens import Scanned, token_name
+from herdpy.sql.tokens import Scanned, shortened
 from herdpy.sql.words import Words
 
 Steps = Generator[Any, Any, Any]
@@ -28,6 +28,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_LINE_END = re.compile(r"[\n\r]")
 _RESERVED = words_of(
     """ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN
     CONSTRAINT CREATE CURRENT_CATALOG CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP
@@ -153,7 +154,7 @@ class ExpressionReader(Words):
             return self.refused(*found)
         near = "end of input"
         if token.kind != "end":
-            near = f'or near "{self.scanned.text[token.start : token.end]}"'
+            near = f'or near "{shortened(self.scanned.text[token.start : token.end])}"'
         return ProgrammingError(
             f"syntax error at {near}",
             sqlstate="42601",
@@ -196,8 +197,9 @@ class ExpressionReader(Words):
         token = self.tokens[self.index]
         if token.kind not in ("word", "name"):
             raise self.unexpected()
+        name = self.checked_name(token)
         self.index += 1
-        return token_name(token)
+        return name
 
     def placed_name(self) -> tuple[str, int]:
         """Read a name; return it and its first character, from 0."""
@@ -397,7 +399,7 @@ class ExpressionReader(Words):
         self.index += 1
         while tokens[self.index].kind == "string":  # 'a' 'b' is one where a line lies between
             token = tokens[self.index]
-            if "\n" not in self.scanned.text[before.end : token.start]:
+            if not _LINE_END.search(self.scanned.text, before.end, token.start):
                 raise self.unexpected()
             text += token.text
             before = token
@@ -427,10 +429,11 @@ class ExpressionReader(Words):
         if self.words[self.index] == "(":
             first = yield self._parenthesis()
             if isinstance(first, syntax.Subquery):
+                begin = self.index
                 query = yield from self.query_tail(first)
                 if self.accept(")"):
                     return syntax.Subquery(query)
-                if query is not first:
+                if self.index != begin:
                     raise self.unexpected()
         items = [(yield self.expression(first=first))]
         if self.accept(","):

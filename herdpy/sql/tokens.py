@@ -24,7 +24,7 @@ Kind = Literal["word", "name", "string", "special", "number", "placeholder", "sy
 PLACEHOLDER_HINT: Final = "Placeholders are ? or :name, not %s, %(name)s, {}, ?1, $1 or @name."
 
 _TOKEN = re.compile(
-    r"""(?:[ \t\r\n\f\v]+|--[^\n]*)*+
+    r"""(?:[ \t\r\n\f\v]+|--[^\n\r]*)*+
     (?:(?P<special>[bBxXnN]'[^']*+(?:''[^']*+)*+'|[uU]&'[^']*+(?:''[^']*+)*+')
     |(?P<escaped>[eE]'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+')
     |(?P<unended>[bBxXnNeE]'|[uU]&')
@@ -48,6 +48,7 @@ _SPECIAL = {
     "B": "a B'…' string", "X": "an X'…' string", "N": "an N'…' string", "U": "a U&'…' string",
 }  # fmt: skip
 _HEREDOC = "a $$…$$ string"
+_QUOTED_MAX = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +104,11 @@ def folded(name: str) -> str:
 def token_name(token: Token) -> str:
     """Return the name that a token is: in lower case unless quoted."""
     return token.text if token.kind == "name" else folded(token.text)
+
+
+def shortened(text: str) -> str:
+    """Return a piece of a statement as a message quotes it: its beginning, when it is long."""
+    return text if len(text) <= _QUOTED_MAX else f"{text[:_QUOTED_MAX]}…"
 
 
 def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Scanned:
@@ -190,7 +196,8 @@ def tokenize(text: str) -> Iterator[Token]:
         else:
             has_escapes = False
             if kind == "word":
-                yield Token("word", piece.upper(), piece, start, position)
+                word = piece.upper() if piece.isascii() else ""  # no other letter folds
+                yield Token("word", word, piece, start, position)
             elif kind == "symbol":
                 yield Token("symbol", piece, piece, start, position)
             elif kind == "number":

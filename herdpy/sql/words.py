@@ -8,7 +8,7 @@ from typing import Final
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
-from herdpy.sql.tokens import Scanned, Token, token_name
+from herdpy.sql.tokens import Scanned, Token, shortened, token_name
 
 _AHEAD_MAX: Final = 6
 """Readers look so far ahead; the tokens go on with as many ends."""
@@ -66,14 +66,19 @@ class Words:
         token = self.tokens[self.index]
         if token.kind != "name" and not (token.kind == "word" and token.text.isidentifier()):
             raise self.unexpected(what)
+        name = self.checked_name(token)
+        self.index += 1
+        return name
+
+    def checked_name(self, token: Token) -> str:
+        """Return the name that a token is; 42622 for one that is empty or too long."""
         name = token_name(token)
         if not name or len(name.encode()) > identifier_bytes_max:
             raise ProgrammingError(
-                f'name "{name}": expected 1 to {identifier_bytes_max} bytes',
+                f'name "{shortened(name)}": expected 1 to {identifier_bytes_max} bytes',
                 sqlstate="42622",
                 position=token.start + 1,
             )
-        self.index += 1
         return name
 
     def names(self, what: str) -> tuple[str, ...]:
@@ -110,7 +115,7 @@ class Words:
     def unexpected(self, expected: str | None = None) -> Error:
         """Return the error of the token that stands here; a string in it may be a password."""
         token = self.tokens[self.index]
-        near = "a string" if token.kind in ("string", "special") else f'"{token.text}"'
+        near = "a string" if token.kind in ("string", "special") else f'"{shortened(token.text)}"'
         wanted = f", expected {expected}" if expected else ""
         return ProgrammingError(
             f"syntax error at or near {'the end' if self.is_at_end else near}{wanted}",

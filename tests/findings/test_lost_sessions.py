@@ -146,6 +146,9 @@ def test_a_repeated_transaction_does_not_wait_for_the_lost_session(proxy: Losing
         "herd+grpc:/ada:s3cret@host/default",
         "ada:s3cret@host",
         "/missing/herd:/ada:s3cret@host",
+        "ada:s3cret@host:7000/default",
+        "//ada:s3cret@host/default",
+        "herd://ada:s3cret",
     ],
 )
 def test_a_malformed_url_is_told_without_its_password(

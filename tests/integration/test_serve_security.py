@@ -158,7 +158,7 @@ def statements(passwords: list[str]) -> list[str]:
         f"ALTER USER a PASSWORD 'a' {next(named)}",
         f"ALTER USER a PASWORD '{next(named)}'",
         f"/* it's /* me */ */ CREATE /**/ USER b ENCRYPTED PASSWORD/**/'{next(named)}'",
-        f"{{# hidden #}} CREATE ROLE c PASSWORD '{next(named)}'",
+        f"/* hidden */ CREATE ROLE c PASSWORD '{next(named)}'",
         f"CREATE ROLE d PASSWORD '{next(named)}' VALID UNTIL 'soon'",
         f"EXPLAIN CREATE USER e PASSWORD '{next(named)}'",
         f"CREATE USER a PASSWORD '{next(named)}'",  # there is one already

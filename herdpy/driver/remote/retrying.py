@@ -338,7 +338,11 @@ class RetryingSession:
                     if lost is self._ended and lost.token_session:
                         # The server may not have noticed the loss, and what runs next would wait
                         # for the locks of the lost session: the question ends it.
-                        session.resolve(lost.token_session, max(1, lost.last_token))
+                        try:
+                            session.resolve(lost.token_session, max(1, lost.last_token))
+                        except OperationalError:  # the answer matters to none: reads go on
+                            if session.machine.failure is not None:
+                                raise
                     for text in self._options.values():
                         session.execute(text)
                     if self._options and session.in_transaction:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
 from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
@@ -191,19 +192,42 @@ def state_at_checkpoint(
     return applier
 
 
+class _Collections:
+    """Whether the interpreter looks for cycles of garbage: not while any database is replayed."""
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._replays = 0
+        self._were_on = False
+
+    def stop(self) -> None:
+        with self._mutex:
+            if not self._replays:
+                self._were_on = gc.isenabled()
+            self._replays += 1
+            gc.disable()
+
+    def go_on(self) -> None:
+        with self._mutex:
+            self._replays -= 1
+            if not self._replays and self._were_on:
+                gc.enable()
+
+
+_collections = _Collections()
+
+
 @contextmanager
 def _no_collections() -> Generator[None]:
     """Let the interpreter look for no cycles of garbage: of rows alone there are none.
 
     It would visit the rows again and again, for a third of the time that replay takes.
     """
-    was_on = gc.isenabled()
-    gc.disable()
+    _collections.stop()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        _collections.go_on()
 
 
 def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> None:

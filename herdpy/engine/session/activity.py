@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
+from herdpy.model.access import User
 from herdpy.model.printable import masked
 from herdpy.model.types import Row
 
@@ -130,14 +131,17 @@ def killed_error() -> OperationalError:
     )
 
 
-def end_lost_session(sessions: Iterable["Session"], token_session: str, own: int) -> None:
-    """End the session of these tokens, which was asked after by one that its client has since.
+def end_lost_session(
+    sessions: Iterable["Session"], token_session: str, own: int, user: User | None
+) -> None:
+    """End the user's session of these tokens, asked after by one that its client has since.
 
     The server may not have noticed the loss, and the locks would keep out what the client repeats.
     One that is idle outside a transaction holds none and goes on.
     """
     for session in sessions:
-        is_it = session.token_session == token_session and session.id != own
+        is_it = (session.token_session, session.identity) == (token_session, user)
+        is_it = is_it and session.id != own
         if is_it and (session.in_transaction or session.running is not None):
             session.kill(
                 OperationalError(

@@ -102,7 +102,7 @@ class Session(SessionCore):
 
     def end_lost(self, token_session: str) -> None:
         """End the session of these tokens, if it holds locks: its client has lost it, and asks."""
-        self.database.end_lost(self.id, token_session)
+        self.database.end_lost(self.id, self.identity, token_session)
 
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what a request asks for that is no statement."""
@@ -160,16 +160,18 @@ class Session(SessionCore):
     def close(self) -> None:
         """Cancel the statement that runs in another thread, roll back and end; repeatable."""
         self.is_closed = True
-        self.cancel()
-        with self.mutex:
-            try:
-                self.settle()
-            except Error:
-                pass  # of an outcome that no caller asks for any more
-            finally:
-                self.lock_wait = self.running = None
-                self.end_transaction()
-                self.database.forget_session(self.id)
+        try:
+            self.cancel()
+        finally:
+            with self.mutex:
+                try:
+                    self.settle()
+                except Error:
+                    pass  # of an outcome that no caller asks for any more
+                finally:
+                    self.lock_wait = self.running = None
+                    self.end_transaction()
+                    self.database.forget_session(self.id)
 
     def kill(self, error: Error) -> None:
         """End it for another one: every later call fails with the error (57P01).

@@ -319,8 +319,8 @@ def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
 def gone_error(number: str) -> SnapshotTooOldError:
     """Return what a statement says whose lease is none, or none any more."""
     return SnapshotTooOldError(
-        f"snapshot lease {number!r}: it has ended, or never was: it was released, or not used "
-        "it for its seconds",
+        f"snapshot lease {number!r}: it has ended, or never was: it was released, or was "
+        "not used for its seconds",
         retry=Retry.NEVER,
         hint="take a new lease, for more seconds or renewed in time, and begin again",
     )

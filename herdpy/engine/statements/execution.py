@@ -168,14 +168,11 @@ class Execution:
             snapshot.close()
             raise
 
-        def close() -> None:
-            found.close()
-            snapshot.close()
-
+        found.on_close = snapshot.close
         return Result(
             query.columns,
-            chain(found.rows(), _closed(snapshot)),
-            close=close,
+            found.rows(),
+            close=found.close,
             make_reader=found.reader,
             check=_check_of(snapshot),
         )

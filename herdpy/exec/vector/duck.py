@@ -10,6 +10,8 @@ import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -230,6 +232,8 @@ class VectorResult:
         self._reader: Any = None
         self._is_finished = False
         self._schema: pa.Schema | None = None
+        self.on_close: Callable[[], object] | None = None
+        """Called by close(), which the last batch comes before, too."""
 
     def start(self, tables: Sequence[tuple[str, pa.Table]], parameters: Mapping[str, Any]) -> None:
         """Register the tables and run the query up to its first batch; by VectorEngine only."""
@@ -237,7 +241,7 @@ class VectorResult:
         try:
             for name, table in tables:
                 cursor.register(name, table)
-            self._interrupt.on_cancel(cursor.interrupt)
+            self._interrupt.on_cancel(partial(_stop, cursor))
             self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
             relation = cursor.sql(self._sql, params=parameters or None)
             self._reader = relation.to_arrow_reader(_BATCH_ROWS)
@@ -310,6 +314,9 @@ class VectorResult:
         if cursor is not None:
             self._interrupt.on_cancel(None)
             _close(cursor)
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
 
     def _translated(self, error: BaseException) -> BaseException:
         """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
@@ -417,6 +424,12 @@ def _in_our_words(message: str) -> str:
             name = _TYPE_NAMES.get(found["type"], found["type"])
             return f"value {found['value']} is out of range for type {name.lower()}"
     return message
+
+
+def _stop(cursor: Any) -> None:
+    """Interrupt what a cursor runs, unless it is closed, as all are at the interpreter's exit."""
+    with suppress(duckdb.ConnectionException):
+        cursor.interrupt()
 
 
 def _closed_meanwhile() -> Error:

@@ -300,8 +300,10 @@ class Requests:
                 self._close_export()
                 return b""
             case messages.Resolve():
-                outcome = session.resolve(message.token_session, message.counter)
-                session.end_lost(message.token_session)
+                try:
+                    outcome = session.resolve(message.token_session, message.counter)
+                finally:  # its locks go, too, when the log cannot take the answer
+                    session.end_lost(message.token_session)
                 return messages.Resolved(message.request, outcome.value)
             case messages.BeginIngest():
                 return self._ingests.begin(message)

@@ -83,7 +83,7 @@ def test_commits_of_one_turn_share_a_sync(world: World) -> None:
 
 
 def test_what_another_connection_asks_for_ends_it_until_enough_commits_came(world: World) -> None:
-    world.loop_sync.other = 2
+    world.loop_sync.asked(2)
     for _ in range(STREAK - 1):
         assert not world.commit(1)
     assert world.commit(1)
@@ -91,8 +91,14 @@ def test_what_another_connection_asks_for_ends_it_until_enough_commits_came(worl
 
 def test_what_the_same_connection_asks_for_does_not(world: World) -> None:
     for _ in range(STREAK):
-        world.loop_sync.other = 1
+        world.loop_sync.asked(1)
         assert world.commit(1)
+
+
+def test_nor_hides_what_the_same_connection_asks_for_another(world: World) -> None:
+    world.loop_sync.asked(2)
+    world.loop_sync.asked(1)
+    assert not world.commit(1)
 
 
 def test_a_statement_on_a_worker_does(world: World) -> None:

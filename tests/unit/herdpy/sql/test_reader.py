@@ -303,3 +303,30 @@ def test_tokens_and_nodes_have_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OperationalError, match="more than 1,000 words and signs") as caught:
         scan(statement.text)
     assert (caught.value.sqlstate, caught.value.hint is None) == ("54001", False)
+
+
+def test_a_comment_ends_with_any_line_end() -> None:
+    assert shape_of("SELECT 1 -- x\r + 1") == shape_of("SELECT 1 + 1")
+    assert shape_of("SELECT 'a'\r'b'") == shape_of("SELECT 'ab'")
+
+
+def test_only_ascii_letters_make_keywords() -> None:
+    assert shape_of("SELECT 1 l\u0131m\u0131t") == shape_of("SELECT 1 AS l\u0131m\u0131t")
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT ((SELECT 5) OFFSET 0 ROWS = 5)", "SELECT ((SELECT 5) LIMIT 1, 2)"]
+)
+def test_the_tail_of_a_query_is_no_operand(text: str) -> None:
+    with pytest.raises(Error) as caught:
+        read(scan(text))
+    assert caught.value.sqlstate == "42601"
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT {}", "SELECT 1 AS {}", "SELECT 1 x {}", "SELECT t.{} FROM t"]
+)
+def test_messages_are_short(text: str) -> None:
+    with pytest.raises(Error) as caught:
+        read(scan(text.format("a" * 100_000)))
+    assert len(str(caught.value)) < 400

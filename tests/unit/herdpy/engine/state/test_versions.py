@@ -256,3 +256,14 @@ def test_a_result_that_was_read_to_its_end_keeps_no_snapshot(text: str) -> None:
         assert len(db.database.tablespace.registry) == 1
         assert list(result.rows())
         assert len(db.database.tablespace.registry) == 0
+
+
+def test_a_result_that_was_read_as_arrow_keeps_no_snapshot() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        session.execute("INSERT INTO t VALUES (1), (2)")
+        result = session.execute("SELECT id, count(*) FROM t GROUP BY id")
+        assert result.arrow_batches(100).read_all().num_rows == 2
+        assert db.database.tablespace.registry._positions == {}
+        result.close()
