@@ -507,6 +507,13 @@ class _Printer:
         ]
         if not named:
             return make(texts)
+        # What has no place in a lambda's body stands before it, too.
+        named += [
+            place
+            for place, argument in enumerate(arguments)
+            if place not in named
+            and any(isinstance(each, _HOISTED) for each in tree.nodes(argument, is_deep=False))
+        ]
 
         def body(name: str) -> str:
             return make([f"{name}.a{i}" if i in named else texts[i] for i in range(len(texts))])
