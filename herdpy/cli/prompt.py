@@ -24,7 +24,7 @@ from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell
 from herdpy.driver.dsn import without_passwords
 from herdpy.errors import Error
 from herdpy.model.schema import Table
-from herdpy.sql.script import is_complete
+from herdpy.sql.reading.script import is_complete
 from herdpy.sql.text import name_text
 
 _KEYWORD_TEXT = """

@@ -26,7 +26,7 @@ from herdpy.errors import Error, ProgrammingError, QueryCanceledError
 from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
-from herdpy.sql.script import Piece, is_complete, split_statements
+from herdpy.sql.reading.script import Piece, is_complete, split_statements
 from herdpy.sql.text import create_table_text, name_text
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from herdpy.model.types import (
     Physical,
     SqlType,
 )
-from herdpy.sql import syntax, tree
+from herdpy.sql import tree
 from herdpy.sql.bind_aggregate import bind_call
 from herdpy.sql.bind_expression import BINDERS as EXPRESSION_BINDERS
 from herdpy.sql.bind_expression import (
@@ -28,6 +28,7 @@ from herdpy.sql.bind_expression import (
     check_assignable,
 )
 from herdpy.sql.bind_query import bind_query, bind_with, retarget
+from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
 EXPRESSION_BINDERS[syntax.Call] = bind_call

@@ -12,7 +12,7 @@ from herdpy.model.types import (
     Kind,
     decimal_type,
 )
-from herdpy.sql import syntax, tree
+from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     bind_condition,
     bind_expression,
@@ -29,6 +29,7 @@ from herdpy.sql.bind_function import (
     unknown_function,
 )
 from herdpy.sql.conversions import quotient_scale
+from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _INSIDE = "the argument of another"

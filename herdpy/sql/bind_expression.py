@@ -28,7 +28,8 @@ from herdpy.model.types import (
     decimal_type,
     varchar_type,
 )
-from herdpy.sql import conversions, syntax, tree
+from herdpy.sql import conversions, tree
+from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope, StatementContext
 
 _VARCHARS = frozenset(("VARCHAR", "CHARACTER VARYING", "CHAR VARYING", "VARCHAR2"))

@@ -16,7 +16,7 @@ from herdpy.model.types import (
     Kind,
     decimal_type,
 )
-from herdpy.sql import syntax, tree
+from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     arithmetic,
     bind_open,
@@ -37,6 +37,7 @@ from herdpy.sql.functions import (
     TRUNC_UNITS,
     resolve,
 )
+from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _TYPE_NAMES = {

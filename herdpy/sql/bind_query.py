@@ -11,7 +11,7 @@ from typing import TypeGuard
 from herdpy.errors import DataError, Error
 from herdpy.limits import columns_max, join_tables_max
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
-from herdpy.sql import conversions, syntax, tree
+from herdpy.sql import conversions, tree
 from herdpy.sql.bind_expression import (
     BINDERS,
     QUERY_BINDERS,
@@ -25,6 +25,7 @@ from herdpy.sql.bind_expression import (
     unify,
 )
 from herdpy.sql.bind_function import TRIMS, coalesce
+from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
 _NO_NAME = "?column?"

@@ -28,7 +28,6 @@ from herdpy.limits import vector_list_items_max, vector_nodes_max
 from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS
-from herdpy.sql.extent import Budget
 from herdpy.sql.functions import (
     EXTRACT_FIELDS,
     INTERVAL_FIELDS,
@@ -37,6 +36,7 @@ from herdpy.sql.functions import (
     resolve,
 )
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
+from herdpy.sql.reading.extent import Budget
 
 _TYPE_NAMES = {
     Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "INTEGER", Kind.BIGINT: "BIGINT",

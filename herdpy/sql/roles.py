@@ -10,8 +10,8 @@ from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
 from herdpy.model.types import TEXT
 from herdpy.sql import tree
 from herdpy.sql.plan import Slot
-from herdpy.sql.tokens import Scanned
-from herdpy.sql.words import Words
+from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import Words
 
 _RIGHTS = {"SELECT": SELECT, "INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "CREATE": CREATE}
 _RIGHTS_REFUSED = (

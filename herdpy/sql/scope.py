@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
-from herdpy.sql import syntax, tree
+from herdpy.sql import tree
 from herdpy.sql.conversions import is_wide, too_wide
-from herdpy.sql.extent import Budget
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import NOW, Slot
-from herdpy.sql.tokens import Scanned
+from herdpy.sql.reading import syntax
+from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.tokens import Scanned
 
 
 class StatementContext:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.sql import tree
-from herdpy.sql.refusals import INSTEAD_OF_REPLACING, INSTEAD_OF_UPDATING
-from herdpy.sql.tokens import Scanned
-from herdpy.sql.words import Words
+from herdpy.sql.reading.refusals import INSTEAD_OF_REPLACING, INSTEAD_OF_UPDATING
+from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import Words
 
 _PARSED = (
     "SELECT",

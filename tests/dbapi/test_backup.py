@@ -7,7 +7,7 @@ import pytest
 
 import herdpy
 from herdpy.driver.exports import begin_export
-from herdpy.sql.script import split_statements
+from herdpy.sql.reading.script import split_statements
 from herdpy.storage.backup_file import PIECE_BYTES
 from tests.fixtures.servers import RunningServer, running_server
 

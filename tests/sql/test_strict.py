@@ -1,6 +1,6 @@
 """What PostgreSQL does not read, herdpy does not read either, and then nothing happens.
 
-Texts of other dialects are refused as well; see herdpy/sql/reader.py.
+Texts of other dialects are refused as well; see herdpy/sql/reading/reader.py.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ import pytest
 
 import herdpy
 from herdpy.driver.connection import Connection
-from herdpy.sql.tokens import scan
+from herdpy.sql.reading.tokens import scan
 
 WRONG = [
     "DELETE FROM t,",

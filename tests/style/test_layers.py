@@ -54,6 +54,7 @@ SUBLAYERS = {
         "exports": 5,
         "remote": 6,
     },
+    "herdpy/sql": {"reading": 1},
     "herdpy/server": {"login": 1, "limits": 2, "requests": 3},
     "bookie/server": {
         "node": 4,

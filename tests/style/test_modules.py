@@ -2,8 +2,13 @@
 
 import ast
 import re
+from collections import Counter
+from pathlib import PurePath
 
 from tests.style.test_layers import ROOT, product_files
+
+# What a reader still takes in at a glance: a folder with more modules has parts that want names.
+_FOLDER_MODULES_MAX = 24
 
 _NOQA = re.compile(r"#\s*noqa(?P<rest>.*)$")
 _NOQA_WITH_REASON = re.compile(r"^: [A-Z]+[0-9]+(, [A-Z]+[0-9]+)* - \S")
@@ -33,3 +38,19 @@ def test_every_noqa_has_code_and_reason() -> None:
 
 def test_a_bare_noqa_is_found() -> None:
     assert bare_noqas("x = 1  # noqa\ny = 2  # noqa: S101\nz = 3  # noqa: S101 - why\n") == [1, 2]
+
+
+def full_folders(paths: list[str]) -> dict[str, int]:
+    """Return the folders with more modules than a reader takes in, generated ones not counted."""
+    counts = Counter(str(PurePath(path).parent) for path in paths if "_pb2" not in path)
+    return {folder: count for folder, count in counts.items() if count > _FOLDER_MODULES_MAX}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    assert not full_folders(list(map(str, product_files()))), "split the folder by what it is for"
+
+
+def test_a_full_folder_is_found() -> None:
+    paths = [f"herdpy/x/m{n}.py" for n in range(25)]
+    assert full_folders(paths) == {"herdpy/x": 25}
+    assert not full_folders([*paths[1:], "herdpy/x/m_pb2.py", "herdpy/y/m.py"])

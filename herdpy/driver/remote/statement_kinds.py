@@ -33,8 +33,8 @@ def is_about_rows(text: str) -> bool:
 
     The server answers them, in their place.
     """
+    from herdpy.sql.reading.tokens import scan
     from herdpy.sql.statements import Prefix, read_statement
-    from herdpy.sql.tokens import scan
 
     try:
         scanned = scan(text)
@@ -48,8 +48,8 @@ def is_about_rows(text: str) -> bool:
 def kind_of(text: str) -> Kind:
     """Return what a statement can do."""
     from herdpy.sql import tree
+    from herdpy.sql.reading.tokens import scan
     from herdpy.sql.statements import Prefix, read_statement
-    from herdpy.sql.tokens import scan
 
     try:
         scanned = scan(text)

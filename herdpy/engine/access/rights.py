@@ -24,7 +24,7 @@ from herdpy.model.access import (
 )
 from herdpy.model.schema import Table
 from herdpy.sql import tree
-from herdpy.sql.extent import Budget
+from herdpy.sql.reading.extent import Budget
 
 if TYPE_CHECKING:
     from herdpy.engine.state.locks import Resource

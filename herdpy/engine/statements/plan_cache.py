@@ -40,7 +40,6 @@ from herdpy.exec.row.select import (
 )
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
-from herdpy.sql.extent import too_deep
 from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
     Compiled,
@@ -56,6 +55,7 @@ from herdpy.sql.plan import (
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
+from herdpy.sql.reading.extent import too_deep
 from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
 
 if TYPE_CHECKING:

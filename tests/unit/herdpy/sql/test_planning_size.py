@@ -14,10 +14,11 @@ import pytest
 from herdpy.engine.access.rights import needs_of
 from herdpy.errors import OperationalError, ProgrammingError, QueryCanceledError
 from herdpy.limits import interrupt_nodes, vector_nodes_max
-from herdpy.sql import tokens, tree
+from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.functions import FUNCTIONS, MACROS
+from herdpy.sql.reading import tokens
 from tests.fixtures.sql_catalog import FixedCatalog
 
 TABLE = (

@@ -6,7 +6,7 @@ import pytest
 
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.sql.functions import FUNCTIONS
-from herdpy.sql.tokens import scan
+from herdpy.sql.reading.tokens import scan
 from tests.sql.runner import read_blocks
 
 SQL = Path(__file__).parents[4] / "sql"

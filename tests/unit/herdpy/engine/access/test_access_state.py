@@ -29,7 +29,7 @@ from herdpy.model.access import (
 )
 from herdpy.model.lsn import START_LSN
 from herdpy.model.schema import table_to_plain
-from herdpy.sql.script import split_statements
+from herdpy.sql.reading.script import split_statements
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.limits import statement_depth_max
-from herdpy.sql import syntax
-from herdpy.sql.extent import too_deep_at
-from herdpy.sql.read_expression import QUERIES, ExpressionReader, Steps, words_of
-from herdpy.sql.refusals import (
+from herdpy.sql.reading import syntax
+from herdpy.sql.reading.extent import too_deep_at
+from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps, words_of
+from herdpy.sql.reading.refusals import (
     COLUMN_FEATURES,
     INSTEAD,
     INSTEAD_OF_REPLACING,
@@ -21,8 +21,8 @@ from herdpy.sql.refusals import (
     NO_SCHEMAS,
     TABLE_OPTIONS,
 )
-from herdpy.sql.syntax import Node, Query
-from herdpy.sql.tokens import Scanned
+from herdpy.sql.reading.syntax import Node, Query
+from herdpy.sql.reading.tokens import Scanned
 
 # No names of columns without AS: these words go on with what stands before them.
 _NO_LABELS = words_of(

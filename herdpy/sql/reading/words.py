@@ -8,7 +8,7 @@ from typing import Final
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
-from herdpy.sql.tokens import Scanned, Token, shortened, token_name
+from herdpy.sql.reading.tokens import Scanned, Token, shortened, token_name
 
 _AHEAD_MAX: Final = 6
 """Readers look so far ahead; the tokens go on with as many ends."""

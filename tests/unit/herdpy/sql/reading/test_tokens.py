@@ -4,8 +4,8 @@ import pytest
 
 from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.sql import tree
+from herdpy.sql.reading.tokens import scan
 from herdpy.sql.statements import Prefix, read_statement
-from herdpy.sql.tokens import scan
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from herdpy.errors import OperationalError, ProgrammingError
 from herdpy.limits import statement_chain_max, statement_conditions_max, statement_depth_max
-from herdpy.sql.tokens import scan
+from herdpy.sql.reading.tokens import scan
 
 MILLION = 1_000_000
 DEEP = {

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from herdpy.errors import Error, NotSupportedError, OperationalError, QueryCanceledError
 from herdpy.limits import interrupt_nodes, statement_depth_max
-from herdpy.sql import read_expression, syntax, tokens
 from herdpy.sql.compile import compile_sql
-from herdpy.sql.reader import read
-from herdpy.sql.tokens import scan
+from herdpy.sql.reading import read_expression, syntax, tokens
+from herdpy.sql.reading.reader import read
+from herdpy.sql.reading.tokens import scan
 from tests.fixtures.sql_catalog import FixedCatalog
 
 # --- trees ---------------------------------------------------------------------------------------

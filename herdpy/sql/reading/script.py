@@ -6,7 +6,7 @@ The cut is by tokens, so semicolons in strings, quoted names, comments and $$ bo
 from dataclasses import dataclass
 
 from herdpy.errors import ProgrammingError
-from herdpy.sql.tokens import tokenize
+from herdpy.sql.reading.tokens import tokenize
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from herdpy.errors import ProgrammingError
-from herdpy.sql.script import Piece, is_complete, split_statements
+from herdpy.sql.reading.script import Piece, is_complete, split_statements
 
 
 def test_pieces() -> None:

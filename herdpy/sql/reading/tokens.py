@@ -16,7 +16,7 @@ from herdpy.limits import (
     statement_bytes_max,
     statement_tokens_max,
 )
-from herdpy.sql.extent import Budget, Extent
+from herdpy.sql.reading.extent import Budget, Extent
 
 Kind = Literal["word", "name", "string", "special", "number", "placeholder", "symbol", "end"]
 """A name is one in quotes; special are strings that we do not have, as B'01'."""

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
-from herdpy.sql.tokens import PLACEHOLDER_HINT, Token
+from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Token
 
 INSTEAD_OF_UPDATING: Final = (
     "ON CONFLICT DO NOTHING leaves out rows whose key is there. To change them: UPDATE first, then "

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import statement_nodes_max
-from herdpy.sql import syntax
-from herdpy.sql.extent import Budget
-from herdpy.sql.refusals import NO_SCHEMAS, refusal, wrong_hint
-from herdpy.sql.syntax import Node, Query
-from herdpy.sql.tokens import Scanned, shortened
-from herdpy.sql.words import Words
+from herdpy.sql.reading import syntax
+from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.refusals import NO_SCHEMAS, refusal, wrong_hint
+from herdpy.sql.reading.syntax import Node, Query
+from herdpy.sql.reading.tokens import Scanned, shortened
+from herdpy.sql.reading.words import Words
 
 Steps = Generator[Any, Any, Any]
 """A construct that is being read: yields the Steps of those in it, is sent their nodes."""

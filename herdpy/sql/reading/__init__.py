@@ -1,0 +1,1 @@
+"""A text to its syntax tree: tokens, budgets, PostgreSQL's grammar. Knows no tables."""
