@@ -1,7 +1,7 @@
 """Runs the machines of reading: one range, one long poll, one question for the LAC.
 
 Each is made for one use on the running loop; what it had asked for when it is closed is answered
-to nobody. Rules: docs/protocols/reading.md.
+to no caller. Rules: docs/protocols/reading.md.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Database: one open directory (or memory) with its tablespace, sessions and housekeeping.
+"""Database: one open directory (or memory) with its tablespace, sessions and maintenance.
 
 Its files: directory.py.
 """
@@ -35,8 +35,8 @@ from herdpy.engine.maintenance.directory import (
 )
 from herdpy.engine.maintenance.dump import Dump
 from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
-from herdpy.engine.maintenance.housekeeping import MaintenanceTask, Retries
 from herdpy.engine.maintenance.replica import TICK_S, Replica
+from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
 from herdpy.engine.session.activity import (
     Client,
     client_rows,
@@ -113,10 +113,10 @@ class Database:
         self._is_closed = False
         self._looked_access: Access | None = None  # when dropped users were last looked for
         self._bell = driver.new_bell()
-        self._housekeeper: Worker | None = None
+        self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
         self._retries = Retries()
-        self._wait_s = TICK_S  # the housekeeper's
+        self._wait_s = TICK_S  # the maintenance thread's
 
     @classmethod
     def open(
@@ -135,8 +135,8 @@ class Database:
         """Open or create the database on `disk`, recovered and ready.
 
         `where` is how messages name it; temp_directory is where DuckDB may spill. With
-        is_threaded False there is no syncer and no housekeeper: commits sync in the caller, and
-        run_checkpoint() is the caller's to call (simulation). open_log makes its log.
+        is_threaded False there is no syncer and no maintenance thread: commits sync in the caller,
+        and run_checkpoint() is the caller's to call (simulation). open_log makes its log.
         OperationalError 55006: another process has it open. CorruptionError: damage, named.
         """
         self = cls(
@@ -203,7 +203,7 @@ class Database:
 
         tablespace.start()
         if is_threaded:
-            self._housekeeper = driver.spawn("herdpy-housekeeper", self._run_maintenance)
+            self._maintainer = driver.spawn("herdpy-maintenance", self._run_maintenance)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Database:
         if self._vector is not None and process_generation() == self._generation:
             self._vector.release()
 
-    # --- housekeeping ----------------------------------------------------------------------------
+    # --- maintenance -----------------------------------------------------------------------------
 
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
@@ -373,8 +373,8 @@ class Database:
                 raise
 
     @property
-    def housekeeping_error(self) -> Exception | None:
-        """What the housekeeper's last failing step met, None when none fails. Tried again later."""
+    def maintenance_error(self) -> Exception | None:
+        """What the last failing step of maintenance met, None: none fails. It is tried again."""
         return self._retries.newest_error
 
     def run_maintenance_once(self) -> None:
@@ -383,7 +383,7 @@ class Database:
             task.run()
 
     def _tasks(self) -> list[MaintenanceTask]:
-        """Return what the housekeeper looks after: sessions, room, versions, pages, the log.
+        """Return what the maintenance thread looks after: sessions, room, versions, pages, the log.
 
         An error of one of them leaves the state as it was, or as the next to enter the monitor
         finishes it: what could not be finished stops the tablespace where it is met.
@@ -414,7 +414,7 @@ class Database:
         return self.stagings.to_end(self.tablespace.state.staged)
 
     def watch(self, interrupt: StatementInterrupt) -> None:
-        """Wake the housekeeper to the time-out of a statement that cannot look at the clock."""
+        """Wake the maintenance thread to the time-out of a statement that cannot look at it."""
         if interrupt.deadline is not None:
             self._bell.ring()
 
@@ -447,8 +447,8 @@ class Database:
     def _closing_steps(self) -> list[Callable[[], object]]:
         """Return what lets go of threads and files, as far as there is any; all repeatable."""
         steps: list[Callable[[], object]] = [self._bell.ring]
-        if self._housekeeper is not None:
-            steps.append(self._housekeeper.join)
+        if self._maintainer is not None:
+            steps.append(self._maintainer.join)
         made = vars(self)  # open() may not have come to these
         if "replica" in made:
             steps += self.replica.closing_steps()

@@ -1,7 +1,7 @@
 """Filters of Spark's queries in the reads of one DataFrame, without Spark's leak. ADR 33.
 
 Spark keeps what a pushed filter made of a source for every later use of the DataFrame, and asks
-nobody when such a use has no filter. So here every use has one: with_pushdown() adds a column,
+no scan when such a use has no filter. So here every use has one: with_pushdown() adds a column,
 MARKER, and asks for its NULLs. The first plan decides, in a file on the machine of Spark's driver,
 which filters are sent and at which lease; a later one that lacks one of them is refused. So
 whichever plan Spark reads by, its rows are enough for all that are not refused, and Spark applies

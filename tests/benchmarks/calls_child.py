@@ -28,7 +28,7 @@ _UPDATE = "UPDATE t SET v = ? WHERE id = ?"
 _VECTOR = "SELECT v, count(*) FROM t WHERE id > ? GROUP BY v"
 _SYSTEM_CALLS = frozenset({"fsync", "fdatasync", "pwrite", "pwritev", "send"})
 _WAITS = frozenset({"poll", "select", "acquire", "recv", "recv_into"})
-_BY_THEIR_OWN_CLOCK = ("housekeeper", "maintenance")
+_BY_THEIR_OWN_CLOCK = ("maintenance",)
 
 
 class Event(NamedTuple):

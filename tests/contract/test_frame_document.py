@@ -162,7 +162,7 @@ def test_a_stranger_may_not_announce_much(server: RunningServer) -> None:
 
 
 def test_who_dribbles_is_sent_away() -> None:
-    """Slow loris: a byte now and then keeps nobody in."""
+    """Slow loris: a byte now and then keeps no connection in."""
     with running_server(login_timeout_s=0.2) as server, TinyClient(server.port) as client:
         client.socket.sendall(b"\0")
         failed = client.receive()

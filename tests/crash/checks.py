@@ -59,11 +59,11 @@ def check_open_transactions(database: Database) -> None:
 
 
 def check_locks(world: World) -> None:
-    """Between statements only open transactions hold locks, and nobody waits."""
+    """Between statements only open transactions hold locks, and none waits."""
     held = world.database.tablespace.locks.held()
     owners = {id(owner) for holders in held.values() for owner in holders}
     known = {id(c.session.transaction) for c in world.connections if c.work is not None}
-    assert owners <= known, f"locks of nobody: {list(held)[:10]}"
+    assert owners <= known, f"locks without an owner: {list(held)[:10]}"
 
 
 def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:
@@ -74,7 +74,7 @@ def open_at_checkpoint(listed: ManifestState) -> list[TransactionId]:
 
 
 def check_recovered(world: World) -> None:
-    """After recovery nothing is open, nobody holds or waits for a lock, nothing is registered."""
+    """After recovery nothing is open, no lock is held or waited for, nothing is registered."""
     database = world.database
     tablespace = database.tablespace
     assert not tablespace.applier.transactions, "a transaction is open after recovery"
@@ -101,7 +101,7 @@ def check_reads(database: Database, rng: random.Random, model: Model, *, with_ve
                 found = list(source.range(low, high))
                 assert found == [row for row in rows if low <= table.key_of(row) <= high]
                 gone = (-7, *keys[0][1:])
-                assert source.get(gone) is None, f"{table.name}: a row that nobody wrote"
+                assert source.get(gone) is None, f"{table.name}: a row that was never written"
     finally:
         snapshot.close()
     if with_vector:

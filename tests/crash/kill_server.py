@@ -164,7 +164,7 @@ def check(url: str, acknowledged: set[int], unknown: set[int], known: set[int]) 
     if missing := (acknowledged | known) - ids:
         raise BrokenPromiseError(f"acknowledged transfers are lost: {sorted(missing)[:10]}")
     if strange := ids - acknowledged - unknown - known:
-        raise BrokenPromiseError(f"transfers that nobody committed: {sorted(strange)[:10]}")
+        raise BrokenPromiseError(f"transfers that no client committed: {sorted(strange)[:10]}")
     expected = dict.fromkeys(range(ACCOUNTS), START_BALANCE)
     for _, source, target, amount in transfers:
         expected[source] -= amount

@@ -16,7 +16,7 @@ class _Known:
     is_sure: bool = False
     """It was acknowledged: no crash may take it away."""
     may_end: bool = False
-    """Somebody asked for its end, and was not told."""
+    """A client asked for its end, and was not told."""
 
 
 class LeaseBook:
@@ -58,13 +58,13 @@ class LeaseBook:
         found = {lease.id: lease for lease in database.tablespace.applier.leases}
         for number, lease in found.items():
             assert number not in self._ended, f"lease {number} has come again"
-            assert number in self._known, f"lease {number}, which nobody took"
+            assert number in self._known, f"lease {number}, which was never taken"
             content = lease_content(database, lease)
             expected = self._known[number].content
             assert content == expected, f"I9: lease {number}: {content}, expected {expected}"
         for number, known in self._known.items():
             is_free = known.may_end or not known.is_sure
-            assert number in found or is_free, f"lease {number} is gone, and nobody ended it"
+            assert number in found or is_free, f"lease {number} is gone, and was not ended"
 
     def survive(self, database: Database) -> None:
         """Take up what was found after a crash."""

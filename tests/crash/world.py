@@ -152,7 +152,7 @@ class PumpSyncer:
         self.request(durability)
 
     def sync(self) -> None:
-        """Do the sync that someone below on the stack has asked for."""
+        """Do the sync that a caller below on the stack has asked for."""
         self._inner.request(Durability.SYNC)
         self._world.has_rollback = False
         self._world.model.refresh()
@@ -364,8 +364,8 @@ class World:
             self.act(is_nested=True)
 
     def _pump(self) -> bool:
-        """Let others go on while somebody waits; now and then a lock is waited for in vain."""
-        if self.model.has_pending:  # whoever logged it has asked for the sync already
+        """Let others go on while one waits; now and then a lock is waited for in vain."""
+        if self.model.has_pending:  # its writer has asked for the sync already
             with self.doing("commit"):
                 self.syncer.sync()
             return True

@@ -54,7 +54,7 @@ def test_every_line_of_the_driver(tmp_path, kind) -> None:
             break
         gc.collect()  # an interrupted connect() leaves its connection to the collector
         if kind == "memory":
-            continue  # the housekeeper of a database left open fails the test, see conftest.py
+            continue  # the threads of a database left open fail the test, see conftest.py
         try:
             # Works only if the database was closed: its options differ.
             herdpy.connect(path, durability="none").close()

@@ -261,7 +261,7 @@ def test_a_lease_is_its_users(server: RunningServer) -> None:
             root.execute("TRUNCATE t")
             root.commit()
             with pytest.raises(ProgrammingError) as caught:
-                ann.read_partition(part)  # nobody knows who might read what is gone
+                ann.read_partition(part)  # it is unknown who might read what is gone
             assert caught.value.sqlstate == "42501"
             assert root.read_partition(part).read_all().num_rows == 10
         lease.release()

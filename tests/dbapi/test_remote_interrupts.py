@@ -1,4 +1,4 @@
-"""Ctrl-C at every line of the driver, and cursors that nobody closes, over a real connection."""
+"""Ctrl-C at every line of the driver, and cursors left open, over a real connection."""
 
 import gc
 import threading

@@ -25,9 +25,9 @@ def test_a_compaction_that_finds_no_memory_stops_nothing(
     write = os.pwrite
 
     def pwrite(descriptor: int, data: Any, offset: int) -> int:
-        """Be without memory where the housekeeper writes a segment, and only there."""
+        """Be without memory where the maintenance thread writes a segment, and only there."""
         thread = threading.current_thread().name
-        if thread == "herdpy-housekeeper":
+        if thread in ("herdpy-maintenance", "herdpy-housekeeper"):  # its name, and the former one
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             if name.endswith(".segment"):
                 failed.append(name)
@@ -103,7 +103,7 @@ import logging, os, sys, time
 import herdpy
 logging.basicConfig(level=logging.ERROR, format="logged %(levelname)s", stream=sys.stdout)
 class Odd(float):
-    '''A time-out that the housekeeper stumbles over, as over a bug of its own.'''
+    '''A time-out that the maintenance thread stumbles over, as over a bug of its own.'''
     def __gt__(self, other):
         raise TypeError("a bug in the clean-up")
 good = herdpy.connect(sys.argv[1], autocommit=True)
@@ -116,7 +116,7 @@ try:
     while time.process_time() < begun + 2:
         good.execute("INSERT INTO t VALUES (?)", (count,))
         count += 1
-    good.execute("INSERT INTO t VALUES (-1)")  # nobody holds its lock any more
+    good.execute("INSERT INTO t VALUES (-1)")  # its lock is held no more
 except herdpy.Error as error:
     told = str(error)
 print(told, flush=True)

@@ -1,10 +1,10 @@
 """`python -m tests.fuzz.grpc_calls --runs 1000000 --seed 7`: broken calls of the gRPC service.
 
-One call for each 100 runs, over a real channel, to a server that everybody may use and to one that
+One call for each 100 runs, over a real channel, to a server without users and to one that
 has users: requests filled at random from their descriptors, in streams, some with changed bytes.
 Every call has to end with a status that means something (not UNKNOWN, not INTERNAL, in time), the
-server with users lets nobody in, and resident memory may grow by 64 MB at most. The same seed sends
-the same calls. Exit code 1 and the seed when something is found.
+server with users lets no client in, and resident memory may grow by 64 MB at most. The same seed
+sends the same calls. Exit code 1 and the seed when something is found.
 """
 
 import asyncio
@@ -135,9 +135,9 @@ class _Target:
         self.counts[code.name] += 1
 
     def check(self) -> None:
-        """Raise FindingError when somebody was let in who may not."""
+        """Raise FindingError when a client was let in that may not."""
         if self.is_locked and self.server._hub.metrics.connections_accepted:
-            raise FindingError("somebody is in who has not logged in")
+            raise FindingError("a client is in that has not logged in")
 
 
 async def _each(sent: list[bytes]) -> Any:

@@ -1,8 +1,8 @@
 """`python -m tests.fuzz.logins --runs 200000 --seed 7`: broken logins, of both sides.
 
 Half go to connections of a server that has users: right logins, and ones that are changed, out of
-order, of nobody, or that repeat what another has said. Whoever is told Welcome has given a right
-proof, in time, and nobody else has; and nothing runs for others. Half go to a driver's machine
+order, of no user, or that repeat what another has said. A client that is told Welcome has given a
+right proof, in time, and no other has; and nothing runs for others. Half go to a driver's machine
 that has a password: it believes no server that has not shown that it knows it. Resident memory may
 grow by 64 MB at most. Exit code 1 and the seed when something is found.
 """

@@ -1,4 +1,4 @@
-"""What the fuzzers of herdpy's server have in common: what nobody handled, memory, a command."""
+"""What the fuzzers of herdpy's server have in common: what was not handled, memory, a command."""
 
 import argparse
 import asyncio
@@ -38,9 +38,9 @@ class Watched:
             await asyncio.sleep(0.001)
 
     def check(self) -> None:
-        """Look for exceptions that nobody handled, and errors in the log."""
+        """Look for exceptions that were not handled, and errors in the log."""
         if self._unhandled:
-            raise FindingError(f"nobody handled, or the log has: {self._unhandled[0]}")
+            raise FindingError(f"not handled, or in the log: {self._unhandled[0]}")
 
     def settle(self) -> None:
         """Take the memory of now for what is needed anyhow."""

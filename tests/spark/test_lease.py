@@ -71,7 +71,7 @@ def test_a_task_keeps_it_however_slow_it_is(server: Served, wide: herdpy.Connect
     count = next(batches).num_rows
     wide.execute("DELETE FROM t WHERE id % 2 = 0")
     wide.checkpoint()
-    until_gone(wide, wide.lease(3).id)  # what nobody uses for so long is gone
+    until_gone(wide, wide.lease(3).id)  # what is unused for so long is gone
     assert wide.execute(LEASES).fetchone() == (1,)
     assert count + sum(batch.num_rows for batch in batches) == 400_000
     assert sum(batch.num_rows for batch in reader.read(part)) == 400_000

@@ -27,7 +27,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_rights_and_snapshots_of_users(url: str, spark: SparkSession) -> None:
-    """Everybody has every commit up to a position; just one state, who has the id of its lease."""
+    """All have every commit up to a position; just one state has who has the id of its lease."""
     of_jobs = url.replace("//", "//jobs@")
 
     def load(**options: str) -> DataFrame:

@@ -97,7 +97,7 @@ class Process(NamedTuple):
 
 
 def _process(pid: int) -> Process | None:
-    """Return what /proc says; None: there is none, or it is over and nobody has asked how."""
+    """Return what /proc says; None: there is none, or it is over and was not waited for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -250,7 +250,7 @@ class World:
     # What must be true.
 
     def check_committed(self, job: dict[str, Any], position: str | None) -> None:
-        """A job's position stays, and whoever runs it again is told."""
+        """A job's position stays, and the client that runs it again is told."""
         self._check("position", self.position(job), position)
         self.application.order(**job)
         try:

@@ -1,7 +1,7 @@
 """The import rule, the places of the heavy libraries, and "no world" outside bookie/runtime.
 
 Works on the syntax tree, so imports inside functions count; those under `if TYPE_CHECKING:` count
-for the storeys (a type is knowledge, too) but not for heavy libraries, which they do not load.
+for the layers (a type is knowledge, too) but not for heavy libraries, which they do not load.
 """
 
 import ast
@@ -172,7 +172,7 @@ def imports(tree: ast.AST, *, is_typing_only: bool = False) -> Iterator[Import]:
             yield from imports(node, is_typing_only=is_typing_only)
 
 
-def storey_of(path: str) -> tuple[str, str]:
+def layer_of(path: str) -> tuple[str, str]:
     """Return ("herdpy", "sql") for herdpy/sql/bind.py; ("herdpy", "") for the package itself."""
     parts = path.removesuffix(".py").split("/")
     return parts[0], "" if parts[1] == "__init__" else parts[1]
@@ -180,12 +180,12 @@ def storey_of(path: str) -> tuple[str, str]:
 
 def violations(path: str, source: str) -> list[str]:
     """Return one line for each broken rule of one file; path is relative to the checkout."""
-    package, storey = storey_of(path)
+    package, layer = layer_of(path)
     found: list[str] = []
     for module, line, is_typing_only in imports(ast.parse(source)):
         broken = [
             _sublayers(path, module),
-            _storeys(package, storey, module),
+            _layers(package, layer, module),
             None if package == CONNECTOR else _world(path, module),
             None if is_typing_only or package == CONNECTOR else _heavy(path, module),
             _loads(package, module) if not is_typing_only else None,
@@ -194,7 +194,7 @@ def violations(path: str, source: str) -> list[str]:
     return found
 
 
-def _storeys(package: str, storey: str, module: str) -> str | None:
+def _layers(package: str, layer: str, module: str) -> str | None:
     parts = module.split(".")
     if module.startswith("."):
         return "relative imports are banned"
@@ -211,14 +211,14 @@ def _storeys(package: str, storey: str, module: str) -> str | None:
         return None if target in BOOKIE_FACE else f"bookie.{target} is not bookie's face"
     ranks = RANKS[package]
     if target not in ranks:
-        return f"{package}.{target} is no storey; the package itself is nobody's to import"
-    if storey == "" or target == storey:
+        return f"{package}.{target} is no layer; the package itself is not imported"
+    if layer == "" or target == layer:
         return None
-    if storey not in ranks:
-        return f"{package}.{storey} has no rank in test_layers.py"
-    if ranks[target] >= ranks[storey]:
-        return f"{storey} may import downwards only"
-    return f"{storey} knows no {target}" if (storey, target) in BLIND else None
+    if layer not in ranks:
+        return f"{package}.{layer} has no rank in test_layers.py"
+    if ranks[target] >= ranks[layer]:
+        return f"{layer} may import downwards only"
+    return f"{layer} knows no {target}" if (layer, target) in BLIND else None
 
 
 def _sublayers(path: str, module: str) -> str | None:

@@ -2,7 +2,7 @@
 
 Files: FORMAT (what this directory is), LOCK (who has it open), default/MANIFEST, default/log/,
 default/segments/, default/temp/; RESTORE while a backup is being restored into it. FORMAT is
-written last, so that an interrupted creation is begun again and a directory of someone else's is
+written last, so that an interrupted creation is begun again and a directory of another program is
 never written to. One process at a time, but for check_ours(): it holds LOCK.
 """
 
@@ -30,7 +30,7 @@ OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
 
 
 def check_ours(disk: Disk, where: str) -> None:
-    """Refuse a directory with someone else's files, before anything is written to it."""
+    """Refuse a directory with another program's files, before anything is written to it."""
     names = disk.list("")
     if FORMAT in names:
         check_format(disk, where)

@@ -77,7 +77,7 @@ class LogSite:
 
 
 OpenLog = Callable[[LogSite], CommitLog]
-"""Opens a tablespace's log, to be replayed and then appended to; whoever had it open is stopped.
+"""Opens a tablespace's log, to be replayed and then appended to; its former writer is stopped.
 
 CorruptionError: what the manifest says cannot be true; nothing was changed.
 """

@@ -16,8 +16,8 @@ from herdpy.engine.maintenance.backup import Backup
 from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
 from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
-from herdpy.engine.maintenance.housekeeping import MaintenanceTask
 from herdpy.engine.maintenance.recovery import lead, restore, resume
+from herdpy.engine.maintenance.tasks import MaintenanceTask
 from herdpy.engine.maintenance.timed import Timed
 from herdpy.engine.state.disk_reserve import DiskReserve, is_disk_full
 from herdpy.engine.state.error_messages import background_error, no_memory_error
@@ -135,7 +135,7 @@ class Replica:
     # --- writers ---------------------------------------------------------------------------------
 
     def after_write(self) -> None:
-        """Wake the housekeeper when a checkpoint is due, or old versions take too much memory."""
+        """Wake the maintenance thread: a checkpoint is due, old versions take much memory."""
         appended = self.tablespace.log.bytes_appended
         if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table

@@ -8,8 +8,8 @@ So a program that catches the interrupt and repeats what is not idempotent rolls
 
 A session is its core (core.py: state and transaction) and the parts composed in __init__, each of
 which gets the core and the parts that it needs. What is here ends a session, and stops what it
-runs: its owner, KILL, the housekeeper for time. cancel(), kill() and stop_if_late() never wait for
-the statement that runs.
+runs: its owner, KILL, the maintenance thread for time. cancel(), kill() and stop_if_late() never
+wait for the statement that runs.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -203,7 +203,7 @@ class Session(SessionCore):
             )
         )
 
-    # --- run by the housekeeper ------------------------------------------------------------------
+    # --- run by the maintenance thread -----------------------------------------------------------
 
     def look_after(self, now_s: float) -> None:
         """Do what is due without the session's owner."""

@@ -50,7 +50,7 @@ class PlanIsStaleError(ProgrammingError):
 
 
 class SnapshotRegistry:
-    """The positions at which someone may still read. Dict stores only, so no lock is needed."""
+    """The positions at which a session may still read. Dict stores only, so no lock is needed."""
 
     __slots__ = ("_held", "_next", "_positions", "cache_bytes_max", "system")
 

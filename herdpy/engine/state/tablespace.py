@@ -501,7 +501,7 @@ class Tablespace:
 
         What was appended before and lies up to `end` is in the log, and so in that state: it is
         acknowledged. What lies behind `end` never happened, and neither did open transactions:
-        40001. Whoever opened the log rolls back what the state has open. The log's replay is done,
+        40001. The opener of the log rolls back what the state has open. The log's replay is done,
         and its last position not before State.lsn: no position is used twice.
         InvariantViolation: the log lacks what was durable; the tablespace stays held.
         """

@@ -39,7 +39,7 @@ class GrpcServer:
         service = GrpcService(hub, new_connection)
         self._gate = hub.gate
         config = hub.config
-        # Strangers are those that log in, and those whose first message has not come.
+        # Unauthenticated are those that log in, and those whose first message has not come.
         calls_max = config.connections_max + 2 * config.logins_max + _CALLS_BESIDE
         self._server: Any = grpc.aio.server(
             options=_options(config), maximum_concurrent_rpcs=calls_max

@@ -63,7 +63,7 @@ def test_what_others_reach_is_told_and_stays(
     fill(data)
     assert examine(data).notes == []
     (data / "default" / "MANIFEST").chmod(0o644)
-    assert examine(data).notes == []  # nobody else gets as far as there
+    assert examine(data).notes == []  # no other user gets as far as there
     (data / "default").chmod(0o755)
     (data / "default" / "segments").chmod(0o770)
     [note] = examine(data).notes

@@ -28,7 +28,7 @@ FIRST = [(1, 10), (2, 20), (3, 30)]
 
 
 class World:
-    """One database over a disk in memory, the connection under test, and someone else."""
+    """One database over a disk in memory, the connection under test, and another."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, autocommit: bool) -> None:
         self.disk = MemoryDisk()

@@ -1,4 +1,4 @@
-"""Arrow from a stranger: what is none, what claims to be much, and what is fine."""
+"""Arrow from an untrusted client: what is none, what claims to be much, and what is fine."""
 
 import json
 import random

@@ -323,7 +323,7 @@ class TestFiles:
         begun = home.listing.log_file_begun
 
         def fail(number: int, first_sequence: int, byte_count: int, file_id: bytes) -> None:
-            begun(number, first_sequence, byte_count, file_id)  # it came through, but nobody knows
+            begun(number, first_sequence, byte_count, file_id)  # it came through, unknown to us
             raise OSError(errno.ENOSPC, "no space")
 
         home.listing.log_file_begun = fail  # type: ignore[method-assign]

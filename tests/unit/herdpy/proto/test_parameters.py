@@ -123,7 +123,7 @@ def test_too_many() -> None:
 
 
 def test_no_message_to_a_server_holds_what_was_not_looked_at() -> None:
-    """A field of no type would be decoded to whatever it holds, before anybody has counted."""
+    """A field of no type would be decoded to whatever it holds, before it was counted."""
     for kind in ToServer.__args__:
         for field in msgspec.structs.fields(kind):
             text = str(field.type)

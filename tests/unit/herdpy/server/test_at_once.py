@@ -32,7 +32,7 @@ def server(disk: SimulatedDisk) -> Iterator[RunningServer]:
 
 
 def test_rows_are_written_without_a_worker(server: RunningServer) -> None:
-    """Now and then one has to be asked, because somebody held the monitor for too long."""
+    """Now and then one has to be asked, because another thread held the monitor for too long."""
     submitted: list[object] = []
     hub = server.server._hub
     submit = hub.workers.submit

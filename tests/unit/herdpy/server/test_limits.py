@@ -151,7 +151,7 @@ def test_answers_that_nobody_takes_are_bounded() -> None:
             return transport, connection
 
         async def is_settled(transport: HeldTransport) -> bool:
-            """On the loop: whoever is to be cut off because of it has been."""
+            """On the loop: the connection that is to be cut off because of it has been."""
             return transport.get_write_buffer_size() > 500 * 1024 or transport.is_closing()
 
         transports = []

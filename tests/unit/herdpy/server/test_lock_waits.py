@@ -301,7 +301,7 @@ def test_a_killed_transaction_that_waits_lets_its_locks_go(server: RunningServer
         background.call(lambda: waiter.execute("UPDATE t SET v = 2 WHERE id = 1"))
         until_parked(server, 1)
         kill_connection(server, waiter)
-        holder.execute("UPDATE t SET v = 1 WHERE id = 2")  # waits for nobody
+        holder.execute("UPDATE t SET v = 1 WHERE id = 2")  # waits for no lock
         holder.commit()
     waiter.close()
     holder.close()

@@ -1,6 +1,6 @@
 """Every kind of statement and of request, by users with and without its right, over the wire.
 
-The kinds are those of the product: one that is new fails here until somebody says what it takes.
+The kinds are those of the product: one that is new fails here until its rights are written here.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,14 +28,14 @@ ROOT = "SUPERUSER"
 class Case(NamedTuple):
     text: str
     needed: tuple[str, ...] = ()
-    """Statements that a superuser runs for ann, SUPERUSER, or nothing: everybody may."""
+    """Statements that a superuser runs for ann, SUPERUSER, or nothing: every user may."""
 
 
 def grants(*rights: str) -> tuple[str, ...]:
     return tuple(f"GRANT {right} TO ann" for right in rights)
 
 
-OWNER = ("ALTER TABLE t OWNER TO ann",)  # nobody owned it before
+OWNER = ("ALTER TABLE t OWNER TO ann",)  # it had no owner before
 ROLES = ("ALTER USER ann CREATEROLE", "GRANT clerks TO ann WITH ADMIN OPTION")
 STATEMENTS: dict[str, list[Case]] = {
     "SelectStatement": [

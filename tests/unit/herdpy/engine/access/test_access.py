@@ -167,7 +167,7 @@ def test_who_is_gone_decides_nothing(engine: Engine) -> None:
 
 
 def test_a_statement_names_so_many(engine: Engine) -> None:
-    """While it is carried out, nobody else can write."""
+    """While it is carried out, no other session can write."""
     root = session_of(engine)
     run(root, "CREATE USER bob")
     names = ", ".join(["ann"] * access_names_max)

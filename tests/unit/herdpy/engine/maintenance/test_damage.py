@@ -68,7 +68,7 @@ def start_of_log(path: Path) -> int:
 
 
 def test_a_flipped_bit_is_named_or_harmless(sound: Path, copy: Path, seed: int) -> None:
-    """Some bits matter to nobody: zeros behind the end of the log. Then the answer is the same."""
+    """Some bits do not matter: zeros behind the end of the log. Then the answer is the same."""
     rng = random.Random(seed)
     expected = answer(copy)
     log_start = start_of_log(sound)

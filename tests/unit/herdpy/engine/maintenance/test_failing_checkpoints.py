@@ -136,7 +136,7 @@ def test_writes_are_refused_when_twice_the_budget_waits() -> None:
         assert rows(session, "SELECT count(*) FROM t") == [(written,)]
 
 
-def test_the_housekeeper_waits_longer_after_each_failure() -> None:
+def test_the_maintenance_thread_waits_longer_after_each_failure() -> None:
     disk = SimulatedDisk(1)
     clock = SimulatedClock()
     config = Config(log_file_bytes_first=64 * 1024, checkpoint_log_bytes=64 * 1024)

@@ -1,4 +1,4 @@
-"""Compaction beside the engine: what the housekeeper does, and that nobody notices but the disk."""
+"""Compaction beside the engine: what the maintenance thread does; only the disk notices."""
 
 from collections.abc import Iterator
 
@@ -112,7 +112,7 @@ def test_a_full_disk_leaves_everything_as_it_was() -> None:
         assert rows(db.session(), ALL) == expected
 
 
-def test_the_housekeeper_keeps_the_budget_of_compaction() -> None:
+def test_the_maintenance_thread_keeps_the_budget_of_compaction() -> None:
     clock = SimulatedClock()
     config = Config(log_file_bytes_first=64 * 1024, compaction_bytes_per_s=64 * 1024)
     with engine(clock=clock, config=config) as db:

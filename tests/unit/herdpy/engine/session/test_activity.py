@@ -166,7 +166,7 @@ def test_a_session_is_killed_while_it_waits(database: Engine, driver: WatchedDri
         background.start(wait_for_the_row, "victim")
         waiting(driver, "victim")
         run(killer, f"KILL CONNECTION {victim.id}")
-    # The housekeeper ends what the victim left.
+    # The maintenance thread ends what the victim left.
     assert run(killer, "UPDATE t SET v = v + 1 WHERE id = 2") == 1
     assert rows(killer, "SELECT v FROM t WHERE id = 2") == [(3,)]
 

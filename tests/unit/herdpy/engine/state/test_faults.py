@@ -196,7 +196,7 @@ def test_a_torn_tail_is_cut(db: Engine, disk: SimulatedDisk) -> None:
     (path,) = [p for p in after.contents() if "/log/" in p]
     content = after.contents()[path]
     end = len(content.rstrip(b"\0"))
-    after.open(path).write_at(end + 40, b"half a frame of a commit nobody was told of")
+    after.open(path).write_at(end + 40, b"half a frame of a commit no client was told of")
     with engine(disk=after, config=SMALL) as db2:
         session = db2.session(autocommit=True)
         assert rows(session, ALL) == [(1, 10)]

@@ -280,7 +280,7 @@ def test_a_lease_is_given_again_while_nothing_is_committed() -> None:
         assert session.leasing.take(60, newest).id != newest
         db.reopen()
         again = db.session(autocommit=True)
-        assert again.leasing.take(60, first).id != first  # of before: nobody knows any more
+        assert again.leasing.take(60, first).id != first  # of before: not known any more
 
 
 def test_a_lease_of_another_user_is_not_given() -> None:

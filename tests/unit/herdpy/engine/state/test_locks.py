@@ -25,7 +25,7 @@ ROW: Resource = (1, (7,))
 TABLE: Resource = (1,)
 
 
-class Someone:
+class Owner:
     """An owner of locks."""
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ class Someone:
 
 
 def test_a_thousand_waiters_wake_in_the_order_of_their_requests() -> None:
-    table, holder = LockTable(), Someone()
+    table, holder = LockTable(), Owner()
     assert table.acquire(holder, ROW, Mode.EXCLUSIVE) is None
-    waiters = [Someone() for _ in range(1000)]
+    waiters = [Owner() for _ in range(1000)]
     woken: list[int] = []
     for number, waiter in enumerate(waiters):
         ticket = table.acquire(waiter, ROW, Mode.EXCLUSIVE)
@@ -56,7 +56,7 @@ def test_a_thousand_waiters_wake_in_the_order_of_their_requests() -> None:
 
 
 def test_nobody_barges_in_before_a_waiter() -> None:
-    table, reader, writer, late = LockTable(), Someone(), Someone(), Someone()
+    table, reader, writer, late = LockTable(), Owner(), Owner(), Owner()
     assert table.acquire(reader, TABLE, Mode.SHARED) is None
     first = table.acquire(writer, TABLE, Mode.EXCLUSIVE)
     second = table.acquire(late, TABLE, Mode.SHARED)
@@ -70,7 +70,7 @@ def test_nobody_barges_in_before_a_waiter() -> None:
 
 
 def test_an_upgrade_goes_before_those_who_wait_for_its_share() -> None:
-    table, owner, writer = LockTable(), Someone(), Someone()
+    table, owner, writer = LockTable(), Owner(), Owner()
     assert table.acquire(owner, TABLE, Mode.SHARED) is None
     ticket = table.acquire(writer, TABLE, Mode.EXCLUSIVE)
     assert ticket is not None
@@ -81,7 +81,7 @@ def test_an_upgrade_goes_before_those_who_wait_for_its_share() -> None:
 
 
 def test_two_upgrades_of_one_lock_are_a_deadlock() -> None:
-    table, a, b = LockTable(), Someone(), Someone()
+    table, a, b = LockTable(), Owner(), Owner()
     assert table.acquire(a, TABLE, Mode.SHARED) is None
     assert table.acquire(b, TABLE, Mode.SHARED) is None
     ticket = table.acquire(a, TABLE, Mode.EXCLUSIVE)
@@ -93,7 +93,7 @@ def test_two_upgrades_of_one_lock_are_a_deadlock() -> None:
 
 
 def test_a_circle_of_many_is_found_by_the_one_who_closes_it() -> None:
-    table, owners = LockTable(), [Someone() for _ in range(100)]
+    table, owners = LockTable(), [Owner() for _ in range(100)]
     for number, owner in enumerate(owners):
         assert table.acquire(owner, (1, (number,)), Mode.EXCLUSIVE) is None
     for number, owner in enumerate(owners[:-1]):
@@ -107,7 +107,7 @@ def test_a_circle_of_many_is_found_by_the_one_who_closes_it() -> None:
 
 
 def test_who_leaves_the_queue_does_not_hold_up_those_behind() -> None:
-    table, reader, writer, late = LockTable(), Someone(), Someone(), Someone()
+    table, reader, writer, late = LockTable(), Owner(), Owner(), Owner()
     table.acquire(reader, TABLE, Mode.SHARED)
     table.acquire(writer, TABLE, Mode.EXCLUSIVE)
     ticket = table.acquire(late, TABLE, Mode.SHARED)

@@ -346,7 +346,7 @@ def test_ddl_behind_a_checkpoint_is_not_in_it() -> None:
 
 
 def test_a_short_point_read_is_not_taken_from_the_middle_of_a_chain(db: Engine) -> None:
-    """Nobody registers for it, so a version between two snapshots may go while it reads."""
+    """No snapshot is registered, so a version between two snapshots may go while it reads."""
     a, b = db.session(autocommit=True), db.session(autocommit=True)
     table(a, (1, 10))
     run(b, "UPDATE t SET v = 20 WHERE id = 1")

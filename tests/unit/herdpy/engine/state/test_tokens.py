@@ -257,7 +257,7 @@ def test_names_that_somebody_made_up_leave_nothing() -> None:
         assert root.resolve("f" * 46, 1) is Outcome.UNKNOWN
         wrong = last.token_session[:-1] + ("0" if last.token_session[-1] != "0" else "1")
         assert root.resolve(wrong, 1) is Outcome.UNKNOWN
-        assert root.resolve(early, 1) is Outcome.UNKNOWN, "nobody had signed then"
+        assert root.resolve(early, 1) is Outcome.UNKNOWN, "no token was signed then"
         assert db.database.tablespace.applier.tokens.to_plain() == kept
         crash(db)
         root = db.session(autocommit=True)

@@ -153,7 +153,7 @@ def test_versions_that_nobody_needs_go_without_giving_up_a_snapshot(db: Engine) 
     space = db.database.tablespace
     held = space.snapshot(None)
     churn(db, 3)
-    held.close()  # what it kept is not trimmed before somebody writes the same row again
+    held.close()  # what it kept is not trimmed before the same row is written again
     kept = space.snapshot(None)
     assert space.version_bytes() > 8192
     db.database.run_maintenance_once()

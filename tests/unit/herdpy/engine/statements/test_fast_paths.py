@@ -53,7 +53,7 @@ def test_a_point_read_is_short_and_right(
     wanted = names if columns == "*" else columns.split(", ")
     expected = [tuple(ROW[names.index(name)] for name in wanted)]
     text = f"SELECT {columns} FROM t WHERE a = ? AND b = ?"
-    assert short(connection, text, (1, "ä")) is None  # nobody prepared it yet
+    assert short(connection, text, (1, "ä")) is None  # not prepared yet
     assert connection.execute(text, (1, "ä")).fetchall() == expected
     assert short(connection, text, (1, "ä")) == expected
     assert connection.execute(text, [1, "ä"]).fetchall() == expected

@@ -1,4 +1,4 @@
-"""TRUNCATE: transactional, seen by nobody too early, with the owner and the grants as they were."""
+"""TRUNCATE: transactional, not seen too early, with the owner and the grants as they were."""
 
 from collections.abc import Iterator
 

@@ -416,7 +416,7 @@ def test_a_transaction_that_is_full_says_so(db: Engine, simple: Session) -> None
 
 @pytest.mark.parametrize("place", ["none", "frozen", "given up"])
 def test_where_a_key_may_stand(db: Engine, simple: Session, place: str) -> None:
-    """A checkpoint is under way, or ended while somebody looked at what it made pages of."""
+    """A checkpoint is under way, or ended while a statement looked at what it made pages of."""
     state = db.database.tablespace.state
     table = next(item for item in state.tables.values() if item.table.name == "s")
     memtable = Memtable()

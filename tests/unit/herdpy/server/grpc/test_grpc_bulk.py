@@ -284,7 +284,7 @@ def test_only_superusers_have_snapshots(server: RunningServer, client: Client) -
     client.Execute(
         pb.ExecuteRequest(text=f"CREATE USER ada PASSWORD '{PASSWORD}'"), metadata=basic("boss")
     )
-    for snapshot in ("", first.info.snapshot):  # one of somebody else's, too
+    for snapshot in ("", first.info.snapshot):  # one of another user, too
         call = client.GetSnapshot(pb.SnapshotRequest(snapshot=snapshot), metadata=basic("ada"))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)

@@ -173,7 +173,7 @@ def test_who_says_nothing_has_to_go() -> None:
 
 
 def test_a_call_without_its_message_has_to_go() -> None:
-    """A password of which nobody knows whether it is one gives no place to stay."""
+    """A password that was not checked yet gives no place to stay."""
     with (
         running_server(login_timeout_s=0.05) as server,
         grpc_client(server.grpc_url) as client,

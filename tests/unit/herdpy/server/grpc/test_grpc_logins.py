@@ -140,7 +140,7 @@ def test_all_others_are_told_the_same(
 
 
 def test_a_proof_counts_once(client: Client) -> None:
-    """Somebody who has seen a whole login cannot play it again: the nonce is new."""
+    """A client that has seen a whole login cannot play it again: the nonce is new."""
     scram = ScramClient(["SCRAM-SHA-256"], "ada", PASSWORD)
     first = scram.get_client_first()
     login = LoginStream(client)

@@ -75,7 +75,7 @@ def test_not_ready_once_nothing_can_be_written(server: RunningServer) -> None:
 
 
 def test_the_log_knows_of_what_nobody_was_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody runs a statement, and no page is looked at."""
+    """No statement runs, and no page is looked at."""
     caplog.set_level(logging.INFO, logger="herdpy.server.operations.watch")
     with running_server() as server:
         database, look = server.engine.database, server.server._watch._look

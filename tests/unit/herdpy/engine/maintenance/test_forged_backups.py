@@ -1,4 +1,4 @@
-"""Backups that somebody made up: right checksums, wrong content. Refused, or a database."""
+"""Forged backups: right checksums, wrong content. Refused, or a database."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Housekeeping: background steps that may fail, are put off then, and never stop the database.
+"""Background steps of maintenance, which may fail, are put off then, and never stop the database.
 
 One thread runs the steps, each for itself: what one of them meets keeps no other from being done.
 A step that has failed is tried again after a pause that doubles, up to a bound.
@@ -64,11 +64,11 @@ class Retries:
         self._failed[task.name] = _Failed(error, pause_s, now_s + pause_s)
         is_bug = not isinstance(error, Error | OSError) or isinstance(error, InternalError)
         if is_bug:
-            _log.error("housekeeping: %s failed: %r", task.name, error, exc_info=error)
+            _log.error("maintenance: %s failed: %r", task.name, error, exc_info=error)
             if task.on_bug is not None:
                 try:
                     task.on_bug(error)
                 except Exception:  # noqa: BLE001 - this is its end, too
-                    _log.exception("housekeeping: %s: what follows a failure failed", task.name)
+                    _log.exception("maintenance: %s: what follows a failure failed", task.name)
         elif before is None:  # statements meet the cause themselves, and say it each time
-            _log.warning("housekeeping: %s failed, and is tried again: %s", task.name, error)
+            _log.warning("maintenance: %s failed, and is tried again: %s", task.name, error)
