@@ -120,7 +120,7 @@ def test_partition_by_is_no_word_of_herdpys(
 
 def test_a_result_that_spark_cannot_hold(table: herdpy.Connection, load: Load) -> None:
     del table
-    with pytest.raises(Exception, match='column "i": a result of type interval'):
+    with pytest.raises(Exception, match='column "i" is of type interval, which Spark'):
         load(query="SELECT id, INTERVAL '1 day' AS i FROM t")
     with pytest.raises(Exception, match="SQLSTATE 42701"):
         load(table="t", columns="id, v, ID")
