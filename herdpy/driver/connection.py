@@ -8,14 +8,12 @@ connection that is collected while open is closed by a finalizer, its transactio
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
-from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
-from herdpy.driver.attributes import Strict
+from herdpy.driver.attributes import PublicErrors, Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.ingest import Progress, ingest
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from herdpy.driver.box import Box
     from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
+    from herdpy.features import HeldLease
 
 
 def connect(
@@ -117,7 +116,7 @@ def _or_zero(limit_s: float | None) -> float:
     return 0.0 if limit_s is None else limit_s
 
 
-class Connection(Strict):
+class Connection(Strict, PublicErrors):
     """Made by connect()."""
 
     __slots__ = (
@@ -130,17 +129,6 @@ class Connection(Strict):
         "_session",
         "block",
     )
-
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
 
     def __init__(self, claim: Claim, session: DriverSession) -> None:
         self._claim = claim
@@ -298,7 +286,7 @@ class Connection(Strict):
         self.live_session().perform(USE_LEASE, checked_text("renew_lease", lease))
 
     def partitions(
-        self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
+        self, table: str, count: int, *, lease: "HeldLease | str | None" = None
     ) -> list[Partition]:
         """Cut a table into at most `count` parts with about as many rows, for read_partition().
 
@@ -314,7 +302,7 @@ class Connection(Strict):
         columns: "Sequence[str] | None" = None,
         where: str | None = None,
         parameters: Parameters | None = None,
-        lease: "SnapshotLease | str | None" = None,
+        lease: "HeldLease | str | None" = None,
         rows: int = ARROW_BATCH_ROWS,
     ) -> "pa.RecordBatchReader":
         """Return a reader of a part's rows, in batches of at most `rows`, in any order.
@@ -498,9 +486,7 @@ class Connection(Strict):
         self.live_session()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_closed:
             return
         try:
@@ -564,9 +550,7 @@ class TransactionBlock:
             raise
         return connection
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         session = self._connection.live_session()
         try:
             if kind is None:

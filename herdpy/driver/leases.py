@@ -5,7 +5,6 @@ for other connections, threads and processes.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.driver.arguments import checked_count, checked_text, checked_texts
@@ -42,9 +41,7 @@ class SnapshotLease:
     def __enter__(self) -> "SnapshotLease":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.release()
         except Error:
@@ -72,7 +69,7 @@ class Partition(NamedTuple):
 
 
 def list_partitions(
-    session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
+    session: DriverSession, table: str, count: int, lease: "HeldLease | str | None"
 ) -> list[Partition]:
     """Cut a table into parts."""
     with loading():
@@ -90,7 +87,7 @@ def read_partition(
     columns: Sequence[str] | None,
     where: str | None,
     parameters: Parameters | None,
-    lease: SnapshotLease | str | None,
+    lease: "HeldLease | str | None",
     rows: int,
 ) -> "pa.RecordBatchReader":
     """Return a reader of a part's rows."""
@@ -131,7 +128,7 @@ def _parts_of(partition: object) -> tuple[str, bytes | None, bytes | None, str |
             )
 
 
-def _id_of(what: str, lease: SnapshotLease | str | None) -> str | None:
+def _id_of(what: str, lease: "HeldLease | str | None") -> str | None:
     if lease is None:
         return None
     return checked_text(f"{what}: lease", getattr(lease, "id", lease))

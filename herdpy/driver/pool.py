@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
@@ -124,9 +123,7 @@ class Pool(Strict):
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take(self) -> Connection:

@@ -6,7 +6,6 @@ connection and after a restart of the server. docs/guides/staging.md.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
@@ -147,7 +146,5 @@ class Stage:
     def __enter__(self) -> "Stage":
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
