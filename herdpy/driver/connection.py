@@ -17,7 +17,7 @@ from herdpy.driver.attributes import PublicErrors, Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
 from herdpy.driver.ingest import Progress, ingest
-from herdpy.driver.interfaces import Claim, DriverSession, Waits
+from herdpy.driver.interfaces import Claim, DriverSession, Waits, features
 from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
 from herdpy.driver.pipeline import Pipeline
 from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of, settle
@@ -266,24 +266,17 @@ class Connection(Strict, PublicErrors):
         seconds = checked_seconds("lease", seconds)
         if reuse is not None:
             checked_text("lease: reuse", reuse)
-        with loading():
-            from herdpy.features import TAKE_LEASE
-
-        return SnapshotLease(self, self.live_session().perform(TAKE_LEASE, seconds, reuse))
+        session = self.live_session()
+        return SnapshotLease(self, session.perform(features().TAKE_LEASE, seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, of any session of the user; False: it was gone."""
-        with loading():
-            from herdpy.features import END_LEASE
-
-        return self.live_session().perform(END_LEASE, checked_text("release_lease", lease))
+        checked_text("release_lease", lease)
+        return self.live_session().perform(features().END_LEASE, lease)
 
     def renew_lease(self, lease: str) -> None:
         """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
-        with loading():
-            from herdpy.features import USE_LEASE
-
-        self.live_session().perform(USE_LEASE, checked_text("renew_lease", lease))
+        self.live_session().perform(features().USE_LEASE, checked_text("renew_lease", lease))
 
     def partitions(
         self, table: str, count: int, *, lease: "HeldLease | str | None" = None
@@ -416,10 +409,7 @@ class Connection(Strict, PublicErrors):
 
         The database does so by itself from time to time; nothing that was committed needs it.
         """
-        with loading():
-            from herdpy.features import CHECKPOINT
-
-        self.live_session().perform(CHECKPOINT)
+        self.live_session().perform(features().CHECKPOINT)
 
     def backup(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from herdpy.errors import Error
+from herdpy.errors import Error, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -24,6 +24,14 @@ def as_result(found: Result | PointRows) -> Result:
     if isinstance(found, Result):
         return found
     return Result(found[0], iter(found[1]))
+
+
+def features():
+    """Return herdpy.features, which takes time to load and most programs do without; 53000."""
+    with loading():
+        from herdpy import features as module
+
+    return module
 
 
 class DriverSession(Protocol):

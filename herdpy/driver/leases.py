@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.driver.arguments import checked_count, checked_text, checked_texts
 from herdpy.driver.cursor import Parameters, checked_parameters
-from herdpy.driver.interfaces import DriverSession
-from herdpy.errors import Error, ProgrammingError, loading
+from herdpy.driver.interfaces import DriverSession, features
+from herdpy.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,12 +72,10 @@ def list_partitions(
     session: DriverSession, table: str, count: int, lease: "HeldLease | str | None"
 ) -> list[Partition]:
     """Cut a table into parts."""
-    with loading():
-        from herdpy import features
-
     held = _id_of("partitions", lease)
     checked_text("partitions: table", table)
-    parts = session.perform(features.PARTITIONS, table, checked_count("partitions", count), held)
+    checked_count("partitions", count)
+    parts = session.perform(features().PARTITIONS, table, count, held)
     return [Partition(table, *part, held) for part in parts]
 
 
@@ -91,9 +89,6 @@ def read_partition(
     rows: int,
 ) -> "pa.RecordBatchReader":
     """Return a reader of a part's rows."""
-    with loading():
-        from herdpy import features
-
     checked_count("read_partition: rows of a batch", rows)
     if columns is not None:
         columns = checked_texts("read_partition: columns", columns)
@@ -101,7 +96,7 @@ def read_partition(
         checked_text("read_partition: where", where)
     table, lower, upper, held = _parts_of(partition)
     result = session.perform(
-        features.READ_PARTITION,
+        features().READ_PARTITION,
         table,
         lower,
         upper,

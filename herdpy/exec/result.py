@@ -24,6 +24,7 @@ class Result:
         "_iterator",
         "_make_reader",
         "columns",
+        "guard",
         "last_row_id",
         "row_count",
     )
@@ -50,6 +51,8 @@ class Result:
         self._check = check
         self._close = close
         self._make_reader = make_reader
+        self.guard: Callable[[], object] | None = None
+        """Raises when the session that it belongs to has ended; asked before each read."""
 
     def rows(self) -> Iterator[LogicalRow]:
         """Return the one iterator over the rows that are left."""
@@ -69,6 +72,8 @@ class Result:
 
     def check(self) -> None:
         """Raise when the rows that are left may not be shown any more."""
+        if self.guard is not None:
+            self.guard()
         if self._check is not None:
             self._check()
 
@@ -79,16 +84,16 @@ class Result:
         """Return the rows that are left as Arrow batches of at most so many rows."""
         with loading():
             from herdpy.exec.vector.arrow_rows import rows_reader
+            from herdpy.exec.vector.arrow_stream import reader_of
 
-            if self._make_reader is not None:
-                make_reader, self._make_reader = self._make_reader, None
-                reader = make_reader(rows_per_batch)
-                if self._check is None:
-                    return reader
-                from herdpy.exec.vector.arrow_stream import reader_of
-
-                return reader_of(reader.schema, _checked(reader, self._check))
-            return rows_reader(self.columns or (), self.rows(), rows_per_batch)
+        make_reader, self._make_reader = self._make_reader, None
+        if make_reader is not None:
+            reader = make_reader(rows_per_batch)
+        else:
+            reader = rows_reader(self.columns or (), self.rows(), rows_per_batch)
+        if self._check is None and self.guard is None:
+            return reader
+        return reader_of(reader.schema, _checked(reader, self.check))
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""

@@ -92,7 +92,7 @@ class Leasing:
             values = prepared.values(parameters, lambda: now_us)
             self._tablespace.check_running()
             bounds = _bound_key(table, lower), _bound_key(table, upper)
-            return planner.execution(transaction).select(prepared, values, (table, *bounds))
+            return planner.select(transaction, prepared, values, (table, *bounds))
 
         return self._runner.run(read, f"READ PARTITION {name}")
 

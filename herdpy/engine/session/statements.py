@@ -122,7 +122,7 @@ class Statements:
                 lambda: planner.prepare(text, parameters).inner_plan(),
                 is_analyze=plan.is_analyze,
             )
-        return planner.execution(transaction).select(prepared, values)
+        return planner.select(transaction, prepared, values)
 
     def _write(
         self, prepared: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
@@ -238,7 +238,7 @@ class Statements:
         core, monotonic = self._core, self._database.clock.monotonic
         begun_s = monotonic()
         if not inner.is_write:
-            result = self._planner.execution(core.transaction).select(inner, values)
+            result = self._planner.select(core.transaction, inner, values)
             try:
                 row_count = sum(1 for _ in result.rows())
             finally:
