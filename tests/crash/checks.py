@@ -6,7 +6,7 @@ import msgspec
 
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.checkpoint import EngineState
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.maintenance.recovery import apply_records
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.maintenance.recovery import (
     open_pins,
     open_segments,

@@ -9,7 +9,7 @@ import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance.checkpoint import restore_engine
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.maintenance.recovery import apply_records
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog

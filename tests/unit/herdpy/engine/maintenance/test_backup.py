@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.maintenance.restore import verify_backup
 from herdpy.errors import (
     CorruptionError,

@@ -15,7 +15,7 @@ import pytest
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.database import Database
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.maintenance.file_logs import LogSite, open_file_log
 from herdpy.engine.maintenance.recovery import restore
 from herdpy.engine.session.session import Session

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.transactions import UsedToken
 from tests.fixtures.engines import Engine

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from herdpy.config import Config
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.session import staging as staging_module
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import Outcome, UsedToken

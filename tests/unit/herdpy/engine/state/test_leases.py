@@ -10,7 +10,7 @@ import pytest
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
-from herdpy.engine.maintenance.digest import lease_rows_of
+from tests.fixtures.digest import lease_rows_of
 from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.engine.session.session import Session

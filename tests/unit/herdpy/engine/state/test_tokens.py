@@ -3,7 +3,7 @@
 import pytest
 
 from bookie.runtime.ticket import Ticket
-from herdpy.engine.maintenance.digest import state_digest
+from tests.fixtures.digest import state_digest
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import commit_tokens
 from herdpy.engine.state.commit_tokens import CommitTokens, Outcome, UsedToken, new_session_name
