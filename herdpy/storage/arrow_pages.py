@@ -34,7 +34,6 @@ _PLAIN: dict[Layout, pa.DataType] = {
     Layout.INT64: pa.int64(),
     Layout.FLOAT64: pa.float64(),
 }
-_HEADER_BYTES_MAX = 64 * 1024
 _ROWS_BYTES = 1024 * 1024
 """Of columns that become Python rows at a time."""
 

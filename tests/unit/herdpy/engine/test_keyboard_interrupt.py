@@ -12,9 +12,9 @@ import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.engine.database import Database
-from tests.fixtures.digest import lease_rows_of
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.settings import Settings
+from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.interrupts import LineInterrupter
 
 Rows = list[tuple[Any, ...]]
