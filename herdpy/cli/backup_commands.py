@@ -70,13 +70,11 @@ def dump(source: str, file: Path | None, overwrite: bool) -> None:
 
     `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment.
     """
-    from herdpy.driver.exports import begin_export
-
     console = output_console()
     _check_there(source)
     with connect_here(source) as connection:
         if file is None:
-            export = begin_export(connection.live_session(), "dump")
+            export = connection.live_session().export("dump")
             try:
                 for piece in export.pieces():
                     sys.stdout.buffer.write(piece)

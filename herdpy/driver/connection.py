@@ -8,6 +8,7 @@ connection that is collected while open is closed by a finalizer, its transactio
 import os
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
@@ -72,41 +73,29 @@ def connect(
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
     )
     parsed = with_password(parse_target(target), password)
+    claim: Claim
     if isinstance(parsed, RemoteTarget):
-        return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
-    with loading():
-        from herdpy.driver import local  # not for a server's: the engine takes its time to load
+        if memory_bytes_max is not None:
+            raise ProgrammingError(
+                "connect: memory_bytes_max belongs to the server, which was started with its own",
+                sqlstate="22023",
+            )
+        with loading():
+            from herdpy.driver.remote.session import RemoteClaim
 
-    options = local.Options(
-        memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
-    )
-    claim = local.DatabaseClaim(parsed)
-    try:
-        return Connection(claim, claim.open(options))
-    except BaseException:
-        claim.close()
-        raise
+        claim = remote = RemoteClaim(parsed, waits)
+        begin = partial(remote.open, settings, autocommit=autocommit)
+    else:
+        with loading():
+            from herdpy.driver import local  # not for a server's: the engine takes time to load
 
-
-def _connect_remote(
-    target: RemoteTarget,
-    settings: Settings,
-    memory_bytes_max: int | None,
-    waits: Waits | None,
-    *,
-    autocommit: bool,
-) -> "Connection":
-    with loading():
-        from herdpy.driver.remote.session import RemoteClaim
-
-    if memory_bytes_max is not None:
-        raise ProgrammingError(
-            "connect: memory_bytes_max belongs to the server, which was started with its own",
-            sqlstate="22023",
+        claim = database = local.DatabaseClaim(parsed)
+        options = local.Options(
+            memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
         )
-    claim = RemoteClaim(target, waits)
+        begin = partial(database.open, options)
     try:
-        return Connection(claim, claim.open(settings, autocommit=autocommit))
+        return Connection(claim, begin())
     except BaseException:
         claim.close()
         raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from herdpy.errors import InterfaceError, NotSupportedError
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
@@ -113,6 +113,17 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
         f"connect: {scheme[1]}:// targets are not supported, found {without_passwords(text)!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
     )
+
+
+def local_path(target: "str | os.PathLike[str]", what: str) -> tuple[str, str]:
+    """Return the real path of a file or directory, and how messages show it.
+
+    ProgrammingError for a server or memory: `what` says who expected what.
+    """
+    found = parse_target(target)
+    if not isinstance(found, Target) or found.path is None:
+        raise ProgrammingError(f"{what}, found {without_passwords(repr(target))}")
+    return found.path, found.where
 
 
 def without_passwords(text: str) -> str:

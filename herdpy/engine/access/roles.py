@@ -7,9 +7,8 @@ tables it is about, until its transaction ends. Who may do what is decided under
 from dataclasses import replace
 from typing import NamedTuple
 
-from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rights_of
-from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import OperationalError, ProgrammingError
@@ -63,27 +62,26 @@ class Actor(NamedTuple):
 
 
 def change_access(
-    tablespace: Tablespace, transaction: Transaction, statement: AccessStatement, actor: Actor
-) -> Ticket[None] | None:
-    """Log the change; or return the Ticket to wait for. LogSpaceError: nothing happened."""
+    tablespace: Tablespace,
+    transaction: Transaction,
+    statement: AccessStatement,
+    actor: Actor,
+    lock: Lock,
+) -> None:
+    """Log the change. Monitor held; what lock() raises, and LogSpaceError: nothing happened."""
     _check_count(statement)
-    with tablespace.monitor:
-        tablespace.enter()
-        tablespace.check_writable()
-        names: tuple[str, ...] = ()
-        if isinstance(statement, GrantRights):
-            names = statement.tables
-        elif isinstance(statement, ChangeOwner):
-            names = (statement.table,)
-        for resource in (*((name,) for name in sorted(set(names))), ACCESS_LOCK):
-            wait = tablespace.locks.acquire(transaction, resource, Mode.EXCLUSIVE)
-            if wait is not None:
-                return wait
-        changes = _Changes(tablespace, transaction, actor)
-        changes.read(statement)
-        if changes.made:
-            _submit(tablespace, transaction, changes)
-        return None
+    names: tuple[str, ...] = ()
+    if isinstance(statement, GrantRights):
+        names = statement.tables
+    elif isinstance(statement, ChangeOwner):
+        names = (statement.table,)
+    for name in sorted(set(names)):
+        lock((name,), Mode.EXCLUSIVE)
+    lock(ACCESS_LOCK, Mode.EXCLUSIVE)
+    changes = _Changes(tablespace, transaction, actor)
+    changes.read(statement)
+    if changes.made:
+        _submit(tablespace, transaction, changes)
 
 
 def _check_count(statement: AccessStatement) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner, statement
+from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import (
@@ -69,7 +70,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE, User, plain_user
+from herdpy.model.access import DELETE, INSERT, UPDATE, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -87,6 +88,9 @@ RIGHTS = {
     Operation.DELETE: DELETE,
 }
 """What each operation takes on its table."""
+_JOBS = "staging: {:,} jobs are open"
+_STAGES = "staging: {:,} stages are open"
+_LATER = "commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs"
 _COMMIT_ATTEMPTS_MAX = 10
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
@@ -137,9 +141,8 @@ class Staging:
                 _check_runs(found)
             elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
-                _check_share(
-                    "jobs", owners, self._core.identity, stagings_max, stagings_of_user_max
-                )
+                limits = stagings_max, stagings_of_user_max
+                check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
             user, user_id = plain_user(self._core.identity)
             place = (job, table.id, table.version, chosen.value, at_us)
             return [BeginStaging(*place, user, run=run, user_id=user_id)]
@@ -416,7 +419,8 @@ class Staging:
             staged = self._staged
             if len(staged.stages) >= min(stages_max, stages_of_user_max):
                 owners = [staged.jobs[each.job].user for each in staged.stages.values()]
-                _check_share("stages", owners, job.user, stages_max, stages_of_user_max)
+                limits = stages_max, stages_of_user_max
+                check_share(_STAGES, owners, job.user, *limits, hint=_LATER)
             if run is not None and run not in self._job(name).runs:
                 raise _given_up(name)
             number = self._tablespace.applier.next_table_id
@@ -564,9 +568,8 @@ class Staging:
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
-            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-        if wait is not None:
-            raise self._planner.execution(transaction).must_wait(wait)
+            execution = self._planner.execution(transaction)
+            execution.lock(transaction, (table.id,), Mode.EXCLUSIVE)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
@@ -618,21 +621,6 @@ class Staging:
 
 def _has_deleted(table: TableState) -> bool:
     return any(version[1] is None for version in table.memtable.chains.values())
-
-
-def _check_share(
-    what: str, owners: Sequence[User | None], user: User | None, count_max: int, of_user_max: int
-) -> None:
-    """Raise 53400 when there are as many as may be, in all or of one user."""
-    own = 0 if user is None else owners.count(user)
-    if len(owners) >= count_max or own >= of_user_max:
-        whose = f", {own:,} of them user {user.name!r}'s" if own and user else ""
-        raise OperationalError(
-            f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
-            sqlstate="53400",
-            retry=Retry.SAFE,
-            hint="commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs",
-        )
 
 
 def _check_runs(job: Job) -> None:

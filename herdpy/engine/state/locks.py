@@ -6,7 +6,7 @@ in and N waiters wake one after the other. Each step can be repeated after an in
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Protocol
 
@@ -23,6 +23,10 @@ class Mode(IntEnum):
 
     SHARED = 1
     EXCLUSIVE = 2
+
+
+Lock = Callable[[Resource, Mode], None]
+"""Acquires a lock for the statement that runs, or raises that it must wait."""
 
 
 class Owner(Protocol):

@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
-from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.errors import Retry, SnapshotTooOldError
 from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.access import Access, User, plain_user
@@ -143,18 +144,15 @@ class Leases:
         While few are left, they are for users who have hardly any.
         """
         owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
-        own = 0 if owner is None else owners.count(owner)
-        of_user_max = leases_of_user_max
-        if len(owners) >= leases_of_user_max:
-            of_user_max = leases_crowded_max
-        if len(owners) >= leases_max or own >= of_user_max:
-            whose = f", {own} of them user {owner.name!r}'s" if own and owner else ""
-            raise OperationalError(
-                f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
-                sqlstate="53400",
-                retry=Retry.SAFE,
-                hint="release those that are not needed; SELECT * FROM sysleases shows them",
-            )
+        is_crowded = len(owners) >= leases_of_user_max
+        check_share(
+            "{:,} snapshot leases are held",
+            owners,
+            owner,
+            leases_max,
+            leases_crowded_max if is_crowded else leases_of_user_max,
+            hint="release those that are not needed; SELECT * FROM sysleases shows them",
+        )
 
     def due(self, ids: Collection[str] | None) -> list[str]:
         """Return those to end.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.roles import Actor, change_access
+from herdpy.engine.state.locks import Mode, Resource
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import Transaction
@@ -242,7 +243,7 @@ class Execution:
         while True:
             outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
             if isinstance(outcome, Ticket):
-                raise self.must_wait(outcome)
+                raise MustWaitError(outcome, self._lock_timeout_s)
             if outcome is RESTART:
                 restarts += 1
                 if restarts > statement_restarts_max:
@@ -262,24 +263,31 @@ class Execution:
         actor: Actor,
     ) -> None:
         """Run DDL until it is logged; MustWaitError: it has had no effect."""
+        tablespace = self._tablespace
 
-        def step() -> Ticket[None] | None:
-            if isinstance(statement, CreateTable):
-                return create_table(self._tablespace, transaction, statement, actor.user)
-            if isinstance(statement, DropTable):
-                return drop_table(self._tablespace, transaction, statement, actor.user)
-            if isinstance(statement, TruncateTables):
-                return truncate_tables(self._tablespace, transaction, statement, actor.user)
-            return change_access(self._tablespace, transaction, statement, actor)
+        def step() -> None:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                place = tablespace, transaction
+                if isinstance(statement, CreateTable):
+                    create_table(*place, statement, actor.user, lock)
+                elif isinstance(statement, DropTable):
+                    drop_table(*place, statement, actor.user, lock)
+                elif isinstance(statement, TruncateTables):
+                    truncate_tables(*place, statement, actor.user, lock)
+                else:
+                    change_access(*place, statement, actor, lock)
 
+        lock = partial(self.lock, transaction)
         frees_space = isinstance(statement, DropTable | TruncateTables)
-        wait = with_log_space(self._tablespace, step, frees_space=frees_space)
-        if wait is not None:
-            raise self.must_wait(wait)
+        with_log_space(tablespace, step, frees_space=frees_space)
 
-    def must_wait(self, ticket: Ticket[None]) -> MustWaitError:
-        """Return what a statement raises that cannot go on before a lock is granted."""
-        return MustWaitError(ticket, self._lock_timeout_s)
+    def lock(self, transaction: Transaction, resource: Resource, mode: Mode) -> None:
+        """Acquire a lock, or raise MustWaitError. Monitor held."""
+        wait = self._tablespace.locks.acquire(transaction, resource, mode)
+        if wait is not None:
+            raise MustWaitError(wait, self._lock_timeout_s)
 
     def _make_write(
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
