@@ -71,7 +71,6 @@ class Partition(NamedTuple):
 def list_partitions(
     session: DriverSession, table: str, count: int, lease: "HeldLease | str | None"
 ) -> list[Partition]:
-    """Cut a table into parts."""
     held = _id_of("partitions", lease)
     checked_text("partitions: table", table)
     checked_count("partitions", count)
@@ -88,7 +87,6 @@ def read_partition(
     lease: "HeldLease | str | None",
     rows: int,
 ) -> "pa.RecordBatchReader":
-    """Return a reader of a part's rows."""
     checked_count("read_partition: rows of a batch", rows)
     if columns is not None:
         columns = checked_texts("read_partition: columns", columns)

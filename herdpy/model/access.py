@@ -304,7 +304,6 @@ class Access:
         return [(grant, rights) for grant, rights in lost if rights]
 
     def grants_on(self, table_id: int) -> list[Grant]:
-        """Return the grants on one table, in the order of their keys."""
         facts = (fact for fact in self._facts.values() if isinstance(fact, Grant))
         found = [fact for fact in facts if fact.table_id == table_id]
         return sorted(found, key=lambda grant: _order(grant.key))

@@ -6,9 +6,8 @@ Each call is a statement of the session; any thread. take() and end() wait for t
 from collections.abc import Sequence
 from contextlib import suppress
 
-from herdpy.engine.session.core import SessionCore
-from herdpy.engine.session.planner import Planner, other_owner_error
-from herdpy.engine.session.runner import StatementRunner, statement
+from herdpy.engine.session.parts import SessionPart, statement
+from herdpy.engine.session.planner import other_owner_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import SnapshotGoneError
 from herdpy.engine.state.snapshot_leases import SnapshotLease
@@ -32,14 +31,8 @@ PlainPart = tuple[bytes | None, bytes | None, int, int]
 """lower <= key < upper (None: open; formats/keys.md), and about how many rows and bytes it has."""
 
 
-class Leasing:
+class Leasing(SessionPart):
     """See the module."""
-
-    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
-        self._core = core
-        self._tablespace = core.tablespace
-        self._runner = runner
-        self._planner = planner
 
     @statement("LEASE")
     def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
@@ -150,7 +143,6 @@ class Leasing:
 
 
 def _plain_part(table: Table, part: Part) -> PlainPart:
-    """Return a part with its bounds at rest."""
     kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
     low, high = part.low, part.high
     return (
@@ -176,7 +168,6 @@ def _bound_key(table: Table, bound: bytes | None) -> Key | None:
 
 
 def _select_text(table: Table, columns: Sequence[str] | None, where: str | None) -> str:
-    """Return the SELECT of a part's rows."""
     names = [column.name for column in table.visible_columns] if columns is None else columns
     if not names:
         raise ProgrammingError("read_partition: expected a column or more", sqlstate="22023")

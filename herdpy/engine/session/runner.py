@@ -7,8 +7,7 @@ caller repeats the call. Any thread.
 """
 
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TypeVar
 
 from herdpy.engine.session.activity import Running
 from herdpy.engine.session.core import SessionCore
@@ -19,7 +18,6 @@ from herdpy.engine.statements.lock_wait import MustWaitError, lock_wait_of
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class StatementRunner:
@@ -128,27 +126,3 @@ class StatementRunner:
         core.forget_statement()
         if core.transaction is not None:
             core.tablespace.leave_queues(core.transaction)
-
-
-class _Part(Protocol):
-    """A part of a session whose methods are statements."""
-
-    _runner: StatementRunner
-
-
-S = TypeVar("S", bound=_Part)
-
-
-def statement(
-    text: str,
-) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Make each call of a method one statement; sysstatements shows text.format(its arguments)."""
-
-    def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-        @wraps(method)
-        def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return self._runner.run(partial(method, self, *args, **kwargs), text.format(*args))
-
-        return run
-
-    return decorate

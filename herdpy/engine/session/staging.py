@@ -12,9 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herdpy.engine.session.core import SessionCore
-from herdpy.engine.session.planner import Planner
-from herdpy.engine.session.runner import StatementRunner, statement
+from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
@@ -96,15 +94,8 @@ _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
 
-class Staging:
+class Staging(SessionPart):
     """See the module."""
-
-    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
-        self._core = core
-        self._database = core.database
-        self._tablespace = core.tablespace
-        self._runner = runner
-        self._planner = planner
 
     # --- jobs ------------------------------------------------------------------------------------
 

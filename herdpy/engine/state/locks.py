@@ -53,8 +53,6 @@ class Waiter:
 class LockTable:
     """Who holds what, and who waits for it."""
 
-    __slots__ = ("_exclusive", "_queues", "_shared")
-
     def __init__(self) -> None:
         self._exclusive: dict[Resource, Owner] = {}
         self._shared: dict[Resource, dict[Owner, None]] = {}

@@ -36,21 +36,6 @@ PlainLease = tuple[str, str | None, float, tuple[int, int, int], int, int]
 class SnapshotLease:
     """One lease. `state` is replaced by an equal one of pages only, by one assignment."""
 
-    __slots__ = (
-        "_open",
-        "at_us",
-        "id",
-        "is_ended",
-        "is_gone",
-        "lsn",
-        "owner",
-        "seconds",
-        "state",
-        "taken_at",
-        "token",
-        "used_s",
-    )
-
     def __init__(
         self, record: BeginLease, state: State, used_s: float, taken_at: int | None = None
     ) -> None:
@@ -77,7 +62,6 @@ class SnapshotLease:
 
     @property
     def position(self) -> str:
-        """The Lsn as text."""
         return str(self.lsn)
 
     @property
@@ -106,8 +90,6 @@ class SnapshotLease:
 
 class Leases:
     """See the module."""
-
-    __slots__ = ("_by_id", "_coming", "_now_s", "_registry")
 
     def __init__(self, registry: SnapshotRegistry, now_s: Callable[[], float]) -> None:
         self._registry = registry
@@ -300,7 +282,6 @@ class Leases:
 
 
 def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
-    """Yield the rows of sysleases."""
     for lease in leases:
         left_s = max(0.0, lease.seconds - (now_s - lease.used_s))
         yield (
