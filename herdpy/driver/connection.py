@@ -7,21 +7,21 @@ connection that is collected while open is closed by a finalizer, its transactio
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
 from herdpy.driver.abandoned_claims import abandoned_claims
-from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
+from herdpy.driver.arguments import checked_count, checked_seconds, checked_text, checked_texts
 from herdpy.driver.attributes import PublicErrors, Strict
-from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
+from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters, checked_parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
-from herdpy.driver.ingest import Progress, ingest
 from herdpy.driver.interfaces import Claim, DriverSession, Waits, features
-from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
+from herdpy.driver.leases import Partition, SnapshotLease, id_of, parts_of
 from herdpy.driver.pipeline import Pipeline
-from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of, settle
+from herdpy.driver.staging import Stage, StageToken, StagingJob, run_of, settle
+from herdpy.driver.types import describe
 from herdpy.errors import InterfaceError, ProgrammingError, ProtocolError, loading
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
@@ -148,7 +148,7 @@ class Connection(Strict, PublicErrors):
         data: Any,
         *,
         mode: str = "append",
-        progress: Progress | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Write many rows into a table, as one statement: all of them, or none. Return how many.
 
@@ -156,11 +156,26 @@ class Connection(Strict, PublicErrors):
         of dicts. Columns go by name; those that the data has not take their default. `mode` says
         what becomes of rows that are there: "append" (a key that is there is an error), "upsert"
         (a row replaces the one with its key), "replace" (the table has these rows and no others).
-        `progress` is called with the number of rows taken so far.
+        `progress` is called with the number of rows taken so far, after each batch.
         """
         checked_text("ingest: table", table)
         checked_text("ingest: mode", mode)
-        return ingest(self.live_session(), table, data, mode, progress)
+        session = self.live_session()
+        with loading():
+            from herdpy.exec.vector.arrow_input import check_input, input_batches
+
+        check_input(data)
+        target = session.begin_ingest(table, mode)
+        try:
+            taken = 0
+            for batch in input_batches(data, target.table):
+                target.add(batch)
+                taken += batch.num_rows
+                if progress is not None:
+                    progress(taken)
+            return target.finish()
+        finally:
+            target.abort()  # nothing to do behind finish()
 
     # Staging.
 
@@ -190,7 +205,10 @@ class Connection(Strict, PublicErrors):
             checked_text(f"begin_staging: {what}", text)
         if key_columns is not None:
             key_columns = checked_texts("begin_staging: key_columns", key_columns)
-        return begin_job(self.live_session(), table, operation, (str(job), run), key_columns)
+        begin, names = features().BEGIN_STAGING, (table, operation, str(job))
+        found = self.live_session().perform(begin, *names, key_columns, run)
+        columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
+        return StagingJob(str(job), run, columns)
 
     def stage(self, job: str, task: int | str, attempt: int | str = 0) -> Stage:
         """Return what takes the rows of one attempt of a task of a job.
@@ -275,7 +293,11 @@ class Connection(Strict, PublicErrors):
         Every row is in exactly one of them. Partitions are plain values: other processes may read
         them, too, all at one lease or each as the table is then.
         """
-        return list_partitions(self.live_session(), table, count, lease)
+        held = id_of("partitions", lease)
+        checked_text("partitions: table", table)
+        checked_count("partitions", count)
+        parts = self.live_session().perform(features().PARTITIONS, table, count, held)
+        return [Partition(table, *part, held) for part in parts]
 
     def read_partition(
         self,
@@ -292,9 +314,17 @@ class Connection(Strict, PublicErrors):
         `columns` are names as the catalog has them, `where` is a condition in SQL on the table's
         own columns, `lease` another one than the partition's. Nothing is read ahead.
         """
-        return read_partition(
-            self.live_session(), partition, columns, where, parameters, lease, rows
-        )
+        checked_count("read_partition: rows of a batch", rows)
+        if columns is not None:
+            columns = checked_texts("read_partition: columns", columns)
+        if where is not None:
+            checked_text("read_partition: where", where)
+        table, lower, upper, held = parts_of(partition)
+        given = None if parameters is None else checked_parameters(parameters)
+        held = held if lease is None else id_of("read_partition", lease)
+        read = features().READ_PARTITION
+        result = self.live_session().perform(read, table, lower, upper, columns, where, given, held)
+        return result.arrow_batches(rows)
 
     def pipeline(self) -> Pipeline:
         """Return a context manager whose statements go to the server together.

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession, features
-from herdpy.driver.types import Description, describe
+from herdpy.driver.types import Description
 from herdpy.errors import loading
-from herdpy.model.schema import Table
 
 
 class StagingJob(str):
@@ -36,27 +35,6 @@ class StagingJob(str):
 
     def __reduce__(self) -> tuple[type["StagingJob"], tuple[Any, ...]]:
         return StagingJob, (str(self), self.run, self.description)
-
-
-def begin_job(
-    session: DriverSession,
-    table: str,
-    operation: str,
-    names: tuple[str, str],
-    key_columns: Sequence[str] | None,
-) -> StagingJob:
-    """Begin a run of a job; `names` are the job's and the run's."""
-    job, run = names
-    found: Table = session.perform(
-        features().BEGIN_STAGING,
-        table,
-        operation,
-        job,
-        None if key_columns is None else list(key_columns),
-        run,
-    )
-    columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
-    return StagingJob(job, run, columns)
 
 
 def settle(session: DriverSession, job: str, action: str, stages: Sequence[int] = ()) -> str | None:
