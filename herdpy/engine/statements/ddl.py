@@ -4,6 +4,7 @@ All with the monitor held. What lock() raises, and LogSpaceError: nothing happen
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
 from herdpy.engine.state.locks import Lock, Mode
@@ -18,94 +19,89 @@ from herdpy.model.schema import Table, table_to_plain
 from herdpy.sql.tree import CreateTable, DropTable, TruncateTables
 
 
-def create_table(
-    tablespace: Tablespace,
-    transaction: Transaction,
-    statement: CreateTable,
-    owner: User | None,
-    lock: Lock,
-) -> None:
-    """Log the new table; its owner is the session's user."""
-    lock((statement.name,), Mode.EXCLUSIVE)
-    if _find(tablespace, transaction, statement.name) is not None:
-        if statement.if_not_exists:
-            return
-        raise ProgrammingError(
-            f'table "{statement.name}" exists already',
-            sqlstate="42P07",
-            hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
+class Definitions(NamedTuple):
+    """What a transaction of a session's user defines."""
+
+    tablespace: Tablespace
+    transaction: Transaction
+    user: User | None
+    lock: Lock
+
+    def create(self, statement: CreateTable) -> None:
+        """Log the new table; its owner is the session's user."""
+        tablespace, transaction, owner, lock = self
+        lock((statement.name,), Mode.EXCLUSIVE)
+        if self._find(statement.name) is not None:
+            if statement.if_not_exists:
+                return
+            raise ProgrammingError(
+                f'table "{statement.name}" exists already',
+                sqlstate="42P07",
+                hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
+            )
+        if owner is not None:  # who must not be dropped meanwhile
+            lock(ACCESS_LOCK, Mode.SHARED)
+            rights_of(current_access(tablespace, transaction), owner)
+        table = Table(
+            id=tablespace.applier.next_table_id,
+            name=statement.name,
+            columns=tuple(
+                replace(column, id=number) for number, column in enumerate(statement.columns, 1)
+            ),
+            key=statement.key,
         )
-    if owner is not None:  # who must not be dropped meanwhile
-        lock(ACCESS_LOCK, Mode.SHARED)
-        rights_of(current_access(tablespace, transaction), owner)
-    table = Table(
-        id=tablespace.applier.next_table_id,
-        name=statement.name,
-        columns=tuple(
-            replace(column, id=number) for number, column in enumerate(statement.columns, 1)
-        ),
-        key=statement.key,
-    )
-    name = None if owner is None else owner.name
-    record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
-    tablespace.submit_definitions(transaction, record)
+        name = None if owner is None else owner.name
+        record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
+        tablespace.submit_definitions(transaction, record)
 
-
-def drop_table(
-    tablespace: Tablespace,
-    transaction: Transaction,
-    statement: DropTable,
-    user: User | None,
-    lock: Lock,
-) -> None:
-    """Log the removal."""
-    lock((statement.name,), Mode.EXCLUSIVE)
-    table = _find(tablespace, transaction, statement.name)
-    if table is None:
-        if statement.if_exists:
-            return
-        raise ProgrammingError(f'table "{statement.name}" does not exist', sqlstate="42P01")
-    if table.is_system:
-        raise ProgrammingError(
-            f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
-        )
-    rights = rights_of(current_access(tablespace, transaction), user)
-    if rights is not None and not rights.owns(table.id):
-        raise denied(f'drop table "{table.name}"', "It takes the owner or SUPERUSER.")
-    lock((table.id,), Mode.EXCLUSIVE)
-    record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
-    tablespace.submit_definitions(transaction, record)
-
-
-def truncate_tables(
-    tablespace: Tablespace,
-    transaction: Transaction,
-    statement: TruncateTables,
-    user: User | None,
-    lock: Lock,
-) -> None:
-    """Log for each table its removal and an empty one in its place, of the same owner and grants.
-
-    So it costs the same for every number of rows, and what reads goes on reading what it began
-    with.
-    """
-    lock(ACCESS_LOCK, Mode.SHARED)  # who grants
-    tables: list[Table] = []
-    for planned in statement.tables:
-        lock((planned.name,), Mode.EXCLUSIVE)
-        table = _find(tablespace, transaction, planned.name)
+    def drop(self, statement: DropTable) -> None:
+        """Log the removal."""
+        tablespace, transaction, user, lock = self
+        lock((statement.name,), Mode.EXCLUSIVE)
+        table = self._find(statement.name)
         if table is None:
-            raise ProgrammingError(f'table "{planned.name}" does not exist', sqlstate="42P01")
+            if statement.if_exists:
+                return
+            raise ProgrammingError(f'table "{statement.name}" does not exist', sqlstate="42P01")
+        if table.is_system:
+            raise ProgrammingError(
+                f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
+            )
+        rights = rights_of(current_access(tablespace, transaction), user)
+        if rights is not None and not rights.owns(table.id):
+            raise denied(f'drop table "{table.name}"', "It takes the owner or SUPERUSER.")
         lock((table.id,), Mode.EXCLUSIVE)
-        tables.append(table)
-    access = current_access(tablespace, transaction)
-    rights = rights_of(access, user)
-    if rights is not None:  # of the tables that are there by now
-        check_needs(rights, tuple((table, DELETE) for table in tables))
-    records: list[Definition] = []
-    for number, table in enumerate(tables, tablespace.applier.next_table_id):
-        records += _replacing(table, number, access, transaction.statement)
-    tablespace.submit_definitions(transaction, *records)
+        record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
+        tablespace.submit_definitions(transaction, record)
+
+    def truncate(self, statement: TruncateTables) -> None:
+        """Log for each table its removal and an empty one in its place.
+
+        It has the same owner and grants. So it costs the same for every number of rows, and what
+        reads goes on reading what it began with.
+        """
+        tablespace, transaction, user, lock = self
+        lock(ACCESS_LOCK, Mode.SHARED)  # who grants
+        tables: list[Table] = []
+        for planned in statement.tables:
+            lock((planned.name,), Mode.EXCLUSIVE)
+            table = self._find(planned.name)
+            if table is None:
+                raise ProgrammingError(f'table "{planned.name}" does not exist', sqlstate="42P01")
+            lock((table.id,), Mode.EXCLUSIVE)
+            tables.append(table)
+        access = current_access(tablespace, transaction)
+        rights = rights_of(access, user)
+        if rights is not None:  # of the tables that are there by now
+            check_needs(rights, tuple((table, DELETE) for table in tables))
+        records: list[Definition] = []
+        for number, table in enumerate(tables, tablespace.applier.next_table_id):
+            records += _replacing(table, number, access, transaction.statement)
+        tablespace.submit_definitions(transaction, *records)
+
+    def _find(self, name: str) -> Table | None:
+        changes = self.transaction.catalog_changes
+        return changes[name] if name in changes else self.tablespace.state.catalog.table(name)
 
 
 def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:
@@ -120,9 +116,3 @@ def _replacing(table: Table, number: int, access: Access, statement: int) -> lis
         facts = [replace(grant, table_id=number) for grant in grants]
         records.append(ChangeAccess(None, statement, facts_to_plain(facts)))
     return records
-
-
-def _find(tablespace: Tablespace, transaction: Transaction, name: str) -> Table | None:
-    if name in transaction.catalog_changes:
-        return transaction.catalog_changes[name]
-    return tablespace.state.catalog.table(name)

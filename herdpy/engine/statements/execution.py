@@ -14,7 +14,7 @@ from herdpy.engine.state.locks import Mode, Resource
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
+from herdpy.engine.statements.ddl import Definitions
 from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
@@ -269,17 +269,17 @@ class Execution:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                place = tablespace, transaction
                 if isinstance(statement, CreateTable):
-                    create_table(*place, statement, actor.user, lock)
+                    definitions.create(statement)
                 elif isinstance(statement, DropTable):
-                    drop_table(*place, statement, actor.user, lock)
+                    definitions.drop(statement)
                 elif isinstance(statement, TruncateTables):
-                    truncate_tables(*place, statement, actor.user, lock)
+                    definitions.truncate(statement)
                 else:
-                    change_access(*place, statement, actor, lock)
+                    change_access(tablespace, transaction, statement, actor, definitions.lock)
 
         lock = partial(self.lock, transaction)
+        definitions = Definitions(tablespace, transaction, actor.user, lock)
         frees_space = isinstance(statement, DropTable | TruncateTables)
         with_log_space(tablespace, step, frees_space=frees_space)
 
@@ -298,27 +298,16 @@ class Execution:
             table = plan.statement.table
             if plan.source is None:
                 return self._insert_of(plan, self._new_rows(prepared, plan, values), transaction)
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return self._compute_insert(prepared, plan, values[0], source)
-
+            compute = partial(self._compute_insert, prepared, plan, values[0])
             is_insert = not plan.statement.is_upsert
             skips_conflicts = plan.statement.skips_conflicts and not table.is_heap
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return self._compute_update(prepared, plan, values[0], source)
-
+            compute = partial(self._compute_update, prepared, plan, values[0])
             is_insert = False
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                found = self._find(prepared, plan.find, values[0], source)
-                changes: list[Change] = [(row, None) for row, _ in found]
-                return changes, len(changes)
-
+            compute = partial(self._compute_delete, prepared, plan, values[0])
             is_insert = False
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
@@ -505,6 +494,17 @@ class Execution:
             if row is not None and key not in seen:
                 seen.add(key)
                 yield row, found[width:]
+
+    def _compute_delete(
+        self,
+        prepared: Prepared,
+        plan: DeletePlan,
+        values: Sequence[Physical],
+        source: TableSnapshot,
+    ) -> tuple[list[Change], int]:
+        found = self._find(prepared, plan.find, values, source)
+        changes: list[Change] = [(row, None) for row, _ in found]
+        return changes, len(changes)
 
     def _compute_update(
         self,
