@@ -249,7 +249,7 @@ class Cursor:
             self._check()
         self._connection.live_session()
         rows, result = self._rows, self._result
-        if result is not None:
+        if result is not None and result.ended:
             result.check()
         if rows is not None:
             return rows

@@ -1,10 +1,11 @@
 """Result: what a statement gives back; rows stream, and the snapshot lives as long as they do."""
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herdpy.errors import ProgrammingError, loading
+from herdpy.errors import Error, ProgrammingError, loading
 from herdpy.model.types import SqlType
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Result:
         "_iterator",
         "_make_reader",
         "columns",
-        "guard",
+        "ended",
         "last_row_id",
         "row_count",
     )
@@ -51,8 +52,8 @@ class Result:
         self._check = check
         self._close = close
         self._make_reader = make_reader
-        self.guard: Callable[[], object] | None = None
-        """Raises when the session that it belongs to has ended; asked before each read."""
+        self.ended: list[Error] | None = None
+        """Of its session: empty, or why it was ended; looked at before each read."""
 
     def rows(self) -> Iterator[LogicalRow]:
         """Return the one iterator over the rows that are left."""
@@ -72,8 +73,8 @@ class Result:
 
     def check(self) -> None:
         """Raise when the rows that are left may not be shown any more."""
-        if self.guard is not None:
-            self.guard()
+        if self.ended:
+            raise copy(self.ended[0])
         if self._check is not None:
             self._check()
 
@@ -91,7 +92,7 @@ class Result:
             reader = make_reader(rows_per_batch)
         else:
             reader = rows_reader(self.columns or (), self.rows(), rows_per_batch)
-        if self._check is None and self.guard is None:
+        if self._check is None and self.ended is None:
             return reader
         return reader_of(reader.schema, _checked(reader, self.check))
 

@@ -134,7 +134,7 @@ class Planner:
     ) -> Result:
         """Run a query; its result cannot be read when the session has ended."""
         result = self.execution(transaction).select(prepared, values, part)
-        result.guard = self._core.check_open
+        result.ended = self._core.ended
         return result
 
     # --- leases ----------------------------------------------------------------------------------
