@@ -17,12 +17,11 @@ from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
-from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
+from herdpy.proto.columns import read_columns
 from herdpy.proto.messages import FRAME_BYTES_MAX
 from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_position, to_table
-from herdpy.proto.values import rows_decoder
 from herdpy.server.grpc.bulk import get_snapshot, ingest
 from herdpy.server.grpc.call import Call
 from herdpy.server.grpc.callers import (
@@ -168,7 +167,7 @@ async def _query(call: Call) -> None:
     async with call.session() as session:
         await session.open(opened)
         done = await session.ask(partial(_numbered, statement))
-        columns = to_columns(done.columns or ())
+        columns = to_columns(done.columns) or pb.Columns()
         first = pb.QueryReply(columns=columns, position=to_position(done.lsn))
         if done.result is None and not is_arrow:
             rows = await made(call.hub, len(done.rows), partial(to_decoded_rows, done.rows))
@@ -265,8 +264,7 @@ def _small_arrow(done: messages.Done) -> memoryview:
     """Return rows that came with their answer as an Arrow stream. On a worker."""
     from herdpy.exec.vector.arrow_stream import LEAD_BYTES, next_stream
 
-    columns = tuple((name, SqlType(Kind(kind), *rest)) for name, kind, *rest in done.columns or ())
-    rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
-    result = Result(columns, iter(rows))
+    columns, decode = read_columns(done.columns)
+    result = Result(columns, iter(decode(done.rows)))
     reader = result.arrow_batches(_ARROW_ROWS)
     return next_stream(reader.schema, reader, FRAME_BYTES_MAX)[0][LEAD_BYTES:]
