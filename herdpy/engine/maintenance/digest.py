@@ -80,7 +80,7 @@ def lease_rows_of(tablespace: Tablespace, lease: SnapshotLease) -> Iterator[tupl
 
 def _open_digest(transaction: Transaction, lsn: Lsn) -> tuple[Any, ...]:
     changes = {
-        table_id: sorted((key, version.statement, version.row) for key, version in items)
+        table_id: sorted((key, row) for key, (_, row, _) in items)
         for table_id, items in transaction.changes_until(lsn).items()
         if items
     }
