@@ -140,6 +140,8 @@ class LockTable:
             owner.locks += resources  # as acquire() does with each
             exclusive.update(dict.fromkeys(resources, owner))
             return None
+        if set(map(exclusive.get, resources)) == {owner}:
+            return None  # of a statement that is run again, when the log had no room for it
         for resource in resources:
             wait = self.acquire(owner, resource, Mode.EXCLUSIVE)
             if wait is not None:
