@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from herdpy.engine.maintenance.digest import state_digest
+
 from herdpy.engine.maintenance.recovery import open_segments, open_tables, state_at_checkpoint
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import tablespace
