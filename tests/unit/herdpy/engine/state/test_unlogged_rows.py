@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from herdpy.engine.maintenance.digest import state_digest
 
 from herdpy.engine.maintenance.recovery import open_segments, open_tables, state_at_checkpoint
 from herdpy.engine.session.session import Session
@@ -17,6 +16,7 @@ from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 from herdpy.model.schema import Table
 from herdpy.model.settings import Settings
 from tests.crash.checks import check_open_transactions, read_log, replayed_behind
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Engine, engine, rows, run
 
 INSERT = "INSERT INTO t VALUES (?, ?)"
