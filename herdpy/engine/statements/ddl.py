@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
 from herdpy.engine.state.locks import Mode
@@ -132,7 +134,7 @@ def _replacing(table: Table, number: int, access: Access, statement: int) -> lis
     ]
     grants = access.grants_on(table.id)
     if grants:
-        facts = [replace(grant, table_id=number) for grant in grants]
+        facts = [msgspec.structs.replace(grant, table_id=number) for grant in grants]
         records.append(ChangeAccess(None, statement, facts_to_plain(facts)))
     return records
 
