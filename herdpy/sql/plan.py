@@ -74,7 +74,11 @@ class FullAccess(Node, frozen=True):
     is_ordered: bool = False
 
 
-Access = PointAccess | RangeAccess | FullAccess
+class CountAccess(Node, frozen=True):
+    """No rows but how many there are, as the one row of the query."""
+
+
+Access = PointAccess | RangeAccess | FullAccess | CountAccess
 
 # --- plans ---------------------------------------------------------------------------------------
 

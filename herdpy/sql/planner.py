@@ -6,11 +6,12 @@ is_row_expression lets through.
 
 from collections.abc import Sequence
 
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import BIGINT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
 from herdpy.sql.plan import (
     Access,
+    CountAccess,
     DeletePlan,
     ExplainPlan,
     Find,
@@ -185,6 +186,10 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
         return None
     outputs = tuple(output.expression for output in body.outputs)
     bounds = [bound for bound in (query.limit, query.offset) if bound is not None]
+    if _is_count(query, body) and all(map(is_row_expression, bounds)):
+        return RowSelect(
+            query, body.source, CountAccess(), None, (), False, query.limit, query.offset
+        )
     if not all(is_row_expression(part) for part in (*outputs, *bounds)):
         return None  # an aggregate is no row expression
     if body.source is None:
@@ -210,6 +215,17 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
         access = FullAccess(is_ordered=bool(query.order_by))
     return RowSelect(
         query, ref, access, residual, outputs, direction < 0, query.limit, query.offset, is_scan
+    )
+
+
+def _is_count(query: tree.Query, body: tree.Select) -> bool:
+    """Tell whether a query is SELECT count(*) FROM table, whose answer takes no row."""
+    expressions = [output.expression for output in body.outputs]
+    return (
+        isinstance(body.source, tree.TableRef)
+        and body.where is None
+        and not query.order_by
+        and expressions == [tree.Aggregate(BIGINT, "count", ())]
     )
 
 

@@ -69,6 +69,9 @@ class RangeSnapshot(TableSnapshot):
         key_of = self.table.key_of
         return (row for row in found if self._is_within(key_of(row)))
 
+    def count(self) -> int:
+        return sum(1 for _ in self.rows())
+
     def rows(self) -> Iterator[Row]:
         """Yield the rows in the order of their keys."""
         return super().range(self._low, self._high, high_inclusive=False)

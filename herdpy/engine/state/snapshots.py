@@ -481,6 +481,18 @@ class TableSnapshot:
             self._snapshot.check()
         return scan_table(self.table, entries, batches, ordinals, live=live)
 
+    def count(self) -> int:
+        """Return how many rows there are."""
+        from herdpy.engine.state.overlay import count
+
+        try:
+            found = count(self)
+        except SnapshotGoneError:
+            raise snapshot_too_old() from None
+        if self._snapshot is not None:
+            self._snapshot.check()
+        return found
+
     def entries(self) -> Iterator[PageEntry]:
         """Yield the pages that may have a row."""
         yield from self._pages.entries() if self._pages is not None else ()

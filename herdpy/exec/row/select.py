@@ -18,7 +18,15 @@ from herdpy.exec.row.expressions import Writer
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
-from herdpy.sql.plan import Access, InsertPlan, PointAccess, RangeAccess, RowFind, RowSelect
+from herdpy.sql.plan import (
+    Access,
+    CountAccess,
+    InsertPlan,
+    PointAccess,
+    RangeAccess,
+    RowFind,
+    RowSelect,
+)
 from herdpy.sql.tree import ColumnRef, Expression
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
@@ -40,7 +48,7 @@ def compile_row_select(plan: RowSelect) -> Reader:
         table,
         plan.access,
         plan.residual,
-        None if is_whole else plan.outputs,
+        None if is_whole or not plan.outputs else plan.outputs,
         is_reverse=plan.is_reverse,
         limit=plan.limit,
         offset=plan.offset,
@@ -86,6 +94,9 @@ def _compile_reader(
         lines += [*key_lines, f"r = source.get({key})"]
         lines.append(f"if r is None{f' or not {condition}' if condition else ''}: return iter(())")
         lines.append(f"rows = ({found},)")
+        lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
+    elif isinstance(access, CountAccess):
+        lines.append("rows = ((source.count(),),)")
         lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
     else:
         if table is None:

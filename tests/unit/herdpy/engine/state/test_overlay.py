@@ -48,6 +48,7 @@ def agree(db: Engine, snapshot: Snapshot, transaction: Transaction | None = None
     assert found is not None
     assert read is not None
     expected = by_rows(snapshot)
+    assert snapshot.source(found).count() == len(expected)
     assert by_arrow(db, snapshot) == expected
     source = snapshot.source(found)
     by_key = [row for key in KEYS if (row := source.get((key,))) is not None]
@@ -56,6 +57,7 @@ def agree(db: Engine, snapshot: Snapshot, transaction: Transaction | None = None
     part = snapshot.source(found)
     in_part = [row for row in expected if 10 <= row[0] < 30]
     assert sorted(part.rows()) == in_part == by_arrow(db, snapshot)
+    assert part.count() == len(in_part)
     assert by_key == expected
     assert [row for rows in points for row in rows or ()] == expected
     return expected
