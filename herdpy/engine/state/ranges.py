@@ -109,15 +109,11 @@ class RangeSnapshot(TableSnapshot):
         `hidden` are bits by page, of all pages that are read.
         """
         rows: list[Row] = []
-        previous: Key | None = None
         pages = self._pages
         keys = self._overlay_keys(
             self._low, self._high, low_open=False, high_open=True, reverse=False
         )
         for key in keys:
-            if key == previous:
-                continue
-            previous = key
             version = self.version(key)
             if version is None:
                 continue
