@@ -7,6 +7,7 @@ import pytest
 
 from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.state import overlay as overlay_module
+from herdpy.engine.state import snapshots as snapshots_module
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.model.types import Row
@@ -51,6 +52,7 @@ def agree(db: Engine, snapshot: Snapshot, transaction: Transaction | None = None
     assert snapshot.source(found).count() == len(expected)
     assert by_arrow(db, snapshot) == expected
     source = snapshot.source(found)
+    assert list(source.range(None, None, is_reverse=True)) == expected[::-1]
     by_key = [row for key in KEYS if (row := source.get((key,))) is not None]
     points = [read((key,), snapshot.state, transaction) for key in KEYS]
     snapshot.restrict(found, (10,), (30,))
@@ -67,6 +69,8 @@ def test_random_histories(db: Engine, seed: int, monkeypatch: pytest.MonkeyPatch
     """Small chunks; snapshots held for a while; freezes without an end, as in a checkpoint."""
     monkeypatch.setattr(overlay_module, "_CHUNK_ROWS", 8)
     monkeypatch.setattr(overlay_module, "_REBUILD_ROWS_MIN", 24)
+    monkeypatch.setattr(snapshots_module, "_BLOCK_KEYS_FIRST", 2)
+    monkeypatch.setattr(snapshots_module, "_BLOCK_KEYS_MAX", 3)
     rng = random.Random(seed)
     space = db.database.tablespace
     writer = db.session(autocommit=True)
