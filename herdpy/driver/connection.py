@@ -8,7 +8,8 @@ connection that is collected while open is closed by a finalizer, its transactio
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from types import TracebackType
+from functools import cache
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from herdpy.driver.exports import Progress as ExportProgress
 
 
+_DURABILITIES = {choice.value: choice for choice in Durability}
+
+
 def connect(
     target: "str | os.PathLike[str]" = MEMORY,
     *,
@@ -57,7 +61,8 @@ def connect(
     connection; None and 0 mean no limit. `password` is that of the URL's user.
     `waits` is herdpy.aio's own.
     """
-    if durability not in [choice.value for choice in Durability]:
+    waited_for = _DURABILITIES.get(durability) if isinstance(durability, str) else None
+    if waited_for is None:
         raise ProgrammingError(
             f"connect: durability: expected 'sync', 'os' or 'none', found {durability!r}",
             sqlstate="22023",
@@ -67,7 +72,7 @@ def connect(
             f"connect: autocommit: expected True or False, found {autocommit!r}", sqlstate="22023"
         )
     settings = Settings(
-        durability=Durability(durability),
+        durability=waited_for,
         lock_timeout_s=_or_zero(lock_timeout_s),
         statement_timeout_s=_or_zero(statement_timeout_s),
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
@@ -75,9 +80,7 @@ def connect(
     parsed = with_password(parse_target(target), password)
     if isinstance(parsed, RemoteTarget):
         return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
-    with loading():
-        from herdpy.driver import local  # not for a server's: the engine takes its time to load
-
+    local = _local()
     options = local.Options(
         memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
     )
@@ -87,6 +90,15 @@ def connect(
     except BaseException:
         claim.close()
         raise
+
+
+@cache
+def _local() -> ModuleType:
+    """Return herdpy.driver.local; not for a server's: the engine takes its time to load."""
+    with loading():
+        from herdpy.driver import local
+
+    return local
 
 
 def _connect_remote(
