@@ -250,8 +250,8 @@ class LogReader:
         found = zip(places, frame.records, strict=True)
         after = self._after
         yield from found if sequence > after.entry_id else (x for x in found if x[0] > after)
-        file.last_lsn = places[-1]
-        self.last_lsn = max(self.last_lsn, file.last_lsn)
+        file.last_lsn = last = places[-1]
+        self.last_lsn = max(self.last_lsn, last)
         unproven = self.unproven
         unproven.append((frame.sequence, file, offset, frame.end))
         proved = max(self._known, frame.durable_sequence)

@@ -186,10 +186,9 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
         return None
     outputs = tuple(output.expression for output in body.outputs)
     bounds = [bound for bound in (query.limit, query.offset) if bound is not None]
-    if _is_count(query, body) and all(map(is_row_expression, bounds)):
-        return RowSelect(
-            query, body.source, CountAccess(), None, (), False, query.limit, query.offset
-        )
+    counted = _counted_table(query, body)
+    if counted is not None and all(map(is_row_expression, bounds)):
+        return RowSelect(query, counted, CountAccess(), None, (), False, query.limit, query.offset)
     if not all(is_row_expression(part) for part in (*outputs, *bounds)):
         return None  # an aggregate is no row expression
     if body.source is None:
@@ -218,15 +217,12 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     )
 
 
-def _is_count(query: tree.Query, body: tree.Select) -> bool:
-    """Tell whether a query is SELECT count(*) FROM table, whose answer takes no row."""
+def _counted_table(query: tree.Query, body: tree.Select) -> tree.TableRef | None:
+    """Return the table of SELECT count(*) FROM table, whose answer takes no row."""
     expressions = [output.expression for output in body.outputs]
-    return (
-        isinstance(body.source, tree.TableRef)
-        and body.where is None
-        and not query.order_by
-        and expressions == [tree.Aggregate(BIGINT, "count", ())]
-    )
+    is_count = expressions == [tree.Aggregate(BIGINT, "count", ())]
+    is_bare = is_count and body.where is None and not query.order_by
+    return body.source if is_bare and isinstance(body.source, tree.TableRef) else None
 
 
 def _key_direction(

@@ -21,6 +21,7 @@ from herdpy.model.types import Kind, Physical, Row, SqlType
 from herdpy.sql.plan import (
     Access,
     CountAccess,
+    FullAccess,
     InsertPlan,
     PointAccess,
     RangeAccess,
@@ -125,7 +126,7 @@ def chunks():
 
 def _scan_lines(writer: Writer, table: Table, access: Access, *, is_reverse: bool) -> list[str]:
     if not isinstance(access, RangeAccess):
-        if isinstance(access, PointAccess) or (is_reverse and not access.is_ordered):
+        if not isinstance(access, FullAccess) or (is_reverse and not access.is_ordered):
             raise InvariantViolation(f"row path: cannot scan by {access}")
         scan = f"range(None, None, is_reverse={is_reverse})" if access.is_ordered else "rows()"
         return [f"scan = iter(source.{scan})"]
