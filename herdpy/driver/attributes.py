@@ -4,10 +4,10 @@ An attribute of another driver (sqlite3's row_factory) that is set here would ha
 the program would go on as if it had.
 """
 
-import difflib
 from typing import Any, NoReturn
 
 from herdpy import errors
+from herdpy.errors import loading
 
 _HINTS = {
     "row_factory": "rows are tuples; cursor.description has their names, fetch_arrow_table() and "
@@ -74,6 +74,9 @@ def refuse(instance: object, name: str) -> NoReturn:
     kind = instance if isinstance(instance, type) else type(instance)
     hint = _HINTS.get(name)
     if hint is None:
+        with loading():
+            import difflib
+
         known = [each for each in dir(kind) if not each.startswith("_")]
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "it takes none but its own"

@@ -8,7 +8,8 @@ connection that is collected while open is closed by a finalizer, its transactio
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from herdpy.features import HeldLease
 
 
+_DURABILITIES = {choice.value: choice for choice in Durability}
+
+
 def connect(
     target: "str | os.PathLike[str]" = MEMORY,
     *,
@@ -57,7 +61,8 @@ def connect(
     connection; None and 0 mean no limit. `password` is that of the URL's user.
     `waits` is herdpy.aio's own.
     """
-    if durability not in [choice.value for choice in Durability]:
+    waited_for = _DURABILITIES.get(durability) if isinstance(durability, str) else None
+    if waited_for is None:
         raise ProgrammingError(
             f"connect: durability: expected 'sync', 'os' or 'none', found {durability!r}",
             sqlstate="22023",
@@ -67,7 +72,7 @@ def connect(
             f"connect: autocommit: expected True or False, found {autocommit!r}", sqlstate="22023"
         )
     settings = Settings(
-        durability=Durability(durability),
+        durability=waited_for,
         lock_timeout_s=_or_zero(lock_timeout_s),
         statement_timeout_s=_or_zero(statement_timeout_s),
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
@@ -86,9 +91,7 @@ def connect(
         claim = remote = RemoteClaim(parsed, waits)
         begin = partial(remote.open, settings, autocommit=autocommit)
     else:
-        with loading():
-            from herdpy.driver import local  # not for a server's: the engine takes time to load
-
+        local = _local()
         claim = database = local.DatabaseClaim(parsed)
         options = local.Options(
             memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
@@ -99,6 +102,15 @@ def connect(
     except BaseException:
         claim.close()
         raise
+
+
+@cache
+def _local() -> ModuleType:
+    """Return herdpy.driver.local; not for a server's: the engine takes its time to load."""
+    with loading():
+        from herdpy.driver import local
+
+    return local
 
 
 def _or_zero(limit_s: float | None) -> float:

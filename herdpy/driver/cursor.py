@@ -167,7 +167,16 @@ class Cursor:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
-        row = self.fetchone()
+        rows = self._rows
+        if rows is None or self._is_closed:
+            rows = self._streaming()
+        else:
+            self._connection.live_session()  # as _streaming() does; a call less for each row
+        try:
+            row = next(rows, None)
+        except BaseException:
+            self._forget_result()
+            raise
         if row is None:
             raise StopIteration
         return row

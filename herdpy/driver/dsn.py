@@ -1,14 +1,11 @@
 """What connect()'s target names: memory, a directory, or a server: docs/reference/url.md."""
 
-import ipaddress
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, loading
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
@@ -152,6 +149,9 @@ def with_password(target: Target | RemoteTarget, password: str | None) -> Target
 
 
 def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
+    with loading():
+        from urllib.parse import parse_qsl, unquote, urlsplit
+
     try:
         url = urlsplit(text)
         host, port = url.hostname, url.port
@@ -197,6 +197,9 @@ def _not_a_url(text: str) -> InterfaceError:
 
 def _option(name: str, value: str) -> object:
     if name not in _OPTIONS:
+        with loading():
+            from difflib import get_close_matches
+
         close = get_close_matches(name, _OPTIONS, 1)
         raise InterfaceError(
             f"connect: unknown option {name!r} in the URL",
@@ -230,6 +233,8 @@ def _microseconds(value: str) -> int:
 def _is_this_machine(host: str) -> bool:
     if host == "localhost":
         return True
+    with loading():
+        import ipaddress
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

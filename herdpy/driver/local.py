@@ -155,7 +155,7 @@ class DatabaseClaim:
             shared.options = options
             shared.database = open_database(self.target, options.config())
         elif shared.options is not None:
-            _check_same(shared.options, options, self.target.where)
+            _check_same(shared.options, options, self.target)
         self._session = shared.database.session(options.settings, autocommit=options.autocommit)
         return self._session
 
@@ -174,7 +174,7 @@ class DatabaseClaim:
             shared.database = None
 
 
-def _check_same(opened: Options, asked: Options, where: str) -> None:
+def _check_same(opened: Options, asked: Options, target: Target) -> None:
     pairs: list[tuple[str, object, object]] = [
         ("durability", opened.settings.durability.value, asked.settings.durability.value)
     ]
@@ -184,7 +184,7 @@ def _check_same(opened: Options, asked: Options, where: str) -> None:
     for name, ours, theirs in pairs:
         if ours != theirs:
             raise ProgrammingError(
-                f"connect: {where} is open in this process with {name}={ours!r}, "
+                f"connect: {target.where} is open in this process with {name}={ours!r}, "
                 f"asked for {theirs!r}",
                 sqlstate="55006",
                 hint=f"connect with {name}={ours!r}, or close the other connections first",

@@ -22,7 +22,6 @@ from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.access.passwords import Login
 from herdpy.engine.access.rows import grant_rows, member_rows, role_rows, user_rows
-from herdpy.engine.maintenance.backup import Backup
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
@@ -33,7 +32,6 @@ from herdpy.engine.maintenance.directory import (
     create_if_new,
     locked_error,
 )
-from herdpy.engine.maintenance.dump import Dump
 from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
 from herdpy.engine.maintenance.replica import TICK_S, Replica
 from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
@@ -66,11 +64,14 @@ from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import (
     InterfaceError,
     OperationalError,
+    loading,
 )
 from herdpy.model.access import Access, User
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
+    from herdpy.engine.maintenance.backup import Backup
+    from herdpy.engine.maintenance.dump import Dump
     from herdpy.exec.vector.duck import VectorEngine
 
 
@@ -342,7 +343,7 @@ class Database:
         self.check_usable()
         return self.replica.run_compaction()
 
-    def backup(self) -> Backup:
+    def backup(self) -> "Backup":
         """Return a backup as of now, see Replica.backup(). Any thread; the caller closes it."""
         self.check_usable()
         return self.replica.backup(self.rng.randbytes(16))
@@ -356,9 +357,12 @@ class Database:
             raise cannot_open_error(self.where, error) from error
         self.end_dropped_users()
 
-    def dump(self) -> Dump:
+    def dump(self) -> "Dump":
         """Begin a dump of what is committed now. Any thread; the caller closes it."""
         self.check_usable()
+        with loading():
+            from herdpy.engine.maintenance.dump import Dump
+
         return Dump(self.tablespace.snapshot(None))
 
     def _run_maintenance(self) -> None:

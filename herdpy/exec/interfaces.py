@@ -55,6 +55,10 @@ class RowSource(Protocol):
         """
         ...
 
+    def count(self) -> int:
+        """Return how many rows there are."""
+        ...
+
     def rows(self) -> Iterator[Row]:
         """Yield every row, in storage order."""
         ...

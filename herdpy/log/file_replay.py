@@ -13,7 +13,7 @@ than its frames say, is damage.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from herdpy.log.log_files import LogFile, numbered_files
 from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
 
 _WINDOW_BYTES = 1024 * 1024
+_new: Any = tuple.__new__  # a NamedTuple without the Python function around it
 _REMEDY = "restore the database from a copy"
 
 
@@ -70,7 +71,7 @@ class _FrameReader:
         self._window = b""
 
     def frame(self, offset: int, sequence: int | None = None) -> Frame | Invalid:
-        """Return the frame at offset with `end` as an offset of the file, or why there is none."""
+        """Return the frame at offset, or why there is none."""
         needed = HEADER_BYTES
         while True:
             end = min(offset + needed, self.byte_count)
@@ -87,7 +88,7 @@ class _FrameReader:
                 base=self._start,
             )
             if isinstance(found, Frame):
-                return found._replace(end=self._start + found.end)
+                return found
             if found.bytes_needed <= needed:
                 return found
             needed = found.bytes_needed
@@ -242,13 +243,15 @@ class LogReader:
             raise self._damage(stops[0], f"file {file.path} goes on with sequence {frame.sequence}")
 
     def _take(self, file: LogFile, offset: int, frame: Frame) -> Iterator[tuple[Lsn, bytes]]:
+        sequence = frame.sequence
+        places = [
+            _new(Lsn, (FILE_LEDGER_ID, sequence, index)) for index in range(len(frame.records))
+        ]
+        found = zip(places, frame.records, strict=True)
         after = self._after
-        for index, record in enumerate(frame.records):
-            lsn = Lsn(FILE_LEDGER_ID, frame.sequence, index)
-            if lsn > after:
-                yield lsn, record
-        file.last_lsn = Lsn(FILE_LEDGER_ID, frame.sequence, len(frame.records) - 1)
-        self.last_lsn = max(self.last_lsn, file.last_lsn)
+        yield from found if sequence > after.entry_id else (x for x in found if x[0] > after)
+        file.last_lsn = last = places[-1]
+        self.last_lsn = max(self.last_lsn, last)
         unproven = self.unproven
         unproven.append((frame.sequence, file, offset, frame.end))
         proved = max(self._known, frame.durable_sequence)

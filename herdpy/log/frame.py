@@ -37,10 +37,11 @@ RECORD_OVERHEAD_BYTES = 4
 
 _HEADER = struct.Struct("<8sHHI16sQQQQI")  # without the CRC
 _U32 = struct.Struct("<I")
+_length_at = _U32.unpack_from
 
 
 class Frame(NamedTuple):
-    """A valid frame and the offset behind it."""
+    """A valid frame and the offset of the file behind it."""
 
     sequence: int
     durable_sequence: int
@@ -153,19 +154,19 @@ def decode_frame(
     records = _split(payload, count)
     if records is None or durable >= found:
         return Invalid("a frame with a right CRC and contradictory fields")
-    return Frame(found, durable, file_bytes, records, end)
+    return Frame(found, durable, file_bytes, records, base + end)
 
 
 def _split(payload: bytes, count: int) -> tuple[bytes, ...] | None:
     """Return the records; None when they do not fill the payload up to its padding."""
     records: list[bytes] = []
-    position = 0
-    while len(records) < count:
-        if position + RECORD_OVERHEAD_BYTES > len(payload):
+    position, last = 0, len(payload) - RECORD_OVERHEAD_BYTES
+    for _ in range(count):
+        if position > last:
             return None
         start = position + RECORD_OVERHEAD_BYTES
-        position = start + _U32.unpack_from(payload, position)[0]
-        if position > len(payload) or position - start > record_bytes_max:
-            return None
+        position = start + _length_at(payload, position)[0]
         records.append(payload[start:position])
-    return tuple(records) if records and len(payload) - position < ALIGNMENT else None
+    is_filled = 0 <= len(payload) - position < ALIGNMENT
+    is_whole = is_filled and 0 <= max(map(len, records), default=-1) <= record_bytes_max
+    return tuple(records) if is_whole else None

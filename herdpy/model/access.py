@@ -5,10 +5,10 @@ are. PUBLIC stands for every role.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 SELECT, INSERT, UPDATE, DELETE, CREATE = 1, 2, 4, 8, 16
 TABLE_RIGHTS = SELECT | INSERT | UPDATE | DELETE
@@ -28,8 +28,7 @@ FactKey = tuple[int | str, ...]
 _ROLE, _MEMBER, _GRANT, _OWNER, _SECRET, _HANDED_ON = 1, 2, 3, 4, 5, 6
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """A role; with can_login a user. The verifier is SCRAM's, None: no password, no login by one.
 
     valid_until_us: microseconds since 1970 from which on the password is refused.
@@ -41,9 +40,12 @@ class Role:
     can_login: bool = False
     is_superuser: bool = False
     can_create_roles: bool = False
-    verifier: str | None = field(default=None, repr=False)
+    verifier: str | None = None
     valid_until_us: int | None = None
     id: int = 0
+
+    def __repr__(self) -> str:  # never shows the verifier
+        return f"Role({self.name!r}, id={self.id}, …)"
 
     @property
     def key(self) -> FactKey:
@@ -63,8 +65,7 @@ def plain_user(user: User | None) -> tuple[str | None, int]:
     return (None, 0) if user is None else user
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True):
     """`member` has what `role` has; is_admin: and may let others in."""
 
     role: str
@@ -76,8 +77,7 @@ class Membership:
         return member_key(self.role, self.member)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """Rights, as bits, of grantee on a table or (SPACE) on all; `grantable` may be handed on.
 
     `grantor` is who had them to hand on; "": the owner, a superuser or the program gave them.
@@ -94,8 +94,7 @@ class Grant:
         return grant_key(self.table_id, self.grantee, self.grantor)
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(msgspec.Struct, frozen=True):
     """Who may do everything with a table, dropping it included, beside superusers."""
 
     table_id: int
@@ -106,15 +105,17 @@ class Ownership:
         return owner_key(self.table_id)
 
 
-@dataclass(frozen=True, slots=True)
-class LoginSecret:
+class LoginSecret(msgspec.Struct, frozen=True):
     """What makes the salts of users who do not exist, the same ones on every server; 64 hex digits.
 
     It comes with the first password ever set, and stays when there is none any more: a database
     that has it does not go back to letting every client in.
     """
 
-    text: str = field(repr=False)
+    text: str
+
+    def __repr__(self) -> str:
+        return "LoginSecret(…)"
 
     @property
     def key(self) -> FactKey:
@@ -162,8 +163,7 @@ def owner_key(table_id: int) -> FactKey:
     return (_OWNER, table_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(msgspec.Struct, frozen=True):
     """What one role may do, by itself and by all it is a member of."""
 
     name: str

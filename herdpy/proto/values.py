@@ -172,36 +172,42 @@ encode_rows: Callable[[list[tuple[Any, ...]]], bytes] = _encoder.encode
 class RowsEncoder:
     """Encodes the next rows of an iterator up to a number of rows and, about, of bytes."""
 
-    def __init__(self, bytes_max: int, rows_max: int) -> None:
+    def __init__(
+        self, bytes_max: int, rows_max: int, taken: list[tuple[Any, ...]] | None = None
+    ) -> None:
+        """With `taken` the rows are put there, too."""
         self._bytes_max = bytes_max
         self._rows_max = rows_max
         self._parts: list[bytes] = []
-        self.taken: list[tuple[Any, ...]] = []
+        self._taken = taken
+        self.count = 0
 
     def take(self, rows: Iterator[tuple[Any, ...]]) -> bool:
         """Take rows until there are enough; True: there are no more."""
-        taken, byte_count, chunk_rows = self.taken, 0, _FIRST_CHUNK_ROWS
-        while byte_count < self._bytes_max and len(taken) < self._rows_max:
-            wanted = min(chunk_rows, self._rows_max - len(taken))
+        byte_count, chunk_rows = 0, _FIRST_CHUNK_ROWS
+        while byte_count < self._bytes_max and self.count < self._rows_max:
+            wanted = min(chunk_rows, self._rows_max - self.count)
             chunk = list(islice(rows, wanted))
             if chunk:
-                taken += chunk
+                self.count += len(chunk)
+                if self._taken is not None:
+                    self._taken += chunk
                 part = _encoder.encode(chunk)[_header_bytes(len(chunk)) :]
                 self._parts.append(part)
                 byte_count += len(part)
                 # As many as fit, by the rows so far, but never many more at once than before.
-                room = (self._bytes_max - byte_count) * len(taken) // max(byte_count, 1)
-                chunk_rows = max(1, min(4 * chunk_rows, room))
+                room = (self._bytes_max - byte_count) * self.count // max(byte_count, 1)
+                chunk_rows = max(1, min(4 * chunk_rows, room, _CHUNK_ROWS_MAX))
             if len(chunk) < wanted:
                 return True
         return False
 
     def finish(self) -> bytes:
         """Return the MessagePack array of what was taken."""
-        return b"".join((_ARRAY32, len(self.taken).to_bytes(4, "big"), *self._parts))
+        return b"".join((_ARRAY32, self.count.to_bytes(4, "big"), *self._parts))
 
 
-_FIRST_CHUNK_ROWS = 16
+_FIRST_CHUNK_ROWS, _CHUNK_ROWS_MAX = 16, 1024
 _ARRAY32 = b"\xdd"
 
 

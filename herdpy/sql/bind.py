@@ -1,8 +1,9 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, CREATE and DROP TABLE; the rest is bind_query's."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from herdpy.limits import columns_max, identifier_bytes_max
 from herdpy.model.schema import ROW_ID_NAME, Column, Table

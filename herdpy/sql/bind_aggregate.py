@@ -1,7 +1,8 @@
 """Aggregates, FILTER, and window functions with OVER, PARTITION BY, ORDER BY, frames, WINDOW."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (

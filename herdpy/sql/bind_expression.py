@@ -5,8 +5,9 @@ whose result the caller settles by context: assign, compare, convert, or settle.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max, varchar_length_max

@@ -5,8 +5,10 @@ leaves untyped literals of its columns untyped, so that what stands around decid
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeGuard
+
+from msgspec.structs import replace
 
 from herdpy.errors import DataError, Error
 from herdpy.limits import columns_max, join_tables_max

@@ -6,10 +6,9 @@ row-path expressions without columns; one that yields NULL at run time makes the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from herdpy.model.types import SqlType
-from herdpy.sql.tree import Expression, Insert, Query, Statement, TableRef
+from herdpy.sql.tree import Expression, Insert, Node, Query, Statement, TableRef
 
 Parameters = Sequence[object] | Mapping[str, object] | None
 
@@ -18,8 +17,7 @@ NOW = "now()"
 """The source of the slot that holds the transaction's time; no placeholder can have this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Node, frozen=True):
     """One converted parameter: its source and the type to convert to.
 
     The source is a 0-based position, a name, or NOW. `column` is the one that it is stored in.
@@ -41,8 +39,7 @@ class Slot:
         return self.parameter if self.column is None else f"column {self.column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Node, frozen=True):
     """A bound statement; tree.Parameter.index counts `slots`."""
 
     statement: Statement
@@ -52,15 +49,13 @@ class Compiled:
 # --- accesses ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PointAccess:
+class PointAccess(Node, frozen=True):
     """The row of one key: a constant per key column, in key order, comparable with its kind."""
 
     key: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeAccess:
+class RangeAccess(Node, frozen=True):
     """Rows whose key begins with `prefix` and whose next key column lies between low and high.
 
     In key order. None is open; with both open there is a prefix, which is shorter than the key.
@@ -73,20 +68,22 @@ class RangeAccess:
     high_inclusive: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class FullAccess:
+class FullAccess(Node, frozen=True):
     """Every row; in key order when is_ordered, else in any."""
 
     is_ordered: bool = False
 
 
-Access = PointAccess | RangeAccess | FullAccess
+class CountAccess(Node, frozen=True):
+    """No rows but how many there are, as the one row of the query."""
+
+
+Access = PointAccess | RangeAccess | FullAccess | CountAccess
 
 # --- plans ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RowSelect:
+class RowSelect(Node, frozen=True):
     """A query by row path: access, then residual (None = all), outputs, offset, limit.
 
     is_reverse asks for descending key order; it comes only with an ordered access. Without FROM
@@ -105,8 +102,7 @@ class RowSelect:
     """True when it filters every row: with many of them the vector path is the faster one."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorSelect:
+class VectorSelect(Node, frozen=True):
     """A query by vector path (duckdb_text.print_query)."""
 
     query: Query
@@ -115,8 +111,7 @@ class VectorSelect:
 SelectPlan = RowSelect | VectorSelect
 
 
-@dataclass(frozen=True, slots=True)
-class VectorFind:
+class VectorFind(Node, frozen=True):
     """The rows to change, found by a query: key columns in key order, then `value_count` values.
 
     The values are the new ones of UpdatePlan's assignments, in their order.
@@ -127,8 +122,7 @@ class VectorFind:
     value_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RowFind:
+class RowFind(Node, frozen=True):
     """The rows to change, found by row path; with `by_vector` better so where rows are many."""
 
     ref: TableRef
@@ -140,16 +134,14 @@ class RowFind:
 Find = RowFind | VectorFind
 
 
-@dataclass(frozen=True, slots=True)
-class InsertPlan:
+class InsertPlan(Node, frozen=True):
     """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path."""
 
     statement: Insert
     source: SelectPlan | None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePlan:
+class UpdatePlan(Node, frozen=True):
     """UPDATE. A VectorFind with values yields the new ones, else `assignments` compute them."""
 
     ref: TableRef
@@ -157,24 +149,21 @@ class UpdatePlan:
     assignments: tuple[tuple[int, Expression], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePlan:
+class DeletePlan(Node, frozen=True):
     """DELETE."""
 
     ref: TableRef
     find: Find
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainPlan:
+class ExplainPlan(Node, frozen=True):
     """EXPLAIN [ANALYZE]."""
 
     plan: "Plan"
     is_analyze: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UtilityPlan:
+class UtilityPlan(Node, frozen=True):
     """A statement that needs no rows: DDL, transactions, SET, SHOW."""
 
     statement: Statement

@@ -6,11 +6,12 @@ is_row_expression lets through.
 
 from collections.abc import Sequence
 
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import BIGINT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
 from herdpy.sql.plan import (
     Access,
+    CountAccess,
     DeletePlan,
     ExplainPlan,
     Find,
@@ -185,6 +186,9 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
         return None
     outputs = tuple(output.expression for output in body.outputs)
     bounds = [bound for bound in (query.limit, query.offset) if bound is not None]
+    counted = _counted_table(query, body)
+    if counted is not None and all(map(is_row_expression, bounds)):
+        return RowSelect(query, counted, CountAccess(), None, (), False, query.limit, query.offset)
     if not all(is_row_expression(part) for part in (*outputs, *bounds)):
         return None  # an aggregate is no row expression
     if body.source is None:
@@ -211,6 +215,14 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     return RowSelect(
         query, ref, access, residual, outputs, direction < 0, query.limit, query.offset, is_scan
     )
+
+
+def _counted_table(query: tree.Query, body: tree.Select) -> tree.TableRef | None:
+    """Return the table of SELECT count(*) FROM table, whose answer takes no row."""
+    expressions = [output.expression for output in body.outputs]
+    is_count = expressions == [tree.Aggregate(BIGINT, "count", ())]
+    is_bare = is_count and body.where is None and not query.order_by
+    return body.source if is_bare and isinstance(body.source, tree.TableRef) else None
 
 
 def _key_direction(

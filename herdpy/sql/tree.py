@@ -11,39 +11,41 @@ times is bound by a Let, so that a tree is never larger than its text allows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
+
+import msgspec
 
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, SqlType
 
+
+class Node(msgspec.Struct, frozen=True):
+    """Base of all that a tree consists of."""
+
+
 # --- expressions ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Node, frozen=True):
     """Base of all; `type` is the type of the value."""
 
     type: SqlType
 
 
-@dataclass(frozen=True, slots=True)
-class Literal(Expression):
+class Literal(Expression, frozen=True):
     """A constant, physical, of `type`; None is NULL. INTERVAL: (months, days, microseconds)."""
 
     value: Physical | tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter(Expression):
+class Parameter(Expression, frozen=True):
     """The index-th parameter (0-based), converted to `type` by exec/coerce.py before execution."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRef(Expression):
+class ColumnRef(Expression, frozen=True):
     """A column of a relation in scope (or of an outer query's): relation id and its output ordinal.
 
     For a TableRef the ordinal counts Table.columns; for a derived table its select list.
@@ -54,45 +56,39 @@ class ColumnRef(Expression):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Expression):
+class Call(Expression, frozen=True):
     """A scalar function or operator; operands already have the types the signature asks for."""
 
     function: str
     arguments: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cast(Expression):
+class Cast(Expression, frozen=True):
     """A conversion to `type`; implicit ones that the binder adds and explicit CASTs alike."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Assign(Cast):
+class Assign(Cast, frozen=True):
     """The conversion of a value to the type of the column that it is stored in; outermost."""
 
     column: str
 
 
-@dataclass(frozen=True, slots=True)
-class Case(Expression):
+class Case(Expression, frozen=True):
     """Searched CASE; the simple form is bound to "=" tests."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
-class Variable(Expression):
+class Variable(Expression, frozen=True):
     """The value that a Let around this has bound to the index."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Let(Expression):
+class Let(Expression, frozen=True):
     """`body`, where a Variable stands for a value that is computed once, before the body.
 
     `bindings` are (index, value): values see no variable of this Let, and no column of another
@@ -104,8 +100,7 @@ class Let(Expression):
     body: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class InList(Expression):
+class InList(Expression, frozen=True):
     """operand [NOT] IN (items), items of the operand's type."""
 
     operand: Expression
@@ -113,22 +108,19 @@ class InList(Expression):
     is_negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarSubquery(Expression):
+class ScalarSubquery(Expression, frozen=True):
     """A query of one column and at most one row."""
 
     query: "Query"
 
 
-@dataclass(frozen=True, slots=True)
-class Exists(Expression):
+class Exists(Expression, frozen=True):
     """EXISTS (query)."""
 
     query: "Query"
 
 
-@dataclass(frozen=True, slots=True)
-class InQuery(Expression):
+class InQuery(Expression, frozen=True):
     """operand [NOT] IN (query)."""
 
     operand: Expression
@@ -136,8 +128,7 @@ class InQuery(Expression):
     is_negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Quantified(Expression):
+class Quantified(Expression, frozen=True):
     """operand operator ANY (query), or ALL."""
 
     operand: Expression
@@ -146,8 +137,7 @@ class Quantified(Expression):
     is_all: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SortKey:
+class SortKey(Node, frozen=True):
     """One ORDER BY item; nulls_first is always decided (ASC: last, DESC: first, unless said)."""
 
     expression: Expression
@@ -155,8 +145,7 @@ class SortKey:
     nulls_first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate(Expression):
+class Aggregate(Expression, frozen=True):
     """An aggregate call; count(*) has no arguments. `order` for string_agg and the like."""
 
     function: str
@@ -166,8 +155,7 @@ class Aggregate(Expression):
     order: tuple[SortKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Window(Expression):
+class Window(Expression, frozen=True):
     """A window call; `frame` is its normalised SQL text without expressions, or None."""
 
     function: str
@@ -182,8 +170,7 @@ class Window(Expression):
 # --- relations -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TableRef:
+class TableRef(Node, frozen=True):
     """One reference to a table; each reference has its own id."""
 
     id: int
@@ -191,8 +178,7 @@ class TableRef:
     alias: str
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
+class Derived(Node, frozen=True):
     """A subquery in FROM."""
 
     id: int
@@ -200,8 +186,7 @@ class Derived:
     alias: str
 
 
-@dataclass(frozen=True, slots=True)
-class CteRef:
+class CteRef(Node, frozen=True):
     """A reference to a WITH item of this or an outer query, by the item's id."""
 
     id: int
@@ -219,8 +204,7 @@ class JoinKind(Enum):
     CROSS = "CROSS"
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Node, frozen=True):
     """left JOIN right ON condition; USING and NATURAL are bound to ON."""
 
     kind: JoinKind
@@ -234,16 +218,14 @@ Relation = TableRef | Derived | CteRef | Join
 # --- queries -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Node, frozen=True):
     """One column of a select list: its name as shown, and its expression."""
 
     name: str
     expression: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(Node, frozen=True):
     """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None."""
 
     outputs: tuple[Output, ...]
@@ -255,16 +237,14 @@ class Select:
     distinct_on: tuple[Expression, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(Node, frozen=True):
     """VALUES rows; all rows have the same types."""
 
     rows: tuple[tuple[Expression, ...], ...]
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetOperation:
+class SetOperation(Node, frozen=True):
     """left UNION | INTERSECT | EXCEPT [ALL] right; operands cast to common types."""
 
     operator: str
@@ -273,8 +253,7 @@ class SetOperation:
     right: "Query"
 
 
-@dataclass(frozen=True, slots=True)
-class Cte:
+class Cte(Node, frozen=True):
     """One WITH item; ids are unique in the statement."""
 
     id: int
@@ -282,8 +261,7 @@ class Cte:
     query: "Query"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Node, frozen=True):
     """A body with its WITH, ORDER BY, LIMIT and OFFSET.
 
     `columns` are the result's (name, type). Sort keys over a Select are bound in that Select's
@@ -324,15 +302,13 @@ def resolved(keys: Sequence[Expression], outputs: Sequence[Output]) -> tuple[Exp
 # --- statements ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SelectStatement:
+class SelectStatement(Node, frozen=True):
     """A query whose rows are the result."""
 
     query: Query
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Node, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
@@ -348,8 +324,7 @@ class Insert:
     """ON CONFLICT DO NOTHING: a row whose key is there already is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Node, frozen=True):
     """UPDATE of relation `target`; assignments are (ordinal, expression over the old row)."""
 
     target: TableRef
@@ -357,16 +332,14 @@ class Update:
     where: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Node, frozen=True):
     """DELETE over relation `target`."""
 
     target: TableRef
     where: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(Node, frozen=True):
     """CREATE TABLE; ids of table and columns are given out by the engine (0 here)."""
 
     name: str
@@ -375,68 +348,58 @@ class CreateTable:
     if_not_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTable(Node, frozen=True):
     """DROP TABLE of one name."""
 
     name: str
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateTables:
+class TruncateTables(Node, frozen=True):
     """TRUNCATE of these tables, each once."""
 
     tables: tuple[Table, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Node, frozen=True):
     """BEGIN [READ COMMITTED]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Node, frozen=True):
     """COMMIT."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(Node, frozen=True):
     """ROLLBACK."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetOption:
+class SetOption(Node, frozen=True):
     """SET name = value; value None means DEFAULT."""
 
     name: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetSnapshot:
+class SetSnapshot(Node, frozen=True):
     """SET TRANSACTION SNAPSHOT 'lease'."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShowOption:
+class ShowOption(Node, frozen=True):
     """SHOW name, or SHOW TABLES with name "tables", or SHOW ALL with name "all"."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Node, frozen=True):
     """KILL [CONNECTION] number, or KILL STATEMENT number."""
 
     number: int
     is_connection: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RoleOptions:
+class RoleOptions(Node, frozen=True):
     """What CREATE and ALTER ROLE say of a role; None: nothing.
 
     The password is a TEXT; the literal NULL takes it away. valid_until_us is in microseconds since
@@ -446,15 +409,17 @@ class RoleOptions:
     can_login: bool | None = None
     is_superuser: bool | None = None
     can_create_roles: bool | None = None
-    password: Literal | Parameter | None = field(default=None, repr=False)
+    password: Literal | Parameter | None = None
     valid_until_us: int | None = None
+
+    def __repr__(self) -> str:  # never shows a password
+        return f"RoleOptions(can_login={self.can_login}, is_superuser={self.is_superuser}, …)"
 
 
 FOREVER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRole:
+class CreateRole(Node, frozen=True):
     """CREATE ROLE, or CREATE USER, which is a role that can log in."""
 
     name: str
@@ -462,24 +427,21 @@ class CreateRole:
     if_not_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AlterRole:
+class AlterRole(Node, frozen=True):
     """ALTER ROLE or ALTER USER; name None: the session's own user."""
 
     name: str | None
     options: RoleOptions
 
 
-@dataclass(frozen=True, slots=True)
-class DropRole:
+class DropRole(Node, frozen=True):
     """DROP ROLE or DROP USER."""
 
     names: tuple[str, ...]
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRights:
+class GrantRights(Node, frozen=True):
     """GRANT or REVOKE of rights (bits of model.access; 0 is ALL) on tables or on a tablespace.
 
     Of tables and tablespace one is given. A grantee of None is the session's own user. has_option
@@ -495,8 +457,7 @@ class GrantRights:
     is_cascade: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRoles:
+class GrantRoles(Node, frozen=True):
     """GRANT or REVOKE of membership; has_option is WITH ADMIN OPTION, or ADMIN OPTION FOR."""
 
     roles: tuple[str, ...]
@@ -505,8 +466,7 @@ class GrantRoles:
     has_option: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeOwner:
+class ChangeOwner(Node, frozen=True):
     """ALTER TABLE table OWNER TO role; None: the session's own user."""
 
     table: str
@@ -516,8 +476,7 @@ class ChangeOwner:
 AccessStatement = CreateRole | AlterRole | DropRole | GrantRights | GrantRoles | ChangeOwner
 
 
-@dataclass(frozen=True, slots=True)
-class Explain:
+class Explain(Node, frozen=True):
     """EXPLAIN [ANALYZE] statement."""
 
     statement: "Statement"
@@ -564,7 +523,7 @@ def walk(
 def nodes(
     node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
 ) -> Iterator[object]:
-    """Yield all dataclasses in a node, each object once; otherwise as walk()."""
+    """Yield all nodes in a node, each object once; otherwise as walk()."""
     seen: set[int] = set()
     pending = [node]
     while pending:
@@ -585,9 +544,7 @@ def nodes(
 @cache
 def _field_names(kind: type) -> tuple[str, ...]:
     """Return the fields of a node, the last first; none for what is no node of the tree."""
-    if not is_dataclass(kind) or kind in (SqlType, Table, Column):
-        return ()
-    return tuple(item.name for item in reversed(fields(kind)))
+    return kind.__struct_fields__[::-1] if issubclass(kind, Node) else ()
 
 
 def let_index(parts: Sequence[Expression]) -> int:

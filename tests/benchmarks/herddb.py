@@ -247,6 +247,9 @@ def main() -> None:
             return
     print(f"peer: {PEER}; {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}; {sizes}")
     with tempfile.TemporaryDirectory(prefix="bench-herddb-") as folder:
+        # Modules come compiled, as those of an installed package and HerdDB's classes do.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "compiled")
         name = "herddb-quick" if options.quick else "herddb"
         bench = measure(name, contenders, sizes, Path(folder))
     document = bench.write()

@@ -55,6 +55,20 @@ def test_a_connection_to_a_server_loads_no_engine() -> None:
     assert not names & {"herdpy.driver.local", "herdpy.engine.database"}
 
 
+def test_a_first_table_and_its_count_load_nothing_heavy() -> None:
+    found = probe(
+        "import herdpy\n"
+        "connection = herdpy.connect(':memory:')\n"
+        "connection.execute('CREATE TABLE t (id INTEGER PRIMARY KEY)')\n"
+        "connection.executemany('INSERT INTO t VALUES (?)', [(1,), (2,)])\n"
+        "assert connection.execute('SELECT count(*) FROM t').fetchall() == [(2,)]\n"
+        "connection.close()"
+    )
+    names = {str(name).split(".")[0] for name in found["new"]}  # type: ignore[attr-defined]
+    assert "msgspec" in names
+    assert not names & {*HEAVY, "zipfile"}
+
+
 def test_the_probe_sees_a_heavy_module() -> None:
     assert "rich" in {str(n).split(".")[0] for n in probe("import rich.table")["new"]}  # type: ignore[attr-defined]
 

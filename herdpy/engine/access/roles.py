@@ -4,8 +4,9 @@ One at a time: each holds an exclusive lock on the access of the tablespace, and
 tables it is about, until its transaction ends. Who may do what is decided under that lock.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rights_of
 from herdpy.engine.state.locks import Lock, Mode

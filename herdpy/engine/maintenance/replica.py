@@ -8,11 +8,11 @@ tablespace its log anew, while sessions go on.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
-from herdpy.engine.maintenance.backup import Backup
 from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
 from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
@@ -24,11 +24,14 @@ from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import DiskFullError, Error
+from herdpy.errors import DiskFullError, Error, loading
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
 from herdpy.model.durability import Durability
 from herdpy.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    from herdpy.engine.maintenance.backup import Backup
 
 TICK_S = 0.5
 """How long background work may wait for its next turn."""
@@ -234,11 +237,14 @@ class Replica:
         self.checkpoint_error = None
         return done
 
-    def backup(self, backup_id: bytes) -> Backup:
+    def backup(self, backup_id: bytes) -> "Backup":
         """Write a checkpoint and pin it, to be read while others write.
 
         The caller closes it. OSError or an Error: the checkpoint failed, or a file is damaged.
         """
+        with loading():
+            from herdpy.engine.maintenance.backup import Backup
+
         self.run_checkpoint()
         with self._maintenance:
             finish_listing(self.tablespace, self.manifest)

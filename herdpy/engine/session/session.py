@@ -7,7 +7,8 @@ for one that an interrupt (KeyboardInterrupt) hit after the log had taken it: th
 So a program that catches the interrupt and repeats what is not idempotent rolls back first.
 
 A session is its core (core.py: state and transaction) and the parts composed in __init__, each of
-which gets the core and the parts that it needs. What is here ends a session, and stops what it
+which gets the core and the parts that it needs; those that few sessions use are made, and loaded,
+when they are used. What is here ends a session, and stops what it
 runs: its owner, KILL, the maintenance thread for time. cancel(), kill() and stop_if_late() never
 wait for the statement that runs.
 """
@@ -19,20 +20,20 @@ from herdpy.engine.session.activity import Client
 from herdpy.engine.session.commit_outcomes import CommitOutcomes
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.fast_path import FastPath
-from herdpy.engine.session.ingest import Ingests
-from herdpy.engine.session.leasing import Leasing
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
-from herdpy.engine.session.staging import Staging
 from herdpy.engine.session.statements import Statements
 from herdpy.engine.state.error_messages import dropped_error, idle_error
-from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.model.access import User
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
+    from herdpy.engine.session.ingest import Ingest
+    from herdpy.engine.session.leasing import Leasing
+    from herdpy.engine.session.staging import Staging
     from herdpy.engine.statements.interfaces import DatabaseServices
     from herdpy.features import Feature
 
@@ -58,8 +59,6 @@ class Session(SessionCore):
         statements = Statements(self, runner, planner)
         fast_path = FastPath(self, planner, statements.execute)
         outcomes = CommitOutcomes(self)
-        self.leasing = Leasing(self, runner, planner)
-        self.staging = Staging(self, runner, planner)
         # The calls of the parts that are the session's own.
         self.run = fast_path.run
         self.attempt = fast_path.attempt
@@ -70,11 +69,31 @@ class Session(SessionCore):
         self.is_introspection = statements.is_introspection
         self.tables = statements.tables
         self.end_wait = runner.end_wait
-        self.begin_ingest = Ingests(self, runner, planner, self.staging).begin
         self.resolve = outcomes.resolve
         self.check_token = outcomes.check_token
         self.latest_plans = database.plans.latest
         """The plan used last for each text, of any session; any thread."""
+
+    @property
+    def leasing(self) -> "Leasing":
+        with loading():
+            from herdpy.engine.session.leasing import Leasing
+
+        return Leasing(self, self.runner, self.planner)
+
+    @property
+    def staging(self) -> "Staging":
+        with loading():
+            from herdpy.engine.session.staging import Staging
+
+        return Staging(self, self.runner, self.planner)
+
+    def begin_ingest(self, table: str, mode: str) -> "Ingest":
+        """Return what takes Arrow batches for one table, to write them as one statement."""
+        with loading():
+            from herdpy.engine.session.ingest import Ingests
+
+        return Ingests(self, self.runner, self.planner, self.staging).begin(table, mode)
 
     @property
     def autocommit(self) -> bool:

@@ -10,7 +10,8 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count, repeat
+from itertools import count, islice, repeat
+from operator import eq
 from typing import Any, Final
 
 from herdpy.errors import InvariantViolation
@@ -322,7 +323,10 @@ class Memtable:
         return found
 
     def _sorted(self) -> tuple[list[Key], list[Key]]:
-        """Return all keys as two sorted lists, which are not changed any more; a key may repeat."""
+        """Return all keys as two sorted lists, which are not changed any more.
+
+        A key stands in each of them once at the most.
+        """
         main, tail, count = self._ordered
         total = len(self._added)
         if total == count:
@@ -331,12 +335,14 @@ class Memtable:
         if len(tail) + len(new) > max(_TAIL_KEYS_MAX, len(main) >> _TAIL_SHIFT):
             main, tail = [*main, *tail, *new], []
             main.sort()  # of two or three sorted runs, so about as fast as a merge
+            main = _distinct(main)
         elif len(new) <= _INSORT_KEYS_MAX:
             tail = tail.copy()
             for key in new:
                 insort(tail, key)
+            tail = _distinct(tail)
         else:
-            tail = sorted([*tail, *new])
+            tail = _distinct(sorted([*tail, *new]))
         self._ordered = (main, tail, total)
         return main, tail
 
@@ -359,6 +365,12 @@ class Memtable:
         made._superseded_count = count - len(chains)
         made.superseded_bytes = made.byte_count * made._superseded_count // max(count, 1)
         return made
+
+
+def _distinct(keys: list[Key]) -> list[Key]:
+    """Return sorted keys, each once: an interrupt may have had one added twice."""
+    is_repeating = any(map(eq, keys, islice(keys, 1, None)))
+    return list(dict.fromkeys(keys)) if is_repeating else keys
 
 
 def _version_count(version: Version) -> int:

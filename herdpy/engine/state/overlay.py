@@ -7,14 +7,13 @@ to Arrow in whole chunks, once; what an added row replaces is masked. So a query
 commit costs about what was committed, not what the memtable holds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError, Version, visible
 from herdpy.limits import page_rows_max
 from herdpy.model.types import Key, Row
-from herdpy.storage.arrow import bits_array, marked_batch, masked_live, rows_batch
 from herdpy.storage.table_pages import PageEntry, TablePages
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from herdpy.engine.state.snapshots import TableSnapshot
 
+T = TypeVar("T")
 _CHUNK_ROWS = page_rows_max
 _GONE = -1
 _REBUILD_ROWS_MIN = 4 * _CHUNK_ROWS
@@ -35,9 +35,21 @@ def above_pages(
 ) -> "tuple[Mapping[PageEntry, pa.Array], list[pa.RecordBatch]]":
     """Return what lies over a table's pages; see TableSnapshot.above_pages()."""
     own = source.own_rows()
-    if own or any(len(memtable.chains) or memtable.is_given_up for memtable in source.memtables):
+    if own or _has_versions(source):
         return find_overlay(source).view(source, ordinals, own)
     return {}, []
+
+
+def count(source: "TableSnapshot") -> int:
+    """Return how many rows a table has; SnapshotGoneError."""
+    own = source.own_rows()
+    if own or _has_versions(source):
+        return find_overlay(source).count(source, own)
+    return source.pages.live_count if source.pages is not None else 0
+
+
+def _has_versions(source: "TableSnapshot") -> bool:
+    return any(len(memtable.chains) or memtable.is_given_up for memtable in source.memtables)
 
 
 def find_overlay(source: "TableSnapshot") -> "Overlay":
@@ -116,26 +128,50 @@ class Overlay:
 
         A snapshot older than what is kept, or over other memtables, gets a view made for it alone.
         """
+        return self._caught_up(source, Overlay._view, source, ordinals, own)
+
+    def count(self, source: "TableSnapshot", own: Mapping[Key, Row | None]) -> int:
+        """Return how many rows there are, in pages and above them; as view()."""
+        return self._caught_up(source, Overlay._count, source, own)
+
+    def _caught_up(self, source: "TableSnapshot", read: Callable[..., T], *arguments: object) -> T:
         with self._mutex:
             is_ours = self._memtables == source.memtables
             if is_ours and not (self._is_whole and source.position < self._position):
-                return self._view(source, ordinals, own)
+                if not self._is_whole or (
+                    self._dead_count * 2 > len(self._rows) > _REBUILD_ROWS_MIN
+                ):
+                    self._clear()
+                self._catch_up(source)
+                return read(self, *arguments)
         alone = Overlay(source.memtables)
-        return alone._view(source, ordinals, own)
+        alone._catch_up(source)
+        return read(alone, *arguments)
 
-    def _view(
-        self, source: "TableSnapshot", ordinals: Sequence[int], own: Mapping[Key, Row | None]
-    ) -> "tuple[dict[PageEntry, pa.Array], list[pa.RecordBatch]]":
-        if not self._is_whole or (self._dead_count * 2 > len(self._rows) > _REBUILD_ROWS_MIN):
-            self._clear()
-        self._is_whole = False
-        self._catch_up(source)
-        self._is_whole = True
+    def _hidden_for(
+        self, source: "TableSnapshot", own: Mapping[Key, Row | None]
+    ) -> tuple[Sequence[int], Hidden]:
+        """Return the dead rows of each chunk, and what only the write set hides in pages."""
         dead, hidden = self._dead, {}
         if own:
             dead = dead.copy()
             for key in own:
                 self._hide_for_own(key, dead, hidden, source.pages)
+        return dead, hidden
+
+    def _count(self, source: "TableSnapshot", own: Mapping[Key, Row | None]) -> int:
+        dead, hidden = self._hidden_for(source, own)
+        bits = (*dead, *self._hidden.values(), *hidden.values())
+        live_count = source.pages.live_count if source.pages is not None else 0
+        own_count = sum(row is not None for row in own.values())
+        return live_count + len(self._rows) + own_count - sum(map(int.bit_count, bits))
+
+    def _view(
+        self, source: "TableSnapshot", ordinals: Sequence[int], own: Mapping[Key, Row | None]
+    ) -> "tuple[dict[PageEntry, pa.Array], list[pa.RecordBatch]]":
+        from herdpy.storage.arrow import masked_live, rows_batch
+
+        dead, hidden = self._hidden_for(source, own)
         live = {entry: self._live_of(entry, bits) for entry, bits in self._hidden.items()}
         for entry, bits in hidden.items():
             live[entry] = masked_live(entry, bits | self._hidden.get(entry, 0))
@@ -146,21 +182,43 @@ class Overlay:
         return live, batches
 
     def _catch_up(self, source: "TableSnapshot") -> None:
+        self._is_whole = False
         pages, position = source.pages, source.position
         if pages is not self._pages:
             self._hidden, self._live = {}, {}
             for key in self._places:
                 self._hide(key, pages)
             self._pages = pages
-        touched = self._pending
-        self._pending = set()
+        touched, self._pending = self._pending, set()
+        new: list[list[Key]] = []
         for level, memtable in enumerate(self._memtables):
-            keys = memtable.touched_since(self._counts[level])
-            self._counts[level] += len(keys)
-            touched.update(keys)
+            new.append(memtable.touched_since(self._counts[level]))
+            self._counts[level] += len(new[-1])
         self._position = position
-        for key in touched:
-            self._decide(key, position, pages)
+        is_first = not touched and not self._places and (pages is None or not pages.live_count)
+        if not (is_first and len(new) == 1 and self._take_first(new[0], position)):
+            for key in touched.union(*new):
+                self._decide(key, position, pages)
+        self._is_whole = True
+
+    def _take_first(self, keys: list[Key], position: int) -> bool:
+        """Take in the first keys at once, over no rows in pages; False: nothing happened.
+
+        That is when a key comes twice, or not with a row that the position sees as its newest.
+        """
+        rows: list[Row] = []
+        for version in map(self._memtables[0].chains.get, keys):
+            if version is None or version[0] > position or version[1] is None:
+                return False
+            rows.append(version[1])
+        places = dict(zip(keys, range(len(keys)), strict=True))
+        if len(places) < len(keys):
+            return False
+        self._rows, self._places = rows, places
+        chunks = range(0, len(rows), _CHUNK_ROWS)
+        self._dead = [0 for _ in chunks]
+        self._arrays = [{} for _ in chunks]
+        return True
 
     def _decide(self, key: Key, position: int, pages: TablePages | None) -> None:
         """Find the version of a key that the position sees, and make it the overlay's."""
@@ -214,6 +272,8 @@ class Overlay:
             dead[place // _CHUNK_ROWS] |= 1 << place % _CHUNK_ROWS
 
     def _live_of(self, entry: PageEntry, bits: int) -> "pa.Array":
+        from herdpy.storage.arrow import masked_live
+
         array = self._live.get(entry)
         if array is None:
             array = self._live[entry] = masked_live(entry, bits)
@@ -222,6 +282,8 @@ class Overlay:
     def _batches(
         self, source: "TableSnapshot", ordinals: Sequence[int], dead: Sequence[int]
     ) -> "Iterator[pa.RecordBatch]":
+        from herdpy.storage.arrow import bits_array, marked_batch, rows_batch
+
         bytes_max = source.snapshot.cache_bytes_max
         for chunk, bits in enumerate(dead):
             start = chunk * _CHUNK_ROWS

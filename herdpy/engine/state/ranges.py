@@ -69,6 +69,9 @@ class RangeSnapshot(TableSnapshot):
         key_of = self.table.key_of
         return (row for row in found if self._is_within(key_of(row)))
 
+    def count(self) -> int:
+        return sum(1 for _ in self.rows())
+
     def rows(self) -> Iterator[Row]:
         """Yield the rows in the order of their keys."""
         return super().range(self._low, self._high, high_inclusive=False)
@@ -106,15 +109,11 @@ class RangeSnapshot(TableSnapshot):
         `hidden` are bits by page, of all pages that are read.
         """
         rows: list[Row] = []
-        previous: Key | None = None
         pages = self._pages
         keys = self._overlay_keys(
             self._low, self._high, low_open=False, high_open=True, reverse=False
         )
         for key in keys:
-            if key == previous:
-                continue
-            previous = key
             version = self.version(key)
             if version is None:
                 continue

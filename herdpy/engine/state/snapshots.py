@@ -6,8 +6,8 @@ immutable object), and then narrows its registration to the State's position. No
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge, nsmallest
-from itertools import chain, count, groupby
-from operator import gt, lt
+from itertools import chain, count, groupby, islice, takewhile
+from operator import gt, itemgetter, lt
 from typing import TYPE_CHECKING
 
 from herdpy.config import MIB
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 KeyRange = tuple[Key | None, Key | None]
 """Keys from the first on, those from the second on not among them; None: open."""
 _OVERLAY_KEYS_COPIED = 256
-_MERGED_ROWS_MAX = 1024
+_BLOCK_KEYS_FIRST, _BLOCK_KEYS_MAX = 16, 1024
 
 
 class PlanIsStaleError(ProgrammingError):
@@ -347,9 +347,9 @@ class TableSnapshot:
     def _overlay_keys(
         self, low: Key | None, high: Key | None, *, low_open: bool, high_open: bool, reverse: bool
     ) -> Iterator[Key]:
-        """Yield the keys that do not only stand in pages, in order, some more than once.
+        """Yield the keys that do not only stand in pages, in order.
 
-        Nothing is copied for a long range: a cursor that is not read costs a few hundred bytes.
+        Little is copied for a long range: a cursor that is not read costs a few hundred bytes.
         """
         spans: list[Span] = []
         try:
@@ -365,13 +365,13 @@ class TableSnapshot:
         if len(spans) > 1 and sum(stop - start for _, start, stop in spans) <= _OVERLAY_KEYS_COPIED:
             copied = [key for keys, start, stop in spans for key in keys[start:stop]]
             copied.sort(reverse=reverse)
-            return iter(copied)
-        places = (
-            (keys, range(stop - 1, start - 1, -1) if reverse else range(start, stop))
-            for keys, start, stop in spans
-        )
-        parts = [map(keys.__getitem__, places) for keys, places in places]
-        return parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
+            joined = iter(copied)
+        else:
+            parts = [chain.from_iterable(_blocks(span, is_reverse=reverse)) for span in spans]
+            if len(parts) == 1:
+                return parts[0]
+            joined = merge(*parts, reverse=reverse)
+        return map(itemgetter(0), groupby(joined))
 
     def range(
         self,
@@ -401,40 +401,55 @@ class TableSnapshot:
     def _merge(
         self, chunks: Iterator[list[Row]], keys: Iterator[Key], *, is_reverse: bool
     ) -> Iterator[Iterable[Row]]:
-        """Yield the rows of pages in chunks, and in their places what else is known of some keys.
+        """Yield the rows of pages in chunks, and in their places what is decided above them.
 
-        A chunk that no such key lies in is passed on as it is.
+        A chunk that no such key lies in is passed on as it is; others get many keys at once.
         """
         key_of, is_beyond = self.table.key_of, lt if is_reverse else gt
-        keys = (key for key, _ in groupby(keys))
         key = next(keys, None)
         for chunk in chunks:
-            if key is None or is_beyond(key, key_of(chunk[-1])):
-                yield chunk
-                continue
-            rows: list[Row] = []
-            for row in chunk:
-                here = key_of(row)
-                while key is not None and is_beyond(here, key):
-                    version = self.version(key)
-                    if version is not None and (found := version[1]) is not None:
-                        rows.append(found)
-                    if len(rows) >= _MERGED_ROWS_MAX:
-                        yield rows
-                        rows = []
+            rest = chunk
+            while rest and key is not None and not is_beyond(key, last := key_of(rest[-1])):
+                block: list[Key] = []
+                while key is not None and not is_beyond(key, last) and len(block) < _BLOCK_KEYS_MAX:
+                    block.append(key)
                     key = next(keys, None)
-                if key == here:
-                    version = self.version(here)
-                    found = row if version is None else version[1]
-                    if found is not None:
-                        rows.append(found)
-                    key = next(keys, None)
-                else:
-                    rows.append(row)
-            yield rows
-        if key is not None:
-            versions = map(self.version, chain((key,), keys))
-            yield (r for each in versions if each is not None and (r := each[1]) is not None)
+                rows = rest
+                if key is not None and not is_beyond(key, last):
+                    bound = block[-1]
+                    rows = list(takewhile(lambda row: not is_beyond(key_of(row), bound), rest))  # noqa: B023 - used at once
+                rest = rest[len(rows) :]
+                yield self._merged(rows, block, is_reverse=is_reverse)
+            if rest:
+                yield rest
+        size, keys = _BLOCK_KEYS_FIRST, keys if key is None else chain((key,), keys)
+        while block := list(islice(keys, size)):
+            yield filter(None, self._decided(block)[1])
+            size = min(2 * size, _BLOCK_KEYS_MAX)
+
+    def _merged(self, rows: list[Row], block: list[Key], *, is_reverse: bool) -> list[Row]:
+        """Return rows of pages with what is decided above them about keys."""
+        decided = dict(zip(*self._decided(block), strict=True))
+        pairs = zip(self.table.keys_of(rows), rows, strict=True)
+        merged = list(filter(None, [decided.pop(key, row) for key, row in pairs]))
+        new = list(filter(None, decided.values()))
+        if new:
+            merged += new
+            merged.sort(key=self.table.key_of, reverse=is_reverse)
+        return merged
+
+    def _decided(self, keys: list[Key]) -> tuple[list[Key], list[Row | None]]:
+        """Return the keys that something above the pages decides about, with rows; None: deleted.
+
+        At once if that is the newest version of each, in one memtable, as it nearly always is.
+        """
+        if not self._own and len(self._memtables) == 1:
+            versions, position = list(map(self._memtables[0].chains.get, keys)), self._position
+            rows = [v[1] for v in versions if v is not None and 0 <= v[0] <= position]
+            if len(rows) == len(keys):
+                return keys, rows
+        found = [(key, v[1]) for key in keys if (v := self.version(key)) is not None]
+        return [key for key, _ in found], [row for _, row in found]
 
     @property
     def pages(self) -> TablePages | None:
@@ -479,6 +494,18 @@ class TableSnapshot:
             self._snapshot.check()
         return scan_table(self.table, entries, batches, ordinals, live=live)
 
+    def count(self) -> int:
+        """Return how many rows there are."""
+        from herdpy.engine.state.overlay import count
+
+        try:
+            found = count(self)
+        except SnapshotGoneError:
+            raise snapshot_too_old() from None
+        if self._snapshot is not None:
+            self._snapshot.check()
+        return found
+
     def entries(self) -> Iterator[PageEntry]:
         """Yield the pages that may have a row."""
         yield from self._pages.entries() if self._pages is not None else ()
@@ -490,6 +517,14 @@ class TableSnapshot:
         from herdpy.engine.state.overlay import above_pages
 
         return above_pages(self, ordinals)
+
+
+def _blocks(span: Span, *, is_reverse: bool) -> Iterator[list[Key]]:
+    keys, start, stop = span
+    size = _BLOCK_KEYS_MAX
+    if is_reverse:
+        return (keys[max(end - size, start) : end][::-1] for end in range(stop, start, -size))
+    return (keys[begin : min(begin + size, stop)] for begin in range(start, stop, size))
 
 
 def _within(key: Key, low: Key | None, high: Key | None, low_open: bool, high_open: bool) -> bool:

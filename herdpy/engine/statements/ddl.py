@@ -6,6 +6,8 @@ All with the monitor held. What lock() raises, and LogSpaceError: nothing happen
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Definition, Tablespace
@@ -113,6 +115,6 @@ def _replacing(table: Table, number: int, access: Access, statement: int) -> lis
     ]
     grants = access.grants_on(table.id)
     if grants:
-        facts = [replace(grant, table_id=number) for grant in grants]
+        facts = [msgspec.structs.replace(grant, table_id=number) for grant in grants]
         records.append(ChangeAccess(None, statement, facts_to_plain(facts)))
     return records

@@ -21,6 +21,7 @@ from herdpy.sql.duckdb_text import DuckTable, print_query
 from herdpy.sql.plan import (
     NOW,
     Access,
+    CountAccess,
     DeletePlan,
     Find,
     InsertPlan,
@@ -206,6 +207,9 @@ class _PlanPrinter:
             tests = [f"{name} = {self._printer.text(part)}" for name, part in pairs]
             text = f"Point lookup on {table} by key ({', '.join(tests)})"
             bounds = self._bounds(ref, access.key, None, None)
+        elif isinstance(access, CountAccess):
+            self._add(depth, f"Row count of {table}")
+            return
         elif isinstance(access, RangeAccess):
             text = f"Key range on {table}: {' AND '.join(self._range_tests(access, names))}"
             bounds = self._bounds(ref, access.prefix, access.low, access.high)

@@ -18,7 +18,16 @@ from herdpy.exec.row.expressions import Writer
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
-from herdpy.sql.plan import Access, InsertPlan, PointAccess, RangeAccess, RowFind, RowSelect
+from herdpy.sql.plan import (
+    Access,
+    CountAccess,
+    FullAccess,
+    InsertPlan,
+    PointAccess,
+    RangeAccess,
+    RowFind,
+    RowSelect,
+)
 from herdpy.sql.tree import ColumnRef, Expression
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
@@ -40,7 +49,7 @@ def compile_row_select(plan: RowSelect) -> Reader:
         table,
         plan.access,
         plan.residual,
-        None if is_whole else plan.outputs,
+        None if is_whole or not plan.outputs else plan.outputs,
         is_reverse=plan.is_reverse,
         limit=plan.limit,
         offset=plan.offset,
@@ -87,6 +96,9 @@ def _compile_reader(
         lines.append(f"if r is None{f' or not {condition}' if condition else ''}: return iter(())")
         lines.append(f"rows = ({found},)")
         lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
+    elif isinstance(access, CountAccess):
+        lines.append("rows = ((source.count(),),)")
+        lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
     else:
         if table is None:
             lines.append("scan = iter(((),))")
@@ -114,7 +126,7 @@ def chunks():
 
 def _scan_lines(writer: Writer, table: Table, access: Access, *, is_reverse: bool) -> list[str]:
     if not isinstance(access, RangeAccess):
-        if isinstance(access, PointAccess) or (is_reverse and not access.is_ordered):
+        if not isinstance(access, FullAccess) or (is_reverse and not access.is_ordered):
             raise InvariantViolation(f"row path: cannot scan by {access}")
         scan = f"range(None, None, is_reverse={is_reverse})" if access.is_ordered else "rows()"
         return [f"scan = iter(source.{scan})"]

@@ -16,7 +16,8 @@ from herdpy.proto.values import RowsEncoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
+"""Of rows, about: a driver decodes one while the next is made, and the caches hold both."""
 INLINE_ROWS_MAX = 1000
 INLINE_BYTES_MAX = 64 * 1024
 _ARROW_ROWS = 65_536
@@ -37,11 +38,12 @@ class OpenResult:
         if self._result.makes_arrow:
             return None
         rows = self._result.rows()
-        encoder = RowsEncoder(INLINE_BYTES_MAX, INLINE_ROWS_MAX)
+        taken: list[tuple[Any, ...]] = []
+        encoder = RowsEncoder(INLINE_BYTES_MAX, INLINE_ROWS_MAX, taken)
         is_last = encoder.take(rows)
         if is_last:
             return encoder.finish()
-        self._rows = chain(encoder.taken, rows)
+        self._rows = chain(taken, rows)
         return None
 
     def rows(self, rows_max: int) -> tuple[bytes, bool]:

@@ -5,6 +5,7 @@ import pytest
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.plan import (
+    CountAccess,
     DeletePlan,
     FullAccess,
     InsertPlan,
@@ -93,10 +94,24 @@ def test_full(text: str, is_ordered: bool, is_reverse: bool) -> None:
     assert plan.is_reverse is is_reverse
 
 
+@pytest.mark.parametrize("text", ["select count(*) from t", "select count(*) n from t limit ?"])
+def test_count(text: str) -> None:
+    plan = row_select(text, *([1] if "?" in text else []))
+    assert plan.access == CountAccess()
+    assert not plan.is_scan
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "select count(*) from t",
+        "select count(*) from t where id > 1",
+        "select count(*) from t order by 1",
+        "select count(*), 1 from t",
+        "select count(*) from t group by name",
+        "select count(id) from t",
+        "select count(*) filter (where id > 1) from t",
+        "select count(*) over () from t",
+        "select count(*) from t, heap",
         "select distinct name from t",
         "select name from t group by name",
         "select * from t order by name",

@@ -1,11 +1,11 @@
 """What is known of users and rights, in transactions, log, checkpoint, dump and backup."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance.checkpoint import restore_engine
