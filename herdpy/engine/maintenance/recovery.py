@@ -197,20 +197,22 @@ class _Collections:
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._replays = 0
+        self._replays: set[object] = set()
         self._were_on = False
 
-    def stop(self) -> None:
+    def stop(self, replay: object) -> None:
         with self._mutex:
             if not self._replays:
                 self._were_on = gc.isenabled()
-            self._replays += 1
+            self._replays.add(replay)
             gc.disable()
 
-    def go_on(self) -> None:
+    def go_on(self, replay: object) -> None:
+        """Also behind a stop() that Ctrl-C has cut short."""
         with self._mutex:
-            self._replays -= 1
+            self._replays.discard(replay)
             if not self._replays and self._were_on:
+                self._were_on = False
                 gc.enable()
 
 
@@ -223,11 +225,12 @@ def _no_collections() -> Generator[None]:
 
     It would visit the rows again and again, for a third of the time that replay takes.
     """
-    _collections.stop()
+    replay = object()
     try:
+        _collections.stop(replay)
         yield
     finally:
-        _collections.go_on()
+        _collections.go_on(replay)
 
 
 def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> None:
