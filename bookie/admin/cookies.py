@@ -1,14 +1,15 @@
 """`bookie cookie …`: look at and mend the cookies that bind bookies to their directories."""
 
-import sys
 from pathlib import Path
 
 import click
 
+from bookie.admin.lifecycle import confirm
 from bookie.admin.output import Output
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
+from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.metadata.interfaces import VersionedStore
@@ -141,10 +142,7 @@ async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool)
 @cluster_options
 def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
     """Forget a stopped bookie: it can come back only as a new, empty one."""
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError("standard input is no terminal to ask at: say --yes")
-        click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
+    confirm(f"Forget bookie {bookie_id}?", is_sure=is_sure)
     run(_delete(cluster, bookie_id))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
 
@@ -154,6 +152,13 @@ async def _delete(cluster: Cluster, bookie_id: str) -> None:
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
         await _expect_stopped(store, cluster, bookie_id)
+        state = await LifecycleStore(store, cluster.root).expect(parse_bookie_id(bookie_id))
+        if state.version is not None:
+            raise IllegalOperationError(
+                f"bookie {bookie_id} is {state.record.state.value}: `bookie bookies remove` "
+                "forgets a Drained bookie, `bookie bookies cancel` ends a drain; nothing was "
+                "deleted"
+            )
         await cookies.delete(parse_bookie_id(bookie_id), version)
 
 

@@ -2,10 +2,11 @@
 
 Start: the directory is locked, cookies are checked (a wiped or foreign disk must not serve, G5),
 the journal is replayed, the server listens, and only then the bookie registers. Running: a full
-disk, or an operator, makes it read-only and registers it so; deleted ledgers are collected; a lost
-session registers again. The end: close(), or by itself, with the error that wait() raises, when
-another holds the bookie's id or when the journal can no longer be trusted. Used on one asyncio
-loop. Source of the order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
+disk, an operator or its lifecycle state makes it read-only and registers it so; deleted ledgers
+are collected; a lost session registers again. The end: close(), or by itself, with the error that
+wait() raises, when another holds the bookie's id, when its cookie is gone (it was removed from the
+cluster), or when the journal can no longer be trusted. Used on one asyncio loop. Source of the
+order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError, IllegalOperationError
 from bookie.ledger.types import BookieId
+from bookie.lifecycle.states import LifecycleRecord, LifecycleState
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.cookies import CookieStore, check_cookies
 from bookie.metadata.interfaces import VersionedStore
@@ -23,7 +25,7 @@ from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
 from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
-from bookie.server.bookie import Bookie
+from bookie.server.bookie import Admission, Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
@@ -34,6 +36,7 @@ from bookie.server.identity import (
     service_info_of,
 )
 from bookie.server.interfaces import EntryIndex
+from bookie.server.lifecycle_watch import LifecycleWatch
 from bookie.server.metrics import Figure, ServerMetrics
 from bookie.server.storage.collector import Collector
 from bookie.server.wire.server import BookieServer
@@ -66,6 +69,9 @@ class BookieNode:
         """What was started, in order; closed from the end."""
         self._is_set_read_only = False
         self._is_disk_full = False
+        self._is_removed = False
+        self.lifecycle: LifecycleRecord | None = None
+        """As last read; None: it could not be, so that no add may be taken."""
         self._instance_id: str | None = None
         self._mode_changed = asyncio.Event()
         self._is_started = False
@@ -129,6 +135,7 @@ class BookieNode:
             node._closers.append(node.bookie.close)
             node.bookie.on_read_only_change(node._bookie_changed)
             node.set_read_only(is_read_only=is_read_only)
+            await node._follow_lifecycle()
             node._start_disk_watch()
             await node._listen(clock, tls, storage_executor)
             await node._register()
@@ -173,6 +180,17 @@ class BookieNode:
         is_new = await check_cookies(cookies, self._disk, cookie, cookie_directories(directory))
         if is_new:
             _log.info("bookie %s is new: its cookie was made", self.bookie_id)
+
+    async def _follow_lifecycle(self) -> None:
+        watch = LifecycleWatch(
+            self._store,
+            self._config.ledgers_root,
+            self.bookie_id,
+            self._lifecycle_changed,
+            self._removed,
+        )
+        self._closers.append(watch.close)
+        await watch.start()
 
     async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
         config = self._config
@@ -251,8 +269,36 @@ class BookieNode:
         self._is_disk_full = is_full
         self._set_mode()
 
+    @property
+    def lifecycle_state(self) -> LifecycleState | None:
+        """As last read; None: it could not be, and no add is taken."""
+        return None if self.lifecycle is None else self.lifecycle.state
+
+    def _lifecycle_changed(self, record: LifecycleRecord | None) -> None:
+        if record != self.lifecycle and record is not None:
+            _log.info("bookie %s: its lifecycle state is %s", self.bookie_id, record.state.value)
+        self.lifecycle = record
+        self._set_mode()
+
+    def _removed(self) -> None:
+        self._is_removed = True
+        self._set_mode()
+        self._end(
+            BookieError(
+                f"bookie {self.bookie_id}: its cookie is gone from the metadata store: it was "
+                "removed from the cluster and takes no part any more. Start it with empty "
+                "directories to let it return as a new bookie"
+            )
+        )
+
     def _set_mode(self) -> None:
-        self.bookie.set_read_only(self._is_set_read_only or self._is_disk_full)
+        is_read_only = self._is_set_read_only or self._is_disk_full
+        self.bookie.set_admission(
+            max(
+                Admission.PRIORITY if is_read_only else Admission.ALL,
+                Admission.NONE if self._is_removed else _admission_of(self.lifecycle),
+            )
+        )
 
     def _bookie_changed(self) -> None:
         self._mode_changed.set()
@@ -361,3 +407,11 @@ class BookieNode:
                 first = first or error
         if first is not None:
             raise first
+
+
+def _admission_of(record: LifecycleRecord | None) -> Admission:
+    """Return which adds a bookie of this lifecycle state takes; None: the state is not known."""
+    if record is None or record.state is LifecycleState.DRAINED:
+        return Admission.NONE
+    is_active = record.state is LifecycleState.ACTIVE
+    return Admission.ALL if is_active else Admission.PRIORITY_RECOVERY

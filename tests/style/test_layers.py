@@ -31,8 +31,8 @@ HERDPY = {
     "errors": 1,
     "limits": 1,
 }
-BOOKIE = {"admin": 7, "client": 6, "server": 6, "proto": 5, "metadata": 5, "ledger": 4}
-BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
+BOOKIE = {"admin": 8, "client": 7, "server": 7, "lifecycle": 6, "proto": 5, "metadata": 5}
+BOOKIE |= {"ledger": 4, "runtime": 3, "config": 2, "errors": 1}
 # Inside a package whose modules lie in folders: folder, or module beside the folders -> rank. A
 # module that is not named lies above all that are.
 SUBLAYERS = {
@@ -63,6 +63,7 @@ SUBLAYERS = {
         "disk_watch": 3,
         "health": 3,
         "identity": 3,
+        "lifecycle_watch": 3,
         "tls": 3,
         "wire": 2,
         "storage": 2,
@@ -85,7 +86,8 @@ WORLD = {
 WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
 LOOP_USERS = (
-    "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/runtime/http.py",
+    "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/lifecycle/",
+    "bookie/runtime/http.py",
     "herdpy/server/",
     "herdpy/aio/",
 )  # fmt: skip
