@@ -5,7 +5,7 @@ is neither going nor lost. Counted by write set, because the entries of one writ
 bookies; a segment has as many as its ensemble, fewer when it has fewer entries.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -56,14 +56,20 @@ class RiskReport:
     def __init__(
         self,
         going: Iterable[BookieId],
-        lost: Iterable[BookieId] = (),
-        writable: Collection[BookieId] = (),
+        registered: Iterable[BookieId],
+        writable: Iterable[BookieId],
     ) -> None:
-        """writable: the bookies that can take copies, of which those that go are left out."""
-        self.lost = frozenset(lost)
-        self.going = frozenset(going) - self.lost
-        self.gone = self.going | self.lost
-        self._destinations = frozenset(writable) - self.gone
+        """Count what `going` would do.
+
+        registered: all that answer now; a member that is not is lost already. writable: those of
+        them that can take copies.
+        """
+        self._registered = frozenset(registered)
+        self.going = frozenset(going) & self._registered
+        self._staying = self._registered - self.going
+        self._destinations = frozenset(writable) - self.going
+        self.lost: set[BookieId] = set()
+        """Members of segments that are not registered."""
         self.tallies = {risk: Tally() for risk in Risk}
         """With all of them gone."""
         self.before = {risk: Tally() for risk in Risk}
@@ -77,14 +83,16 @@ class RiskReport:
         self.ledgers += 1
         worst: dict[int, set[Risk]] = {0: set(), 1: set()}
         for number, segment in enumerate(metadata.segments):
-            if self.gone.isdisjoint(segment.ensemble):
+            if self._staying.issuperset(segment.ensemble):
                 continue
-            self._count_destinations(segment.ensemble)
+            self.lost.update(self._lost_of(segment.ensemble))
+            if is_short(segment.ensemble, self._staying, self._destinations):
+                self.segments_without_destination += 1
             end = _end_of(metadata, number)
-            for which, (missing, tallies) in enumerate(
-                ((self.gone, self.tallies), (self.lost, self.before))
+            for which, (there, tallies) in enumerate(
+                ((self._staying, self.tallies), (self._registered, self.before))
             ):
-                risks = self._count_segment(metadata, number, end, missing, tallies)
+                risks = self._count_segment(metadata, number, end, there, tallies)
                 for risk in risks:
                     tallies[risk].segments += 1
                 worst[which] |= risks
@@ -100,7 +108,7 @@ class RiskReport:
         metadata: LedgerMetadata,
         number: int,
         end: int | None,
-        missing: frozenset[BookieId],
+        there: frozenset[BookieId],
         tallies: dict[Risk, Tally],
     ) -> set[Risk]:
         segment = metadata.segments[number]
@@ -110,7 +118,7 @@ class RiskReport:
             if end is not None and entry_id > end:
                 break  # the others have no entry
             members = write_set(entry_id, size, metadata.write_quorum_size)
-            left = sum(segment.ensemble[i] not in missing for i in members)
+            left = sum(segment.ensemble[i] in there for i in members)
             risk = risk_of(left, metadata.write_quorum_size, metadata.ack_quorum_size)
             if risk is None:
                 continue
@@ -120,9 +128,8 @@ class RiskReport:
                 tallies[risk].entries += (end - entry_id) // size + 1
         return risks
 
-    def _count_destinations(self, ensemble: Ensemble) -> None:
-        if is_short(ensemble, self.gone, self._destinations):
-            self.segments_without_destination += 1
+    def _lost_of(self, ensemble: Ensemble) -> Iterable[BookieId]:
+        return (bookie for bookie in ensemble if bookie not in self._registered)
 
 
 class DrainCheck:
@@ -135,13 +142,13 @@ class DrainCheck:
     def __init__(
         self,
         bookie_id: BookieId,
-        others: Iterable[BookieId],
-        writable: Collection[BookieId],
+        staying: Iterable[BookieId],
+        writable: Iterable[BookieId],
     ) -> None:
-        """others: bookies that drain already or are lost. writable: all that take adds now."""
+        """staying: what neither drains nor is lost. writable: all that take adds now."""
         self._bookie_id = bookie_id
-        self._gone = frozenset(others) | {bookie_id}
-        self._destinations = frozenset(writable) - self._gone
+        self._staying = frozenset(staying) - {bookie_id}
+        self._destinations = frozenset(writable) & self._staying
         self.broken_sets = 0
         """Write sets that it shares with others, and that all together leave below the quorum."""
         self.short_segments = 0
@@ -157,11 +164,11 @@ class DrainCheck:
         for segment in metadata.segments:
             if self._bookie_id not in segment.ensemble:
                 continue
-            self.short_segments += is_short(segment.ensemble, self._gone, self._destinations)
+            self.short_segments += is_short(segment.ensemble, self._staying, self._destinations)
             for slot in range(metadata.ensemble_size):
                 members = write_set(slot, metadata.ensemble_size, metadata.write_quorum_size)
                 bookies = [segment.ensemble[i] for i in members]
-                gone = self._gone.intersection(bookies)
+                gone = {bookie for bookie in bookies if bookie not in self._staying}
                 left = len(bookies) - len(gone)
                 is_shared = self._bookie_id in gone and len(gone) > 1
                 if is_shared and left < metadata.ack_quorum_size:
@@ -190,10 +197,10 @@ class DrainCheck:
 
 
 def is_short(
-    ensemble: Ensemble, gone: frozenset[BookieId], destinations: frozenset[BookieId]
+    ensemble: Ensemble, staying: frozenset[BookieId], destinations: frozenset[BookieId]
 ) -> bool:
-    """Tell whether a segment finds too few bookies to take the place of those that are gone."""
-    wanted = sum(bookie in gone for bookie in ensemble)
+    """Tell whether a segment finds too few bookies to take the place of those that do not stay."""
+    wanted = sum(bookie not in staying for bookie in ensemble)
     return len(destinations.difference(ensemble)) < wanted
 
 

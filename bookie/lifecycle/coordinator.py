@@ -49,9 +49,6 @@ class Status(Protocol):
     def reason(self) -> str: ...
 
     @property
-    def is_loss(self) -> bool: ...
-
-    @property
     def failure_count(self) -> int: ...
 
 
@@ -138,25 +135,20 @@ class DrainCoordinator:
 
     async def _facts(self, founds: Sequence[Found]) -> Facts:
         bookie_ids = [found.bookie_id for found in founds]
-        known = await self._states.bookie_ids()
         modes = await self._modes()
         is_enabled = await self._tasks.is_enabled()
         tasks = frozenset([ledger_id async for ledger_id in self._tasks.ledger_ids()])
         reports = {
-            status.ledger_id: Report(status.reason, status.failure_count, status.is_loss)
+            status.ledger_id: Report(status.reason, status.failure_count)
             for status in await self._tasks.statuses()
         }
-        gone = {bookie_id for bookie_id in known if bookie_id not in modes}
-        gone |= {
-            found.bookie_id
-            for found in founds
-            if found.record.is_admitted or found.record.state is LifecycleState.DRAINING_FAILED
-        }
+        waiting = [found for found in founds if not found.record.is_admitted]
+        # One that waits and is away counts as lost for none: two of them would wait for each other.
+        staying = {*modes, *(found.bookie_id for found in waiting)}
+        staying -= {found.bookie_id for found in founds if found.record.is_admitted}
         writable = [bookie_id for bookie_id, mode in modes.items() if mode is Mode.WRITABLE]
         checks = {
-            found.bookie_id: DrainCheck(found.bookie_id, gone, writable)
-            for found in founds
-            if not found.record.is_admitted
+            found.bookie_id: DrainCheck(found.bookie_id, staying, writable) for found in waiting
         }
         open_ledgers = _OpenLedgers(bookie_ids)
         seen = await self._scan(bookie_ids, [*checks.values(), open_ledgers])
@@ -219,6 +211,7 @@ class DrainCoordinator:
             case Publish(ledger_id, bookie_id):
                 now_ms = self._clock.wall_us() // 1000
                 await self._tasks.publish(ledger_id, [bookie_id], now_ms, self._guard)
+                self._machine.published(bookie_id, ledger_id)
             case WriteList(found, ledgers):
                 if not await self._states.write_ledgers(found, ledgers, guard=self._guard):
                     self._machine.list_refused(found.bookie_id)

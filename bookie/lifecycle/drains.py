@@ -39,7 +39,6 @@ class Report(NamedTuple):
 
     reason: str
     failure_count: int
-    is_loss: bool
 
 
 class Facts(NamedTuple):
@@ -153,6 +152,12 @@ class DrainMachine:
         }
         self._drains[found.bookie_id] = _Drain(_identity(found), ledgers=known)
 
+    def published(self, bookie_id: BookieId, ledger_id: int) -> None:
+        """Take note that a Publish was done."""
+        drain = self._drains.get(bookie_id)
+        if drain is not None and ledger_id in drain.ledgers:
+            drain.ledgers[ledger_id].is_published = True
+
     def list_refused(self, bookie_id: BookieId) -> None:
         """Take note that a WriteList found a conflict: the list is written again."""
         drain = self._drains.get(bookie_id)
@@ -226,7 +231,6 @@ class DrainMachine:
             if is_bad:
                 bad[ledger_id] = note
             elif is_draining and self._is_due(ledger_id, ledger, found, facts):
-                ledger.is_published = True
                 decisions.append(Publish(ledger_id, bookie_id))
         rows = [
             DrainLedger(ledger_id, one.cleared_count, one.cleared_by, notes[ledger_id])
@@ -253,7 +257,7 @@ class DrainMachine:
         if ledger_id in facts.unreadable:
             return f"ledger {ledger_id}: {facts.unreadable[ledger_id]}", True
         report = facts.reports.get(ledger_id)
-        if report is not None and (report.is_loss or report.failure_count >= FAILURES_MAX):
+        if report is not None and report.failure_count >= FAILURES_MAX:
             return f"ledger {ledger_id}: {report.reason}", True
         if ledger_id in facts.open_last[found.bookie_id]:
             is_over = facts.now_s - ledger.since_s >= self._open_ledger_wait_s

@@ -43,7 +43,7 @@ class Operations:
 
     async def statuses(self) -> list[Json]:
         """Return the status of every bookie that has a cookie, sorted by id."""
-        registered = await self._registered()
+        registered = await self.registered()
         return [_status(found, registered) for found in await self.states.all()]
 
     async def status(self, bookie_id: BookieId) -> Json:
@@ -52,7 +52,7 @@ class Operations:
         ledgers = await self.states.ledgers(bookie_id)
         # Those that an operator has to look at come first.
         ledgers.sort(key=lambda one: (not one.problem, -one.cleared_count, one.ledger_id))
-        return _status(found, await self._registered()) | {
+        return _status(found, await self.registered()) | {
             "warning": await self._warning(found.record),
             "ledgers": [one._asdict() for one in ledgers[:LEDGERS_SHOWN_MAX]],
             "ledgers_not_shown": max(0, len(ledgers) - LEDGERS_SHOWN_MAX),
@@ -62,7 +62,7 @@ class Operations:
         """Return what the ledgers would lose if these bookies went, given what is lost already."""
         going = tuple(dict.fromkeys(bookie_ids))
         known = await self.states.bookie_ids()
-        registered = await self._registered()
+        registered = await self.registered()
         for bookie_id in going:
             if bookie_id not in known and bookie_id not in registered:
                 raise IllegalOperationError(
@@ -70,12 +70,12 @@ class Operations:
                     "cookie and is not registered"
                 )
         writable = [bookie for bookie, mode in registered.items() if mode == "writable"]
-        lost = [bookie for bookie in known if bookie not in registered]
-        report = RiskReport(going, lost, writable)
+        report = RiskReport(going, registered, writable)
         found = await scan(self._ledgers, (), [report])
         return risk_record(report, found)
 
-    async def _registered(self) -> dict[BookieId, str]:
+    async def registered(self) -> dict[BookieId, str]:
+        """Return which bookies are registered: "writable" or "read-only"."""
         directory = BookieDirectory(self._store, self._root)
         try:
             await directory.start()
@@ -134,7 +134,7 @@ class Operations:
         found = await self.states.expect(bookie_id)
         if found.record.state is not LifecycleState.DRAINING_FAILED:
             await self.states.move(bookie_id, Step.MARK_DRAINED, lambda record: record)  # refuses
-        if (await self._registered()).get(bookie_id) == "writable":
+        if (await self.registered()).get(bookie_id) == "writable":
             raise IllegalOperationError(
                 f"bookie {bookie_id}: expected it read-only or away, found it writable: it may be "
                 "given new ledgers; stop it, or make it read-only"

@@ -117,6 +117,14 @@ class LifecycleStore:
         found = [await self.find(bookie_id) for bookie_id in await self.bookie_ids()]
         return [one for one in found if one is not None]
 
+    async def leaving(self) -> frozenset[BookieId]:
+        """Return the bookies that drain: workers copy from them, and none to them."""
+        return frozenset(
+            found.bookie_id
+            for found in await self.all()
+            if found.record.state is LifecycleState.DRAINING and found.record.is_admitted
+        )
+
     async def ledgers(self, bookie_id: BookieId) -> list[DrainLedger]:
         """Return the list of the bookie's drain, ascending; empty: there is none."""
         ledgers: list[DrainLedger] = []

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from bookie.ledger.at_risk import LEDGERS_NAMED_MAX, Risk, RiskReport
+from bookie.ledger.at_risk import LEDGERS_NAMED_MAX, DrainCheck, Risk, RiskReport
 from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, LedgerState, Segment
 from tests.fixtures.metadata import metadata
 
@@ -24,7 +24,9 @@ def ledger(
 
 
 def report(going: str, lost: str, *ledgers: LedgerMetadata) -> RiskReport:
-    made = RiskReport([B[int(i)] for i in going], [B[int(i)] for i in lost], B)
+    made = RiskReport(
+        [B[int(i)] for i in going], [b for i, b in enumerate(B) if str(i) not in lost], B
+    )
     for one in ledgers:
         made.add(one)
     return made
@@ -63,10 +65,10 @@ def test_segments_without_entries_lose_nothing() -> None:
 
 def test_destinations_are_counted_outside_of_each_ensemble() -> None:
     made = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
-    found = RiskReport([B[0]], [], B[:4])
+    found = RiskReport([B[0]], B, B[:4])
     found.add(made)
     assert found.segments_without_destination == 0
-    found = RiskReport([B[0]], [], B[:3])
+    found = RiskReport([B[0]], B, B[:3])
     found.add(made)
     assert found.segments_without_destination == 1
 
@@ -103,3 +105,38 @@ def test_against_a_count_of_every_entry() -> None:
             elif left < qw:
                 wanted[Risk.UNDER_REPLICATED] += 1
         assert {risk: found.tallies[risk].entries for risk in Risk} == wanted
+
+
+def check(bookie: int, staying: str, writable: str, *ledgers: LedgerMetadata) -> str:
+    made = DrainCheck(B[bookie], [B[int(i)] for i in staying], [B[int(i)] for i in writable])
+    for one in ledgers:
+        made.add(one)
+    return made.reason()
+
+
+def test_a_drain_alone_may_begin_whatever_its_quorums() -> None:
+    for qw, qa in ((3, 3), (3, 2), (2, 2), (1, 1)):
+        assert check(0, "12345", "12345", ledger(1, qw, qa, (0, [0, 1, 2]), last=9)) == ""
+
+
+def test_beside_another_it_waits_where_they_share_a_quorum() -> None:
+    shared = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
+    assert check(0, "2345", "2345", shared) == (
+        "3 write sets would fall below their ack quorum together with b1: waits for those"
+    )
+    assert check(0, "2345", "2345", ledger(1, 3, 2, (0, [0, 2, 3]), last=9)) == ""
+    assert check(0, "2345", "2345", ledger(1, 3, 1, (0, [0, 1, 2]), last=9)) == ""
+
+
+def test_it_waits_for_bookies_that_can_take_its_copies() -> None:
+    made = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
+    assert "1 segments find too few other bookies" in check(0, "12", "12", made)
+    assert check(0, "123", "123", made) == ""
+    assert "1 segments find" in check(0, "123", "12", made)  # 3 is read-only
+
+
+def test_it_waits_for_bookies_that_open_ledgers_need() -> None:
+    other = ledger(2, 3, 2, (0, [1, 2, 3]), last=None)
+    assert "2 bookies would be writable, open ledgers need 3" in check(0, "123", "12", other)
+    assert check(0, "123", "123", other) == ""
+    assert check(0, "123", "12", replace(other, state=LedgerState.CLOSED)) == ""
