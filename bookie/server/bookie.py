@@ -145,6 +145,11 @@ class Bookie:
         return self._admission
 
     @property
+    def takes_priority(self) -> bool:
+        """Tell whether recovery adds of high priority are taken."""
+        return self._admission is not Admission.NONE and not self._storage.is_out_of_space
+
+    @property
     def failure(self) -> BaseException | None:
         """Why the journal stopped: no write is taken any more; None while it works."""
         return self._journal.failure

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError, IllegalOperationError
 from bookie.ledger.types import BookieId
+from bookie.lifecycle.operations import Operations
 from bookie.lifecycle.states import LifecycleRecord, LifecycleState
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.cookies import CookieStore, check_cookies
@@ -25,6 +26,7 @@ from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
 from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
+from bookie.server.access import HttpAccess
 from bookie.server.bookie import Admission, Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
@@ -37,6 +39,7 @@ from bookie.server.identity import (
 )
 from bookie.server.interfaces import EntryIndex
 from bookie.server.lifecycle_watch import LifecycleWatch
+from bookie.server.management import ManagementApi
 from bookie.server.metrics import Figure, ServerMetrics
 from bookie.server.storage.collector import Collector
 from bookie.server.wire.server import BookieServer
@@ -105,14 +108,18 @@ class BookieNode:
         directory: str = "",
         tls: ssl.SSLContext | None = None,
         is_read_only: bool = False,
+        access: HttpAccess | None = None,
+        http_tls: ssl.SSLContext | None = None,
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
         `directory`: the absolute path of the Disk's root, as the cookie calls it. is_read_only: an
-        operator's wish from the first request on, until set_read_only(). Store, index and
-        executors stay the caller's, who closes them after close(). Errors: BookieStartError (cookie
-        of another bookie or of a wiped disk, another owner of the directory or of the id, no
-        cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
+        operator's wish from the first request on, until set_read_only(). access: the roles of the
+        management API, which is not there without any. http_tls: what HTTP is served with. Store,
+        index and executors stay the caller's, who closes them after close(). Errors:
+        BookieStartError (cookie of another bookie or of a wiped disk, another owner of the
+        directory or of the id, no cluster), CorruptFileError, OSError, errors of the store. Nothing
+        is left behind then.
         """
         if config.is_tls_required and tls is None:
             raise BookieStartError(
@@ -137,7 +144,7 @@ class BookieNode:
             node.set_read_only(is_read_only=is_read_only)
             await node._follow_lifecycle()
             node._start_disk_watch()
-            await node._listen(clock, tls, storage_executor)
+            await node._listen(clock, rng, tls, storage_executor, access, http_tls)
             await node._register()
             node._start_collector(rng, clock)
             if node._early_error is not None:
@@ -192,7 +199,15 @@ class BookieNode:
         self._closers.append(watch.close)
         await watch.start()
 
-    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
+    async def _listen(
+        self,
+        clock: Clock,
+        rng: Rng,
+        tls: ssl.SSLContext | None,
+        executor: Executor,
+        access: HttpAccess | None,
+        http_tls: ssl.SSLContext | None,
+    ) -> None:
         config = self._config
         self.server = BookieServer(
             self.bookie, config, clock, tls=tls, metrics=self.metrics, executor=executor
@@ -211,8 +226,12 @@ class BookieNode:
             lambda: self.disk_watch.usage,
         )
         if config.http_port is not None:
-            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason)
-            self.http_port = await health.start(config.host, config.http_port)
+            api = None
+            if access is not None and not access.is_empty:
+                operations = Operations(self._store, config.ledgers_root, rng, clock)
+                api = ManagementApi(operations, self, config, access)
+            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason, api)
+            self.http_port = await health.start(config.host, config.http_port, http_tls)
             self._closers.append(health.close)
 
     async def _register(self) -> None:
@@ -296,7 +315,7 @@ class BookieNode:
         self.bookie.set_admission(
             max(
                 Admission.PRIORITY if is_read_only else Admission.ALL,
-                Admission.NONE if self._is_removed else _admission_of(self.lifecycle),
+                Admission.NONE if self._is_removed else admission_of(self.lifecycle),
             )
         )
 
@@ -324,6 +343,21 @@ class BookieNode:
             self._end(
                 BookieError(f"bookie {self.bookie_id}: its registration cannot follow it: {error}")
             )
+
+    def serving_state(self) -> dict[str, object]:
+        """Return what BookKeeper's state endpoint says, and the lifecycle."""
+        state = self.lifecycle_state
+        return {
+            "running": self.unhealthy_reason() is None,
+            "readOnly": self.is_read_only,
+            "shuttingDown": self._closing is not None,
+            "availableForHighPriorityWrites": self.bookie.takes_priority,
+            "lifecycle": None if state is None else state.value,
+        }
+
+    def space(self) -> tuple[int, int]:
+        """Return (total, free) bytes over the ledger directories."""
+        return self.bookie.space()
 
     # --- what is known of it ----------------------------------------------------------------------
 
@@ -409,7 +443,7 @@ class BookieNode:
             raise first
 
 
-def _admission_of(record: LifecycleRecord | None) -> Admission:
+def admission_of(record: LifecycleRecord | None) -> Admission:
     """Return which adds a bookie of this lifecycle state takes; None: the state is not known."""
     if record is None or record.state is LifecycleState.DRAINED:
         return Admission.NONE

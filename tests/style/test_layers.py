@@ -63,6 +63,8 @@ SUBLAYERS = {
         "disk_watch": 3,
         "health": 3,
         "identity": 3,
+        "access": 1,
+        "management": 3,
         "lifecycle_watch": 3,
         "tls": 3,
         "wire": 2,
