@@ -7,7 +7,7 @@ PYTEST := $(PY) -m pytest -q -n 2
 CODE := herdpy bookie spark_connector tests examples
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 STAMP := .venv/.stamp
-PROTOS := bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \
+PROTOS := bookie/autorecovery/formats.proto bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \
           bookie/proto/wire_v3.proto herdpy/proto/herdpy.proto
 
 N ?=
@@ -29,7 +29,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-recovery sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
         findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-herddb bench-network bench-spark big clean
 
@@ -96,6 +96,9 @@ crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 
 sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.ledger $(runner_flags)
+
+sim-recovery: setup ## bookies lost and their ledgers made whole: make sim-recovery N=3000 SEED=7 PLANT=all
+	$(PY) -m tests.sim.recovery $(runner_flags)
 
 sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.storage $(runner_flags)
@@ -169,6 +172,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) fuzz-wire N=100000 SEED=1
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=600
+	$(MAKE) sim-recovery N=300
 	$(MAKE) kill N=10
 	$(MAKE) kill-staging N=10
 	$(MAKE) interpreters ON=$(lastword $(VERSIONS)) # the oldest; make setup has taken the newest

@@ -182,3 +182,51 @@ class BookieConfig:
         _check("close_timeout_s", self.close_timeout_s, 0.0, 3600)
         _check("http_port", self.http_port or 0, 0, 65535)
         _check("registration_timeout_s", self.registration_timeout_s, 0.0, 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRecoveryConfig:
+    """One auditor and one replication worker (`bookie autorecovery`, or beside a bookie)."""
+
+    is_auditor: bool = True
+    """Stand for election as the auditor."""
+    is_worker: bool = True
+    """Replicate ledgers."""
+    bookie_check_interval_s: float = 86400.0
+    """Between looks for ledgers of lost bookies when none was lost newly."""
+    ledger_check_interval_s: float = 604800.0
+    """Between reads of the first and last entry of every segment on every bookie; 0: never."""
+    placement_check_interval_s: float = 0.0
+    """Between counts of the write sets that lie in one rack; 0: never."""
+    entry_check_interval_s: float = 0.0
+    """Between questions to every bookie for all the entries that it has; 0: never."""
+    ledgers_at_once: int = 32
+    """Ledgers that the auditor looks at together."""
+    open_ledger_grace_s: float = 30.0
+    """How long the writer of an open ledger may take to replace a lost bookie by itself; then the
+    ledger is fenced and closed."""
+    copy_window: int = 100
+    """Entries of one ledger that are copied together."""
+    copy_bytes_max: int = 16 * 1024 * 1024
+    """Bytes of these."""
+    copy_bytes_per_s: int | None = None
+    """Ledgers are copied at most this fast; None: as fast as it goes."""
+    poll_interval_s: float = 5.0
+    """Between looks for tasks."""
+    failure_pause_s: float = 300.0
+    """A ledger that cannot be replicated is tried again after a 32nd of this, which doubles with
+    each failure up to this."""
+
+    def __post_init__(self) -> None:
+        _check("bookie_check_interval_s", self.bookie_check_interval_s, 0.001, _YEAR_S)
+        _check("ledger_check_interval_s", self.ledger_check_interval_s, 0, _YEAR_S)
+        _check("placement_check_interval_s", self.placement_check_interval_s, 0, _YEAR_S)
+        _check("entry_check_interval_s", self.entry_check_interval_s, 0, _YEAR_S)
+        _check("ledgers_at_once", self.ledgers_at_once, 1, 1000)
+        _check("open_ledger_grace_s", self.open_ledger_grace_s, 0, 86400)
+        _check("copy_window", self.copy_window, 1, 100_000)
+        _check("copy_bytes_max", self.copy_bytes_max, 1, 1 << 40)
+        if self.copy_bytes_per_s is not None:
+            _check("copy_bytes_per_s", self.copy_bytes_per_s, 1, 1 << 40)
+        _check("poll_interval_s", self.poll_interval_s, 0.001, 3600)
+        _check("failure_pause_s", self.failure_pause_s, 0.001, 86400)

@@ -216,6 +216,10 @@ class UnknownLedgerStateError(BookieError):
     retry = Retry.SAFE
 
 
+class DeposedAuditorError(BookieError):
+    """This auditor's vote is gone: another one acts, and what was to be written was not."""
+
+
 # --- bytes from a peer ----------------------------------------------------------------------------
 
 

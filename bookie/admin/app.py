@@ -5,12 +5,13 @@ from importlib.metadata import version
 
 import click
 
-from bookie.admin.bookies import bookies
 from bookie.admin.cookies import cookie
 from bookie.admin.format import format_cluster
 from bookie.admin.inspect import inspect
 from bookie.admin.ledgers import ledger
 from bookie.admin.local import local
+from bookie.admin.recover import bookies
+from bookie.admin.replication import autorecovery, replication
 from bookie.admin.serve import serve
 from bookie.admin.simpletest import simpletest
 
@@ -23,5 +24,16 @@ def app() -> None:
     """Run and inspect a replicated ledger store that speaks Apache BookKeeper's protocol."""
 
 
-for command in (serve, local, format_cluster, ledger, bookies, cookie, simpletest, inspect):
+for command in (
+    serve,
+    local,
+    autorecovery,
+    replication,
+    format_cluster,
+    ledger,
+    bookies,
+    cookie,
+    simpletest,
+    inspect,
+):
     app.add_command(command)

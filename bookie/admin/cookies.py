@@ -6,13 +6,12 @@ import click
 
 from bookie.admin.lifecycle import confirm
 from bookie.admin.output import Output
+from bookie.admin.recover import expect_stopped, expect_unnamed
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
 from bookie.lifecycle.store import LifecycleStore
-from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.cookies import Cookie, CookieStore
-from bookie.metadata.interfaces import VersionedStore
 from bookie.server.identity import cookie_of
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -138,38 +137,36 @@ async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool)
 
 @cookie.command()
 @click.argument("bookie_id")
+@click.option(
+    "--accept-loss", "accepted", type=int, multiple=True, metavar="LEDGER",
+    help="Go on though this ledger names the bookie; may be repeated.",
+)  # fmt: skip
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
-def delete(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
-    """Forget a stopped bookie: it can come back only as a new, empty one."""
+def delete(
+    cluster: Cluster, output: Output, bookie_id: str, accepted: tuple[int, ...], *, is_sure: bool
+) -> None:
+    """Forget a stopped bookie: it can come back only as a new, empty one.
+
+    Refused while a ledger names the bookie, unless each of them is given with --accept-loss.
+    """
     confirm(f"Forget bookie {bookie_id}?", is_sure=is_sure)
-    run(_delete(cluster, bookie_id))
+    run(_delete(cluster, bookie_id, accepted))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
 
 
-async def _delete(cluster: Cluster, bookie_id: str) -> None:
+async def _delete(cluster: Cluster, bookie_id: str, accepted: tuple[int, ...]) -> None:
     async with cluster.existing() as store:
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
-        await _expect_stopped(store, cluster, bookie_id)
-        state = await LifecycleStore(store, cluster.root).expect(parse_bookie_id(bookie_id))
+        parsed = parse_bookie_id(bookie_id)
+        await expect_stopped(store, cluster.root, parsed)
+        state = await LifecycleStore(store, cluster.root).expect(parsed)
         if state.version is not None:
             raise IllegalOperationError(
                 f"bookie {bookie_id} is {state.record.state.value}: `bookie bookies remove` "
                 "forgets a Drained bookie, `bookie bookies cancel` ends a drain; nothing was "
                 "deleted"
             )
-        await cookies.delete(parse_bookie_id(bookie_id), version)
-
-
-async def _expect_stopped(store: VersionedStore, cluster: Cluster, bookie_id: str) -> None:
-    directory = BookieDirectory(store, cluster.root)
-    await directory.start()
-    try:
-        if bookie_id in {*directory.writable, *directory.read_only}:
-            raise IllegalOperationError(
-                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
-                "first (a killed one stays registered until its session has timed out)"
-            )
-    finally:
-        await directory.close()
+        await expect_unnamed(store, cluster.root, parsed, accepted)
+        await cookies.delete(parsed, version)

@@ -11,15 +11,22 @@ import socket
 import ssl
 import types
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import click
 
 from bookie.admin.output import Output
-from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, cluster_options, run
-from bookie.config import BookieConfig
+from bookie.admin.world import (
+    SESSION_TIMEOUT_S,
+    Cluster,
+    client_context,
+    cluster_options,
+    run,
+)
+from bookie.autorecovery.service import MEANINGS, AutoRecovery
+from bookie.config import AutoRecoveryConfig, BookieConfig
 from bookie.errors import BookieStartError
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.os_clock import OsClock
@@ -27,6 +34,7 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
 from bookie.server.access import HttpAccess
+from bookie.server.metrics import Figure
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.lmdb_index import LmdbIndex
@@ -40,15 +48,17 @@ _FLAGS = {"host", "port", "advertised_address", "bookie_id", "http_port", "ledge
 """Settings that have an option of their own."""
 
 
-def _setting(text: str) -> tuple[str, object]:
-    """Read NAME=VALUE of --set; BadParameter says which names there are."""
+def setting_of(
+    text: str, config: type[BookieConfig | AutoRecoveryConfig], option: str = "--set"
+) -> tuple[str, object]:
+    """Read NAME=VALUE of an option; BadParameter says which names there are."""
     name, equals, value = text.partition("=")
-    types_of = get_type_hints(BookieConfig)
-    names = sorted(item.name for item in fields(BookieConfig) if item.name not in _FLAGS)
+    types_of = get_type_hints(config)
+    names = sorted(item.name for item in fields(config) if item.name not in _FLAGS)
     if not equals or name not in names:
         raise click.BadParameter(
             f"expected NAME=VALUE, found {text!r}; names are {', '.join(names)}",
-            param_hint="--set",
+            param_hint=option,
         )
     kind: type[Any] = types_of[name]
     if isinstance(kind, types.UnionType):
@@ -59,7 +69,7 @@ def _setting(text: str) -> tuple[str, object]:
         return name, kind(value)
     except (ValueError, KeyError):
         raise click.BadParameter(
-            f"{name}: expected {kind.__name__}, found {value!r}", param_hint="--set"
+            f"{name}: expected {kind.__name__}, found {value!r}", param_hint=option
         ) from None
 
 
@@ -68,7 +78,7 @@ def settings_of(texts: Sequence[str], session_timeout_s: float) -> dict[str, obj
 
     A killed bookie's session lingers for its time-out; the next start has to wait longer than that.
     """
-    chosen = dict(map(_setting, texts))
+    chosen = dict(setting_of(text, BookieConfig) for text in texts)
     least_s = BookieConfig().registration_timeout_s
     chosen.setdefault("registration_timeout_s", max(least_s, 2 * session_timeout_s))
     return chosen
@@ -198,6 +208,19 @@ def log_to_stderr() -> None:
     "Needs --tls.",
 )
 @click.option(
+    "--autorecovery",
+    "is_recovering",
+    is_flag=True,
+    help="Also stand for election as the auditor, and copy to this bookie what others lost.",
+)
+@click.option(
+    "--set-autorecovery",
+    "recovery_settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of AutoRecovery; may be repeated. Needs --autorecovery.",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -221,8 +244,10 @@ def serve(
     tls: tuple[str, str] | None,
     tls_trust: str | None,
     session_timeout_s: float,
+    recovery_settings: tuple[str, ...],
     *,
     is_read_only: bool,
+    is_recovering: bool,
 ) -> None:
     """Run one bookie until SIGTERM or Ctrl-C.
 
@@ -235,6 +260,7 @@ def serve(
         raise click.UsageError("--http-tls-trust: expected --http-tls CERTIFICATE KEY with it")
     if http_port is None and (http_access is not None or http_tls is not None):
         raise click.UsageError("--http-access and --http-tls: expected --http-port with them")
+    recovery = _recovery_config(recovery_settings, is_recovering=is_recovering)
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
         host=host,
@@ -254,12 +280,23 @@ def serve(
     data.mkdir(parents=True, exist_ok=True)
     check_directory(data)
     check_ports(config)
+    # Its worker and auditor are clients of the other bookies, which ask as this one does.
+    cluster = replace(cluster, tls=None if tls_trust is None else client_context(tls_trust, tls))
     run(
         _serve(
-            cluster, output, data.resolve(), config, context, session_timeout_s,
+            cluster, output, data.resolve(), config, context, session_timeout_s, recovery,
             is_read_only=is_read_only, access=access, http_tls=http_context,
         )
     )  # fmt: skip
+
+
+def _recovery_config(texts: Sequence[str], *, is_recovering: bool) -> AutoRecoveryConfig | None:
+    if not is_recovering:
+        if texts:
+            raise click.UsageError("--set-autorecovery: expected --autorecovery with it")
+        return None
+    chosen = dict(setting_of(text, AutoRecoveryConfig, "--set-autorecovery") for text in texts)
+    return AutoRecoveryConfig(**chosen)  # type: ignore[arg-type]
 
 
 async def _serve(
@@ -269,6 +306,7 @@ async def _serve(
     config: BookieConfig,
     tls: ssl.SSLContext | None,
     session_timeout_s: float,
+    recovery: AutoRecoveryConfig | None,
     *,
     is_read_only: bool,
     access: HttpAccess | None,
@@ -295,6 +333,21 @@ async def _serve(
             http_tls=http_tls,
         )
         stack.push_async_callback(node.close)
+        if recovery is not None:
+            service = await AutoRecovery.start(
+                store,
+                cluster.root,
+                node.bookie_id,
+                clock=OsClock(),
+                rng=OsRng(),
+                config=recovery,
+                tls=cluster.tls,
+                local=node.bookie_id,
+            )
+            stack.push_async_callback(service.close)
+            node.metrics.add_source(
+                lambda: [Figure(n, MEANINGS[n], v) for n, v in service.figures().items()]
+            )
         output.record(
             {"bookie_id": node.bookie_id, "port": node.port, "http_port": node.http_port,
              "data": str(data)},

@@ -196,13 +196,13 @@ def client_options(command: Callable[..., None]) -> Callable[..., None]:
         tls: tuple[str, str] | None,
         **options: Any,
     ) -> None:
-        secured = replace(cluster, tls=_client_context(tls_trust, tls))
+        secured = replace(cluster, tls=client_context(tls_trust, tls))
         command(*arguments, cluster=secured, **options)
 
     return wrapped
 
 
-def _client_context(
+def client_context(
     trust_path: str | None, certificate: tuple[str, str] | None
 ) -> ssl.SSLContext | None:
     """Return what a client asks for TLS with; BadParameter names what cannot be used."""

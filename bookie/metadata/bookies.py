@@ -93,6 +93,15 @@ class BookieDirectory:
         await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
         await self._read_lists()
 
+    async def catch_up(self) -> None:
+        """Wait until what was answered before is in the lists; reads nothing unless it changed.
+
+        The store tells of a change before it answers what was asked after it.
+        """
+        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        while (task := self._refresh_task) is not None:
+            await asyncio.wait([task])
+
     async def all_known(self) -> tuple[BookieId, ...]:
         """Return every bookie that ever registered here and was not removed: those with cookies."""
         try:

@@ -167,7 +167,8 @@ def bookie_config_page() -> str:
         "# Settings of bookies and ledger clients",
         "",
         NOTE.format(source="bookie/config.py"),
-        "`bookie serve --set NAME=VALUE` sets those of a bookie; a client is given a",
+        "`bookie serve --set NAME=VALUE` sets those of a bookie, `--set-autorecovery NAME=VALUE`",
+        "(or `bookie autorecovery --set NAME=VALUE`) those of AutoRecovery; a client is given a",
         "`ClientConfig`. An empty meaning is in the name. Ranges are checked when they are made.",
     ]
     for node in ast.parse(inspect.getsource(bookie_config)).body:

@@ -31,8 +31,17 @@ HERDPY = {
     "errors": 1,
     "limits": 1,
 }
-BOOKIE = {"admin": 8, "client": 7, "server": 7, "lifecycle": 6, "proto": 5, "metadata": 5}
-BOOKIE |= {"ledger": 4, "runtime": 3, "config": 2, "errors": 1}
+BOOKIE = {
+    "admin": 9,
+    "autorecovery": 8,
+    "client": 7,
+    "server": 7,
+    "lifecycle": 6,
+    "proto": 5,
+    "metadata": 5,
+    "ledger": 4,
+}
+BOOKIE |= {"runtime": 3, "config": 2, "errors": 1}
 # Inside a package whose modules lie in folders: folder, or module beside the folders -> rank. A
 # module that is not named lies above all that are.
 SUBLAYERS = {
@@ -88,9 +97,8 @@ WORLD = {
 WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
 LOOP_USERS = (
-    "bookie/client/", "bookie/server/", "bookie/metadata/", "bookie/lifecycle/",
-    "bookie/runtime/http.py",
-    "herdpy/server/",
+    "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
+    "bookie/lifecycle/", "bookie/runtime/http.py", "herdpy/server/",
     "herdpy/aio/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
@@ -137,6 +145,7 @@ HEAVY = {
     "grpc_health": ("herdpy/server/grpc/",),
     "grpc_reflection": ("herdpy/server/grpc/",),
     "google": (
+        "bookie/autorecovery/formats.py",
         "bookie/proto/",
         "bookie/ledger/",
         "bookie/metadata/",

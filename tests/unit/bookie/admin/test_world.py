@@ -3,8 +3,9 @@
 import click
 import pytest
 
-from bookie.admin.serve import _setting
+from bookie.admin.serve import setting_of
 from bookie.admin.world import Cluster
+from bookie.config import BookieConfig
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_the_uri_is_apaches() -> None:
     ],
 )
 def test_a_setting_has_the_type_of_its_field(text: str, expected: tuple[str, object]) -> None:
-    assert _setting(text) == expected
+    assert setting_of(text, BookieConfig) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_setting_has_the_type_of_its_field(text: str, expected: tuple[str, obj
 )
 def test_a_wrong_setting_is_explained(text: str, found: str) -> None:
     with pytest.raises(click.BadParameter, match=found):
-        _setting(text)
+        setting_of(text, BookieConfig)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,252 @@
+"""`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from bookie.admin.bookies import bookies
+from bookie.admin.output import Output, bytes_text
+from bookie.admin.world import Cluster, client_options, cluster_options, run
+from bookie.autorecovery.election import current_auditor
+from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
+from bookie.autorecovery.repair import Repairer, Result
+from bookie.autorecovery.tasks import TaskStore
+from bookie.config import AutoRecoveryConfig
+from bookie.errors import IllegalOperationError
+from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.cookies import CookieStore
+from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.ledgers import LedgerManager
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+
+_POLL_S = 2.0
+_LISTED_MAX = 10
+_COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
+
+
+async def expect_stopped(store: VersionedStore, root: str, bookie_id: BookieId) -> None:
+    """IllegalOperationError while a bookie is registered."""
+    directory = BookieDirectory(store, root)
+    await directory.start()
+    try:
+        if bookie_id in {*directory.writable, *directory.read_only}:
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
+                "first (a killed one stays registered until its session has timed out)"
+            )
+    finally:
+        await directory.close()
+
+
+async def expect_unnamed(
+    store: VersionedStore, root: str, bookie_id: BookieId, accepted: Sequence[int] = ()
+) -> None:
+    """IllegalOperationError while a ledger names a bookie, but for those that are accepted."""
+    manager = LedgerManager(store, root, OsRng(), OsClock())
+    found = [
+        metadata.ledger_id
+        async for metadata in ledgers_naming(manager, (bookie_id,))
+        if metadata.ledger_id not in accepted
+    ]
+    if found:
+        some = ", ".join(map(str, found[:_LISTED_MAX]))
+        more = f" and {len(found) - _LISTED_MAX} more" if len(found) > _LISTED_MAX else ""
+        raise IllegalOperationError(
+            f"bookie {bookie_id}: expected no ledger to name it, found {some}{more}; copy them "
+            f"with `bookie bookies recover {bookie_id}`, or name each with --accept-loss"
+        )
+
+
+@bookies.command()
+@click.argument("bookie_ids", nargs=-1, required=True, metavar="BOOKIE...")
+@click.option(
+    "--to",
+    metavar="BOOKIE",
+    help="Copy everything there.  [default: a bookie drawn for each segment]",
+)
+@click.option(
+    "--ledger", "ledger_ids", type=int, multiple=True, help="Only this ledger; may be repeated."
+)
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be copied; change nothing.")
+@click.option(
+    "--skip-open", "is_skipping_open", is_flag=True,
+    help="Leave the last segment of ledgers that are not closed, instead of fencing them.",
+)  # fmt: skip
+@click.option(
+    "--rate", "bytes_per_s", type=click.IntRange(1), metavar="BYTES",
+    help="Copy at most so much a second.",
+)  # fmt: skip
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@client_options
+def recover(
+    cluster: Cluster,
+    output: Output,
+    bookie_ids: tuple[str, ...],
+    to: str | None,
+    ledger_ids: tuple[int, ...],
+    bytes_per_s: int | None,
+    *,
+    is_dry: bool,
+    is_skipping_open: bool,
+    is_sure: bool,
+) -> None:
+    """Copy all that ledgers have on these bookies to others, running or not.
+
+    A ledger that is written to is fenced and closed first, unless --skip-open. It may be stopped
+    and run again: what was copied is not copied again. Needs no AutoRecovery.
+    """
+    if not is_dry and not is_sure:
+        if not sys.stdin.isatty():
+            raise click.UsageError("standard input is no terminal to ask at: say --yes")
+        names = ", ".join(bookie_ids)
+        click.confirm(f"Copy everything from {names} to others?", abort=True, err=True)
+    sources = tuple(parse_bookie_id(text) for text in bookie_ids)
+    target = None if to is None else parse_bookie_id(to)
+    if target in sources:
+        raise click.UsageError(f"--to: expected another bookie, found {target}")
+    config = AutoRecoveryConfig(copy_bytes_per_s=bytes_per_s)
+    run(
+        _recover(
+            cluster, output, sources, target, ledger_ids, config,
+            is_dry=is_dry, will_fence=not is_skipping_open,
+        )
+    )  # fmt: skip
+
+
+async def _recover(
+    cluster: Cluster,
+    output: Output,
+    sources: tuple[BookieId, ...],
+    target: BookieId | None,
+    ledger_ids: tuple[int, ...],
+    config: AutoRecoveryConfig,
+    *,
+    is_dry: bool,
+    will_fence: bool,
+) -> None:
+    async with cluster.client() as client:
+        if target is not None and target not in client.bookies.writable:
+            raise IllegalOperationError(f"--to {target}: expected a writable bookie, found it not")
+        ledgers = client.services.ledgers
+        found = [
+            named(metadata, sources)
+            async for metadata in ledgers_naming(ledgers, sources, ledger_ids)
+        ]
+        if is_dry:
+            output.records(
+                (
+                    {
+                        "ledger_id": one.metadata.ledger_id,
+                        "state": one.metadata.state.name,
+                        "entries": one.entry_count,
+                        "bytes": one.byte_count if output.is_json else _bytes(one.byte_count),
+                        "is_fenced_first": one.is_open_there and will_fence,
+                    }
+                    for one in found
+                ),
+                ("ledger_id", "state", "entries", "bytes", "is_fenced_first"),
+                "no ledger names them",
+            )
+            return
+
+        async def leaving() -> frozenset[BookieId]:
+            return frozenset(sources)
+
+        repairer = Repairer(client, OsClock(), config, local=target, leaving=leaving)
+        bad: list[dict[str, object]] = []
+        entries = copied = 0
+        with output.progress("copying ledgers", len(found)) as advance:
+            for done, one in enumerate(found, 1):
+                ledger_id = one.metadata.ledger_id
+                outcome = await recover_ledger(repairer, ledger_id, will_fence=will_fence)
+                entries += outcome.entry_count
+                copied += outcome.byte_count
+                if outcome.result not in (Result.WHOLE, Result.GONE):
+                    reason = outcome.reason or "its last segment is open, and was left"
+                    bad.append(
+                        {
+                            "ledger_id": ledger_id,
+                            "result": "loss" if outcome.is_loss else outcome.result.value,
+                            "entries": outcome.entry_count,
+                            "bytes": outcome.byte_count,
+                            "reason": reason,
+                        }
+                    )
+                advance.to(done)
+    if bad:
+        output.records(bad, _COLUMNS, "")
+    output.record(
+        {"ledgers": len(found) - len(bad), "failed": len(bad), "entries": entries,
+         "bytes": copied},
+        f"{len(found) - len(bad)} ledgers are whole without {', '.join(sources)}: "
+        f"{entries} entries, {bytes_text(copied)} copied",
+    )  # fmt: skip
+    if bad:
+        raise IllegalOperationError(
+            f"{len(bad)} ledgers still need {', '.join(sources)}; the reasons are above. Run it "
+            "again when they are mended"
+        )
+
+
+def _bytes(count: int | None) -> str | None:
+    return None if count is None else bytes_text(count)
+
+
+@bookies.command()
+@click.argument("bookie_id")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0), default=3600.0, show_default=True,
+    metavar="SECONDS", help="Give up after so long; it may be run again.",
+)  # fmt: skip
+@cluster_options
+def decommission(cluster: Cluster, output: Output, bookie_id: str, timeout_s: float) -> None:
+    """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie."""
+    run(_decommission(cluster, output, parse_bookie_id(bookie_id), timeout_s))
+    output.record({"decommissioned": bookie_id}, f"no ledger names {bookie_id}: it is forgotten")
+
+
+async def _decommission(
+    cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float
+) -> None:
+    async with cluster.existing() as store:
+        await expect_stopped(store, cluster.root, bookie_id)
+        tasks = TaskStore(store, cluster.root)
+        if await current_auditor(store, tasks) is None or not await tasks.is_enabled():
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected an auditor at work, found none; start `bookie "
+                f"autorecovery` (or `bookie replication enable`), or copy its ledgers with `bookie "
+                f"bookies recover {bookie_id}` and delete its cookie"
+            )
+        await tasks.set_lost_bookie_delay(await tasks.lost_bookie_delay_s())
+        await _wait_until_unnamed(store, cluster, output, bookie_id, timeout_s)
+        cookies = CookieStore(store, cluster.root)
+        found = await cookies.read(bookie_id)
+        await expect_stopped(store, cluster.root, bookie_id)
+        if found is not None:
+            await cookies.delete(bookie_id, found[1])
+
+
+async def _wait_until_unnamed(
+    store: VersionedStore, cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float
+) -> None:
+    manager = LedgerManager(store, cluster.root, OsRng(), OsClock())
+    deadline = time.monotonic() + timeout_s
+    total = 0
+    with output.progress(f"waiting for the ledgers of {bookie_id}") as advance:
+        while True:
+            found = [m.ledger_id async for m in ledgers_naming(manager, (bookie_id,))]
+            if not found:
+                return
+            total = max(total, len(found))
+            advance.to(total - len(found), total)
+            if time.monotonic() >= deadline:
+                raise IllegalOperationError(
+                    f"bookie {bookie_id}: {len(found)} ledgers still name it after {timeout_s:g} "
+                    "s; `bookie replication under-replicated` says why. Run it again"
+                )
+            await asyncio.sleep(_POLL_S)

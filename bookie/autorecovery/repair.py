@@ -1,0 +1,329 @@
+"""Makes one ledger whole again: checks it, copies what lacks, writes metadata by compare-and-set.
+
+Shared by replication workers and the tools. A member that is registered, writable and lacks
+entries gets them in its place; any other is replaced by a bookie that is no member of the segment:
+the worker's own one, or one drawn by the placement policy. The last segment of a ledger that is not
+CLOSED is left to its writer until the caller says that its grace period is over; then the ledger is
+recovered, which fences it. Nothing here knows of tasks and locks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from bookie.autorecovery.checking import Fault, Finding, LedgerCheck, digest_of
+from bookie.autorecovery.copying import Action as CopyAction
+from bookie.autorecovery.copying import Copy, CopyEnded, Damaged, ReadEntry, Throttle, WriteEntry
+from bookie.autorecovery.spans import open_segment, replaced
+from bookie.client.client import LedgerClient
+from bookie.client.interfaces import ReadReply
+from bookie.client.services import Services, update_metadata
+from bookie.config import AutoRecoveryConfig
+from bookie.errors import (
+    BookieError,
+    ClientClosedError,
+    NoSuchLedgerMetadataError,
+    NotEnoughBookiesError,
+)
+from bookie.ledger.codec import master_key
+from bookie.ledger.entry_read import SPECULATION_TICKS
+from bookie.ledger.types import BookieId, LedgerMetadata, Segment, Status
+from bookie.runtime.interfaces import Clock
+
+Leaving = Callable[[], Awaitable[frozenset[BookieId]]]
+"""Answers which registered bookies must be left: nothing is copied there, and all from there."""
+_TICK_MIN_S = 0.0125
+_ROUNDS_MAX = 16
+"""Checks of one ledger in one repair: each but the last was followed by a copy that succeeded."""
+
+
+class Result(Enum):
+    """How a repair ended."""
+
+    WHOLE = "whole"
+    """Every copy is there, as far as was looked."""
+    GONE = "gone"
+    """The ledger was deleted."""
+    OPEN = "open"
+    """Its last segment is hurt and not settled: `segment`. Everything else is whole."""
+    NO_TARGET = "no target"
+    """What is missing cannot be copied to where this repair may copy; others may."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a repair did and why it stopped."""
+
+    result: Result
+    reason: str = ""
+    is_loss: bool = False
+    segment: Segment | None = None
+    entry_count: int = 0
+    byte_count: int = 0
+
+
+async def no_leaving() -> frozenset[BookieId]:
+    return frozenset()
+
+
+class Repairer:
+    """See the module.
+
+    local: the one bookie that this worker copies to; None: as the placement policy draws. Used on
+    one loop.
+    """
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        clock: Clock,
+        config: AutoRecoveryConfig,
+        *,
+        local: BookieId | None = None,
+        leaving: Leaving = no_leaving,
+    ) -> None:
+        self._client = client
+        self._services = client.services
+        self._clock = clock
+        self._config = config
+        self._local = local
+        self._leaving = leaving
+        self._throttle = Throttle(config.copy_bytes_per_s, clock.monotonic())
+
+    async def repair(
+        self,
+        ledger_id: int,
+        suspects: Collection[BookieId] = (),
+        *,
+        fence: Segment | None = None,
+    ) -> Outcome:
+        """Repair a ledger as far as this one can.
+
+        fence: an open last segment of which the grace period is over; another one begins its own.
+        Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
+        """
+        tally = _Tally()
+        try:
+            for _ in range(_ROUNDS_MAX):
+                outcome = await self._round(ledger_id, suspects, fence, tally)
+                if outcome is not None:
+                    return tally.told(outcome)
+            reason = f"copies are missing again after {_ROUNDS_MAX} rounds of copying"
+            return tally.told(Outcome(Result.FAILED, reason))
+        except NoSuchLedgerMetadataError:
+            return tally.told(Outcome(Result.GONE))
+        except ClientClosedError:
+            raise
+        except BookieError as error:
+            return tally.told(Outcome(Result.FAILED, f"{type(error).__name__}: {error}"))
+
+    async def _round(
+        self,
+        ledger_id: int,
+        suspects: Collection[BookieId],
+        fence: Segment | None,
+        tally: "_Tally",
+    ) -> Outcome | None:
+        """Check once and copy what can be; None: something was done, look again."""
+        # A server behind the one that told of the task might show an older ledger, or none; and
+        # of a bookie that is taken for registered, and has no entry to be read, nothing is missed.
+        await self._services.bookies.catch_up()
+        metadata, version = await self._services.ledgers.read(ledger_id)
+        leaving = await self._leaving()
+        result = await LedgerCheck(
+            self._services, metadata, leaving=leaving, suspects=suspects
+        ).run()
+        segment = open_segment(metadata)
+        is_hurt = segment is not None and self._is_hurt(segment, leaving)
+        if is_hurt and self._may_fence(segment, fence):
+            await self._recover(metadata)
+            return None
+        is_changed = False
+        without_target: list[str] = []
+        for finding in result.findings:
+            target = self._target(metadata, finding, leaving)
+            if target is None:
+                without_target.append(finding.bookie)
+                continue
+            ended = await _CopyRun(
+                self._services, metadata, finding, target, self._config, self._throttle, self._clock
+            ).run(tally)
+            if ended.error is not None:
+                return Outcome(Result.FAILED, str(ended.error), ended.is_loss)
+            metadata, version = await self._name(metadata, version, finding, target)
+            is_changed = True
+        if is_changed:
+            return None
+        if without_target:
+            reason = f"no bookie to copy to in the place of {', '.join(without_target)}"
+            return Outcome(Result.NO_TARGET, reason)
+        if result.undecided:
+            reason = f"no answer from {', '.join(result.undecided)}"
+            return Outcome(Result.FAILED, reason)
+        return Outcome(Result.OPEN, segment=segment) if is_hurt else Outcome(Result.WHOLE)
+
+    async def _recover(self, metadata: LedgerMetadata) -> None:
+        """Fence out the writer and close the ledger; nothing of it is open then."""
+        await self._client.recover(metadata.ledger_id, metadata.password or b"")
+
+    def _is_hurt(self, segment: Segment, leaving: Collection[BookieId]) -> bool:
+        bookies = self._services.bookies
+        registered = {*bookies.writable, *bookies.read_only}
+        return any(b not in registered or b in leaving for b in segment.ensemble)
+
+    def _may_fence(self, segment: Segment | None, fence: Segment | None) -> bool:
+        """Whether the grace period of this segment is over: its writer has not replaced it."""
+        return fence is not None and segment == fence
+
+    def _target(
+        self, metadata: LedgerMetadata, finding: Finding, leaving: Collection[BookieId]
+    ) -> BookieId | None:
+        """Return where the copies of a member go; None: nowhere that this worker may copy to."""
+        candidates = tuple(b for b in self._candidates() if b not in leaving)
+        if finding.fault is Fault.LACKING and finding.bookie in candidates:
+            return finding.bookie
+        ensemble = metadata.segment_of(finding.span.first).ensemble
+        if self._local is not None:
+            is_free = self._local in candidates and self._local not in ensemble
+            return self._local if is_free else None
+        try:
+            index = finding.index
+            return self._services.placement.replace((index,), ensemble, candidates)[index]
+        except NotEnoughBookiesError:
+            return None
+
+    def _candidates(self) -> tuple[BookieId, ...]:
+        """Return the bookies that take copies: not those that only answer reads."""
+        return self._services.bookies.writable
+
+    async def _name(
+        self, metadata: LedgerMetadata, version: int, finding: Finding, target: BookieId
+    ) -> tuple[LedgerMetadata, int]:
+        """Let the metadata name the target in the place of the member that it was copied for."""
+        if target == finding.bookie:
+            return metadata, version
+        return await update_metadata(
+            self._services.ledgers,
+            metadata,
+            version,
+            lambda found: replaced(found, finding.span, finding.bookie, target),
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one repair has copied."""
+
+    entry_count: int = 0
+    byte_count: int = 0
+
+    def told(self, outcome: Outcome) -> Outcome:
+        return Outcome(
+            outcome.result,
+            outcome.reason,
+            outcome.is_loss,
+            outcome.segment,
+            self.entry_count,
+            self.byte_count,
+        )
+
+
+class _CopyRun:
+    """Runs the machine of copying.py for one member of one span."""
+
+    def __init__(
+        self,
+        services: Services,
+        metadata: LedgerMetadata,
+        finding: Finding,
+        target: BookieId,
+        config: AutoRecoveryConfig,
+        throttle: Throttle,
+        clock: Clock,
+    ) -> None:
+        self._services = services
+        self._ledger_id = metadata.ledger_id
+        self._master_key = master_key(metadata.password or b"")
+        self._target = target
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        is_in_place = target == finding.bookie
+        self._machine = Copy(
+            metadata,
+            digest_of(metadata),
+            finding.missing(metadata, is_in_place=is_in_place),
+            target,
+            window=config.copy_window,
+            bytes_max=config.copy_bytes_max,
+            throttle=throttle,
+            rank=services.health.rank,
+        )
+        self._ended: asyncio.Future[CopyEnded] = self._loop.create_future()
+        self._tick_s = max(services.config.speculative_read_s / SPECULATION_TICKS, _TICK_MIN_S)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, tally: _Tally) -> CopyEnded:
+        try:
+            self._start_timer()
+            self._do(self._machine.start(self._clock.monotonic()))
+            return await self._ended
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._ended.cancel()
+            tally.entry_count += self._machine.entry_count
+            tally.byte_count += self._machine.byte_count
+
+    def _do(self, actions: list[CopyAction]) -> None:
+        channels = self._services.channels
+        for action in actions:
+            match action:
+                case ReadEntry(bookie, entry_id):
+                    on_done = partial(self._on_read, bookie, entry_id)
+                    channels.read(bookie, self._ledger_id, entry_id, on_done)
+                case WriteEntry(entry_id, packet):
+                    channels.add(
+                        (self._target,),
+                        self._ledger_id,
+                        entry_id,
+                        self._master_key,
+                        packet,
+                        partial(self._on_write, entry_id),
+                        is_recovery=True,
+                    )
+                case Damaged(bookie, entry_id):
+                    self._services.report_damage(self._ledger_id, entry_id, bookie)
+                case CopyEnded():
+                    if not self._ended.done():
+                        self._ended.set_result(action)
+
+    def _on_read(self, bookie: BookieId, entry_id: int, reply: ReadReply) -> None:
+        if not self._is_over(reply.status):
+            now_s = self._clock.monotonic()
+            self._do(self._machine.on_read(bookie, entry_id, reply.status, reply.body, now_s))
+
+    def _on_write(self, entry_id: int, _: BookieId, status: Status) -> None:
+        if not self._is_over(status):
+            self._do(self._machine.on_write(entry_id, status, self._clock.monotonic()))
+
+    def _is_over(self, status: Status) -> bool:
+        if self._ended.done():
+            return True
+        if status is Status.CLIENT_CLOSED:
+            error = ClientClosedError(
+                f"ledger {self._ledger_id}: the client was closed while it was copied"
+            )
+            self._ended.set_exception(error)
+            return True
+        return False
+
+    def _start_timer(self) -> None:
+        self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        if not self._ended.done():
+            self._do(self._machine.on_tick(self._clock.monotonic()))
+            self._start_timer()

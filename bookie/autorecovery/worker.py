@@ -1,0 +1,177 @@
+"""ReplicationWorker: takes tasks one by one, under each ledger's lock, and makes ledgers whole.
+
+A task goes only when its ledger is whole as checked under the lock, and only at the version that
+was read before the check: one that was published again meanwhile stays. What cannot be done now is
+given back with a pause and a reason in a status node. The lock of an open ledger is kept for its
+grace period; the worker takes other tasks meanwhile. Losing the session loses the locks: what is
+under way then is harmless, for metadata is written by compare-and-set.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from bookie.autorecovery.backoff import BackOff, GracePeriods
+from bookie.autorecovery.repair import Outcome, Repairer, Result
+from bookie.autorecovery.tasks import Status, TaskStore
+from bookie.config import AutoRecoveryConfig
+from bookie.errors import BookieError, ClientClosedError
+from bookie.ledger.types import Segment
+from bookie.runtime.interfaces import Clock, Rng
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """Since the start; named as Apache's metrics where they mean the same."""
+
+    replicated_ledger_count: int = 0
+    failed_repair_count: int = 0
+    lost_ledger_count: int = 0
+    """Repairs that found an entry that no bookie has."""
+    entry_count: int = 0
+    byte_count: int = 0
+
+
+class ReplicationWorker:
+    """See the module. run() until it is cancelled, then close()."""
+
+    def __init__(
+        self,
+        tasks: TaskStore,
+        repairer: Repairer,
+        name: str,
+        clock: Clock,
+        rng: Rng,
+        config: AutoRecoveryConfig,
+    ) -> None:
+        """`name` stands in locks and statuses."""
+        self._tasks = tasks
+        self._repairer = repairer
+        self._name = name
+        self._clock = clock
+        self._rng = rng
+        self._config = config
+        self._back_off = BackOff(config.failure_pause_s)
+        self._grace = GracePeriods(config.open_ledger_grace_s)
+        self._held: dict[int, None] = {}
+        """Ledgers that this worker has locked."""
+        self.figures = WorkerFigures()
+
+    async def run(self) -> None:
+        """Work for ever; what the store or bookies refuse is tried again."""
+        while True:
+            try:
+                await self.work_once()
+            except ClientClosedError:
+                raise
+            except BookieError as error:
+                _log.warning("replication worker %s goes on after: %s", self._name, error)
+            await asyncio.sleep(self._config.poll_interval_s * (0.5 + self._rng.random()))
+
+    async def work_once(self) -> None:
+        """Look at every task once, in random order."""
+        if not await self._tasks.is_enabled():
+            await self._give_back_all()
+            return
+        for ledger_id, segment in self._grace.due(self._clock.monotonic()).items():
+            await self._work(ledger_id, segment)
+        found = [ledger_id async for ledger_id in self._tasks.ledger_ids()]
+        await self._forget_removed(found)
+        locked = set(await self._tasks.locked())
+        for ledger_id in self._shuffled(found):
+            if ledger_id in locked or ledger_id in self._grace:
+                continue
+            if self._back_off.is_due(ledger_id, self._clock.monotonic()):
+                if not await self._tasks.is_enabled():
+                    return
+                await self._work(ledger_id, None)
+
+    async def close(self) -> None:
+        """Give the locks back, if the store answers; else they go with the session."""
+        try:
+            await self._give_back_all()
+        except BookieError:
+            pass
+
+    async def _give_back_all(self) -> None:
+        for ledger_id in list(self._held):
+            await self._give_back(ledger_id)
+
+    async def _give_back(self, ledger_id: int) -> None:
+        self._grace.end(ledger_id)
+        await self._tasks.unlock(ledger_id)
+        self._held.pop(ledger_id, None)
+
+    async def _forget_removed(self, found: Collection[int]) -> None:
+        """Stop waiting for ledgers of which the task is gone."""
+        known = set(found)
+        for ledger_id in self._grace.ledger_ids:
+            if ledger_id not in known:
+                await self._give_back(ledger_id)
+
+    def _shuffled(self, ledger_ids: Collection[int]) -> list[int]:
+        """Return them in random order: workers then seldom want the same one."""
+        return sorted(ledger_ids, key=lambda _: self._rng.random())
+
+    async def _work(self, ledger_id: int, fence: Segment | None) -> None:
+        """Take one ledger's lock, unless it is kept since before, and do its task."""
+        self._held[ledger_id] = None
+        is_kept = False
+        try:
+            if not await self._tasks.lock(ledger_id, self._name):
+                return
+            found = await self._tasks.read(ledger_id)
+            if found is None:
+                return
+            task, version = found
+            _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
+            outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence)
+            is_kept = await self._settle(ledger_id, version, outcome)
+        finally:
+            if not is_kept:
+                await self._give_back(ledger_id)
+
+    async def _settle(self, ledger_id: int, version: int, outcome: Outcome) -> bool:
+        """Act on what a repair found; True: the lock is kept for a grace period."""
+        now_s = self._clock.monotonic()
+        self.figures.entry_count += outcome.entry_count
+        self.figures.byte_count += outcome.byte_count
+        match outcome.result:
+            case Result.WHOLE | Result.GONE:
+                is_removed = await self._tasks.finish(ledger_id, version)
+                self._back_off.succeeded(ledger_id)
+                if is_removed:
+                    await self._tasks.clear_report(ledger_id)
+                    self.figures.replicated_ledger_count += 1
+                    _log.info("ledger %d is %s: its task is done", ledger_id, outcome.result.value)
+            case Result.OPEN:
+                assert outcome.segment is not None
+                self._back_off.succeeded(ledger_id)
+                self._grace.begin(ledger_id, outcome.segment, now_s)
+                return True
+            case Result.NO_TARGET:
+                self._back_off.failed(ledger_id, now_s)
+                await self._report(ledger_id, outcome)
+            case Result.FAILED:
+                self._back_off.failed(ledger_id, now_s)
+                self.figures.failed_repair_count += 1
+                self.figures.lost_ledger_count += outcome.is_loss
+                log = _log.error if outcome.is_loss else _log.warning
+                log("ledger %d is not replicated: %s", ledger_id, outcome.reason)
+                await self._report(ledger_id, outcome)
+        return False
+
+    async def _report(self, ledger_id: int, outcome: Outcome) -> None:
+        status = Status(
+            ledger_id,
+            self._name,
+            outcome.reason,
+            outcome.is_loss,
+            self._back_off.count_of(ledger_id),
+            self._clock.wall_us() // 1000,
+        )
+        if not await self._tasks.report(status):
+            _log.warning("ledger %d: there are too many statuses to keep its own", ledger_id)

@@ -1,0 +1,87 @@
+"""What must be true while copies are lost and made again; each checker has a name.
+
+Those of tests/sim/ledger/checkers.py, and:
+
+copy      a bookie takes the place of another in metadata only when it has taken every entry
+task      a task is removed only when its ledger names no bookie that was gone before
+auditor   only the auditor of which the vote leads publishes tasks
+grace     a writer is fenced only when one of its bookies was away for the grace period
+target    nothing is copied to a bookie that is registered as read-only
+whole     in the end every entry is on every bookie of its write set, none of which is gone
+stuck     in the end every task is done, and every lock given back
+"""
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from bookie.ledger.distribution import entries_of
+from bookie.ledger.types import LedgerMetadata, LedgerState
+from tests.sim.ledger import checkers
+from tests.sim.ledger.checkers import CheckError, History
+
+if TYPE_CHECKING:
+    from tests.sim.recovery.world import RecoveryWorld
+
+CHECKERS = ("copy", "task", "auditor", "grace", "target", "whole", "stuck")
+checkers.CHECKERS = (*checkers.CHECKERS, *CHECKERS)
+_ORDER = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
+
+
+class RecoveryHistory(History):
+    """History of a ledger whose segments workers may change: one member at a time."""
+
+    def __init__(self, world: "RecoveryWorld") -> None:
+        super().__init__(world.say, world.loop.time, world.happen)
+        self._world = world
+
+    def is_promised(self, entry_id: int, bookie: str) -> bool:
+        """Whether a bookie has said that it has an entry."""
+        return bookie in self._takers.get(entry_id, {})
+
+    def _check_step(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        is_worker = self._world.actor.startswith("heal")
+        if _ORDER.index(after.state) < _ORDER.index(before.state):
+            raise CheckError("metadata", f"{before.state.name} became {after.state.name}")
+        if before.is_closed and (before.last_entry_id, before.length) != (
+            after.last_entry_id,
+            after.length,
+        ):
+            raise CheckError("metadata", f"CLOSED metadata was changed: {before} to {after}")
+        settled = len(before.segments) - (not before.is_closed)
+        pairs = list(zip_longest(before.segments, after.segments))
+        for number, (old, new) in enumerate(pairs):
+            is_settled = number < settled
+            if old is None and not before.is_closed:
+                continue
+            if old is None or new is None or old.first_entry_id != new.first_entry_id:
+                raise CheckError("metadata", f"segments were changed: {before} to {after}")
+            if old.ensemble == new.ensemble:
+                continue
+            if is_settled:
+                if not is_worker:
+                    raise CheckError("metadata", f"an older segment was changed: {before}, {after}")
+                self._check_copy(before, number, after)
+            elif is_worker and not after.is_closed:
+                raise CheckError("fence", f"a worker changed an open segment: {before}, {after}")
+        if is_worker:
+            self._world.judge_step(before, after)
+
+    def _check_copy(self, before: LedgerMetadata, number: int, after: LedgerMetadata) -> None:
+        old, new = before.segments[number], after.segments[number]
+        changed = [i for i, b in enumerate(old.ensemble) if new.ensemble[i] != b]
+        if len(changed) != 1:
+            raise CheckError("metadata", f"several members were changed: {old} to {new}")
+        (index,) = changed
+        last = before.last_entry_id
+        if number + 1 < len(before.segments):
+            following = before.segments[number + 1].first_entry_id - 1
+            last = min(last, following) if before.is_closed else following
+        self.happen("copy made" if before.is_closed else "copy beside a writer")
+        sizes = before.ensemble_size, before.write_quorum_size
+        for entry_id in entries_of(index, old.first_entry_id, last, *sizes):
+            if new.ensemble[index] not in self._takers.get(entry_id, {}):
+                raise CheckError(
+                    "copy",
+                    f"{new.ensemble[index]} replaces {old.ensemble[index]} in {old} of ledger"
+                    f" {before.ledger_id} and has not taken entry {entry_id}",
+                )

@@ -1,0 +1,298 @@
+"""One seed: ledgers are written while bookies and AutoRecovery processes come and go; then calm.
+
+Rough: writers write, bookies are lost for good, return or turn read-only, auditors and workers die,
+votes and locks are lost. Calm: nothing fails any more; what was lost stays lost. Then every ledger
+has to become whole by itself, every task has to go, and each entry is read from every bookie that
+the metadata names for it.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bookie.client.interfaces import ReadReply
+from bookie.errors import BookieError
+from bookie.ledger.codec import EntryDigest
+from bookie.ledger.distribution import write_set
+from bookie.ledger.types import Status
+from tests.sim.ledger import operations
+from tests.sim.ledger.checkers import CheckError
+from tests.sim.ledger.faults import rng_of
+from tests.sim.ledger.run_seed import FindingError, Outcome
+from tests.sim.ledger.world import PASSWORD, ClientHost, Ledger
+from tests.sim.loop import SimulationError
+from tests.sim.recovery.plan import draw_plan
+from tests.sim.recovery.world import LOCKS, TASKS, RecoveryWorld
+
+_LIFE_S = 120.0
+_ROUGH_S = 1.5
+_WHOLE_S_MAX = 40.0
+
+
+def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
+    """Run one seed; FindingError (with its cause) when a checker found something."""
+    rng = rng_of(seed)
+    plan = draw_plan(rng)
+    if say is not None:
+        say(f"seed {seed}: {plan}")
+    world = RecoveryWorld(seed, plan, rng, say)
+    try:
+        try:
+            world.loop.run_until_complete(_live(world), time_limit_s=_LIFE_S)
+            world.loop.check_tasks()
+        finally:
+            world.close()
+    except CheckError as error:
+        raise FindingError(seed, error.checker, str(error)) from error
+    except SimulationError as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, CheckError):
+                raise FindingError(seed, cause.checker, str(cause)) from error
+            cause = cause.__cause__
+        kind = "liveness" if "not done after" in str(error) else "errors"
+        raise FindingError(seed, kind, f"[{kind}] {error}") from error
+    except Exception as error:
+        message = f"[errors] {type(error).__name__}: {error}"
+        raise FindingError(seed, "errors", message) from error
+    loop = world.loop
+    return Outcome(loop.trace_hash, world.happened, loop.callback_count, loop.time())
+
+
+async def _live(world: RecoveryWorld) -> None:
+    await world.format()
+    for host in world.hosts:
+        host.start()
+    await world.wait_until(
+        lambda: all(host.is_up for host in world.hosts), 10.0, "not all bookies started"
+    )
+    for healer in world.healers:
+        healer.start()
+    _plan_faults(world)
+    lives = [asyncio.ensure_future(_live_ledger(ledger)) for ledger in world.ledgers]
+    await asyncio.sleep(_ROUGH_S)
+    world.calm()
+    for healer in world.healers:
+        healer.start_if_wanted()
+    await asyncio.gather(*lives)
+    await world.wait_until(
+        lambda: not _unfinished(world), _WHOLE_S_MAX, "not every ledger became whole"
+    )
+    for ledger in world.ledgers:
+        await _end_ledger(world, ledger)
+    await world.wait_until(
+        lambda: not _unfinished(world), _WHOLE_S_MAX, "not every ledger stayed whole"
+    )
+    await world.wait_until(
+        lambda: all(host.is_up for host in world.hosts if host.bookie_id not in world.lost),
+        10.0,
+        "not all bookies came back",
+    )
+    await _check_every_copy(world)
+    world.is_ending = True
+    for healer in world.healers:
+        await healer.stop()
+    for client in world.clients:
+        if client.node.is_alive:
+            await world.act(client.node, client.close())
+    for host in world.hosts:
+        await host.stop()
+
+
+# --- what happens ---------------------------------------------------------------------------------
+
+
+def _plan_faults(world: RecoveryWorld) -> None:
+    plan, rng, loop = world.recovery_plan, world.rng, world.loop
+
+    def later(function: Callable[[], object], span_s: float = _ROUGH_S * 0.7) -> None:
+        def happen() -> None:
+            if world.is_rough:
+                function()
+
+        loop.call_later(0.05 + rng.random() * span_s, happen)
+
+    hosts = rng.sample(world.hosts, len(world.hosts))
+    lost, hosts = hosts[: plan.lost_count], hosts[plan.lost_count :]
+    if len(lost) > 1:
+        world.happen("several bookies lost")
+    if plan.is_lost_at_once and len(lost) > 1:
+        later(lambda: [world.lose(host) for host in lost])
+    else:
+        for host in lost:
+            later(partial(world.lose, host))
+    for host in hosts[: plan.read_only_count]:
+        later(partial(_turn_read_only, world, host))
+    for host in hosts[plan.read_only_count :][: plan.returning_count]:
+        later(partial(_crash, world, host))
+    for _ in range(plan.healer_crash_count):
+        later(lambda: _crash_healer(world, rng), _ROUGH_S)
+    for _ in range(plan.lock_loss_count):
+        later(lambda: _lose_lock(world, rng), _ROUGH_S)
+    world.vote_loss_at = rng.choice((1, 2, 3)) if plan.vote_loss_count else 0
+    if plan.vote_loss_count > 1:
+        later(world.remove_vote)
+    for _ in range(plan.delete_count):
+        later(lambda: _delete_ledger(world, rng))
+    if plan.switch_is_used:
+        later(lambda: world.set_switch(is_on=False), 0.2)
+        loop.call_later(_ROUGH_S * 0.9, partial(world.set_switch, is_on=True))
+    if plan.lost_bookie_delay_s:
+        world.set_delay(plan.lost_bookie_delay_s)
+
+
+def _turn_read_only(world: RecoveryWorld, host: Any) -> None:
+    if host.service is not None:
+        world.happen("bookie read-only")
+        host.node.run(partial(host.service.set_read_only, is_read_only=True))
+
+
+def _crash(world: RecoveryWorld, host: Any) -> None:
+    world.happen("bookie returns")
+    host.restart_s = world.rng.choice((0.05, 0.6, 1.6))
+    world.crash_bookie(host)
+
+
+def _crash_healer(world: RecoveryWorld, rng: random.Random) -> None:
+    alive = [healer for healer in world.healers if healer.node is not None]
+    if alive:
+        world.happen("worker dies")
+        rng.choice(alive).crash()
+
+
+def _lose_lock(world: RecoveryWorld, rng: random.Random) -> None:
+    """End the session of a worker that holds a lock; of any one when none does."""
+    tree = world.store_server.tree
+    names = tree.children(LOCKS[:-1]) if tree.exists(LOCKS[:-1]) is not None else []
+    sessions = [s.ephemeral_owner for name in names if (s := tree.exists(LOCKS + name))]
+    if not sessions:
+        sessions = [
+            healer.store.session_id
+            for healer in world.healers
+            if healer.node is not None and healer.store is not None
+        ]
+    if sessions:
+        world.happen("session of a worker lost")
+        world.store_server.expire(rng.choice(sessions))
+
+
+def _delete_ledger(world: RecoveryWorld, rng: random.Random) -> None:
+    known = [ledger for ledger in world.ledgers if ledger.history.ledger_id is not None]
+    if known:
+        ledger = rng.choice(known)
+        assert ledger.history.ledger_id is not None
+        world.happen("ledger deleted")
+        world.deleted[ledger.history.ledger_id] = None
+        world.delete_ledger(ledger.history.ledger_id)
+
+
+async def _live_ledger(ledger: Ledger) -> None:
+    world, plan = ledger.world, ledger.plan
+    await asyncio.sleep(plan.start_s)
+    host = ledger.new_client("w")
+    writing = await world.act(host.node, operations.create(ledger, host))
+    if writing is None:
+        return
+    ledger.jobs.append(world.act(host.node, writing.run()))
+    if plan.writer_dies:
+        world.loop.call_later(world.draw(), host.crash)
+    if plan.recoverer_count:
+        await asyncio.sleep(world.draw())
+        other = ledger.new_client("r")
+        ledger.jobs.append(world.act(other.node, _recover(ledger, other)))
+    await asyncio.gather(*ledger.jobs)
+
+
+async def _recover(ledger: Ledger, host: ClientHost) -> None:
+    try:
+        await operations.recover(ledger, host)
+    except CheckError:
+        if ledger.history.ledger_id not in ledger.world.deleted:  # type: ignore[attr-defined]
+            raise
+
+
+# --- what is true in the end ----------------------------------------------------------------------
+
+
+def _kept(world: RecoveryWorld) -> list[Ledger]:
+    return [
+        ledger
+        for ledger in world.ledgers
+        if ledger.history.ledger_id is not None and ledger.history.ledger_id not in world.deleted
+    ]
+
+
+def _unfinished(world: RecoveryWorld) -> list[str]:
+    """Return what is not whole yet."""
+    found: list[str] = []
+    for ledger in _kept(world):
+        metadata = ledger.history.metadata
+        assert metadata is not None
+        named = {b for segment in metadata.segments for b in segment.ensemble}
+        found += [f"ledger {ledger.history.ledger_id} names {b}" for b in named & set(world.lost)]
+    tree = world.store_server.tree
+
+    def walk(path: str) -> None:
+        for name in tree.children(path):
+            if name.startswith("urL"):
+                found.append(f"task {name}")
+            else:
+                walk(f"{path}/{name}")
+
+    if tree.exists(TASKS[:-1]) is not None:
+        walk(TASKS[:-1])
+        found.extend(f"lock {name}" for name in tree.children(LOCKS[:-1]))
+    return found
+
+
+async def _end_ledger(world: RecoveryWorld, ledger: Ledger) -> None:
+    """Close it as a client does, and read all of it."""
+    if ledger.history.ledger_id is not None and ledger.history.ledger_id not in world.deleted:
+        last = ledger.new_client("last")
+        await world.act(last.node, operations.recover_and_read(ledger, last))
+
+
+async def _check_every_copy(world: RecoveryWorld) -> None:
+    reader = world.new_client("checker")
+    await world.act(reader.node, _read_every_copy(world, reader))
+
+
+async def _read_every_copy(world: RecoveryWorld, host: ClientHost) -> None:
+    """Read each entry from each bookie of its write set."""
+    client = await host.connect()
+    for ledger in _kept(world):
+        history, plan = ledger.history, ledger.plan
+        metadata = history.metadata
+        assert metadata is not None
+        assert metadata.digest_type is not None
+        digest = EntryDigest.of(metadata.digest_type, PASSWORD)
+        for entry_id in range(metadata.last_entry_id + 1):
+            ensemble = metadata.segment_of(entry_id).ensemble
+            for index in write_set(entry_id, plan.ensemble_size, plan.write_quorum_size):
+                reply = await _read(client, ensemble[index], metadata.ledger_id, entry_id)
+                where = f"entry {entry_id} of ledger {metadata.ledger_id} on {ensemble[index]}"
+                if reply.status is not Status.OK:
+                    if history.is_promised(entry_id, ensemble[index]):  # type: ignore[attr-defined]
+                        raise CheckError("whole", f"{where}: {reply.status.name}")
+                    world.happen("copy that was never made")
+                    continue
+                try:
+                    entry = digest.open(reply.body, metadata.ledger_id, entry_id)
+                except BookieError as error:
+                    raise CheckError("whole", f"{where}: {error}") from error
+                history.read("checker", entry_id, bytes(entry.payload))
+
+
+async def _read(client: Any, bookie: Any, ledger_id: int, entry_id: int) -> ReadReply:
+    """Ask one bookie; again while it cannot be reached."""
+    tries_left = 20
+    while True:
+        tries_left -= 1
+        answered: asyncio.Future[ReadReply] = asyncio.get_running_loop().create_future()
+        client.services.channels.read(bookie, ledger_id, entry_id, answered.set_result)
+        reply = await answered
+        if reply.status not in (Status.UNAVAILABLE, Status.TIMED_OUT) or not tries_left:
+            return reply
+        await asyncio.sleep(0.1)

@@ -1,0 +1,518 @@
+"""Repairs of single ledgers on whole bookies, on a simulated loop, without tasks and auditors."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bookie.autorecovery.auditor import Auditor
+from bookie.autorecovery.checking import LedgerCheck
+from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
+from bookie.autorecovery.repair import Outcome, Repairer, Result
+from bookie.autorecovery.tasks import TaskStore
+from bookie.autorecovery.worker import ReplicationWorker
+from bookie.client.client import LedgerClient
+from bookie.client.interfaces import ReadReply
+from bookie.config import AutoRecoveryConfig
+from bookie.errors import LedgerFencedError
+from bookie.ledger.codec import EntryDigest, master_key
+from bookie.ledger.types import (
+    BookieId,
+    DigestType,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+    Status,
+)
+from tests.fixtures.metadata import SeededRng
+from tests.sim.ledger.plan import WorldPlan
+from tests.sim.ledger.world import ROOT, LoopClock, World
+
+PASSWORD = b"secret"
+CONFIG = AutoRecoveryConfig(open_ledger_grace_s=5.0, poll_interval_s=0.1, failure_pause_s=10.0)
+
+
+class Scene:
+    """Bookies b0:3181, b1:3181, … and one client of them."""
+
+    def __init__(self, world: World, client: LedgerClient, tasks: TaskStore) -> None:
+        self.world = world
+        self.client = client
+        self.tasks = tasks
+        self.clock = LoopClock(world.loop)
+
+    def repairer(self, local: str | None = None, *leaving: str) -> Repairer:
+        async def must_leave() -> frozenset[BookieId]:
+            return frozenset(BookieId(name) for name in leaving)
+
+        return Repairer(
+            self.client,
+            self.clock,
+            CONFIG,
+            local=None if local is None else BookieId(local),
+            leaving=must_leave,
+        )
+
+    async def repair(self, ledger_id: int, local: str | None = None, **more: Any) -> Outcome:
+        return await self.repairer(local).repair(ledger_id, **more)
+
+    async def written(self, count: int, sizes: tuple[int, int, int] = (3, 3, 2)) -> int:
+        """Return a closed ledger of so many entries."""
+        writer = await self.client.create_ledger(*sizes, password=PASSWORD)
+        for number in range(count):
+            await writer.add(b"entry %d" % number)
+        await writer.close()
+        return writer.ledger_id
+
+    async def made(self, state: LedgerState, last: int, *ensemble: int) -> LedgerMetadata:
+        """Store metadata of a ledger of which no bookie has heard."""
+        metadata = LedgerMetadata(
+            ledger_id=LedgerId(-1),
+            ensemble_size=len(ensemble),
+            write_quorum_size=len(ensemble),
+            ack_quorum_size=len(ensemble),
+            segments=(Segment(EntryId(0), tuple(bookie(n) for n in ensemble)),),
+            digest_type=DigestType.CRC32C,
+            password=PASSWORD,
+            state=state,
+            last_entry_id=EntryId(last),
+            length=(last + 1) * 2,
+        )
+        return (await self.client.services.ledgers.create(metadata))[0]
+
+    async def add(self, ledger_id: int, entry_id: int, *bookies: int) -> None:
+        """Let these bookies have an entry of two bytes."""
+        digest = EntryDigest.of(DigestType.CRC32C, PASSWORD)
+        packet = digest.seal(ledger_id, entry_id, entry_id - 1, (entry_id + 1) * 2, b"xy")
+        answers: list[Status] = []
+        done = asyncio.get_running_loop().create_future()
+
+        def on_done(_: BookieId, status: Status) -> None:
+            answers.append(status)
+            if len(answers) == len(bookies):
+                done.set_result(None)
+
+        self.client.services.channels.add(
+            tuple(bookie(n) for n in bookies),
+            ledger_id,
+            entry_id,
+            master_key(PASSWORD),
+            packet,
+            on_done,
+            is_recovery=True,
+        )
+        await done
+        assert answers == [Status.OK] * len(bookies)
+
+    async def read(
+        self, name: str, ledger_id: int, entry_id: int, fence_key: bytes | None = None
+    ) -> Status:
+        answered: asyncio.Future[ReadReply] = asyncio.get_running_loop().create_future()
+        self.client.services.channels.read(
+            BookieId(name), ledger_id, entry_id, answered.set_result, fence_key=fence_key
+        )
+        return (await answered).status
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        return (await self.client.services.ledgers.read(ledger_id))[0]
+
+    async def ensembles(self, ledger_id: int) -> list[tuple[str, ...]]:
+        return [segment.ensemble for segment in (await self.metadata(ledger_id)).segments]
+
+    async def check_whole(self, ledger_id: int, last: int) -> None:
+        """See that every member has every entry up to `last`, where Qw is E."""
+        for ensemble in await self.ensembles(ledger_id):
+            for name in ensemble:
+                for entry_id in range(last + 1):
+                    assert await self.read(name, ledger_id, entry_id) is Status.OK
+
+    async def lose(self, name: str) -> None:
+        """Let a bookie go for good, and see it deregistered."""
+        host = self.world.host(name.partition(":")[0])
+        host.is_wanted = False
+        host.crash(power=True)
+        bookies = self.client.bookies
+        await self.until(lambda: name not in (*bookies.writable, *bookies.read_only))
+
+    async def turn_read_only(self, name: str) -> None:
+        host = self.world.host(name.partition(":")[0])
+        assert host.node is not None
+        assert host.service is not None
+        service = host.service
+        host.node.run(lambda: service.set_read_only(is_read_only=True))
+        await self.until(lambda: name not in self.client.bookies.writable)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        await self.world.wait_until(is_true, 30.0, "the list of bookies did not follow")
+
+
+def bookie(number: int) -> BookieId:
+    return BookieId(f"b{number}:3181")
+
+
+def run(bookie_count: int, scenario: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    plan = WorldPlan(
+        bookie_count=bookie_count,
+        sync_s=0.000_5,
+        slow_link_share=0.0,
+        churn=0.0,
+        fault_count=0,
+        store_trouble=0.0,
+        repeat_share=0.0,
+        timeout_s=0.25,
+        speculative_read_s=0.06,
+        recovery_read_ahead=4,
+        is_change_delayed=False,
+        explicit_lac=False,
+        ledgers=(),
+    )
+    world = World(1, plan, random.Random(1), None)
+
+    async def live() -> None:
+        await world.format()
+        for host in world.hosts:
+            host.start()
+        await world.wait_until(lambda: all(h.is_up for h in world.hosts), 10.0, "no bookies")
+        host = world.new_client("client")
+        await world.act(host.node, act(host))
+        for one in world.hosts:
+            await one.stop()
+
+    async def act(host: Any) -> None:
+        client = await host.connect()
+        tasks = TaskStore(host.store, ROOT)
+        await tasks.prepare()
+        await scenario(Scene(world, client, tasks))
+        await host.close()
+
+    try:
+        world.loop.run_until_complete(live(), time_limit_s=300.0)
+        world.loop.check_tasks()
+    finally:
+        world.close()
+
+
+# --- where copies go ------------------------------------------------------------------------------
+
+
+def test_a_lost_member_is_replaced_and_the_new_one_has_everything() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(20)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        await scene.lose(ensemble[1])
+        outcome = await scene.repair(ledger_id)
+        assert (outcome.result, outcome.entry_count) == (Result.WHOLE, 20)
+        (after,) = await scene.ensembles(ledger_id)
+        assert (after[0], after[2]) == (ensemble[0], ensemble[2])
+        assert after[1] not in ensemble
+        await scene.check_whole(ledger_id, 19)
+        assert (await scene.repair(ledger_id)).entry_count == 0
+
+    run(5, scenario)
+
+
+def test_a_worker_beside_a_bookie_copies_there_and_nowhere_else() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        others = [bookie(n) for n in range(5) if bookie(n) not in ensemble]
+        await scene.lose(ensemble[0])
+        member = await scene.repair(ledger_id, ensemble[1])
+        assert member.result is Result.NO_TARGET
+        assert ensemble[0] in member.reason
+        await scene.turn_read_only(others[0])
+        assert (await scene.repair(ledger_id, others[0])).result is Result.NO_TARGET
+        assert (await scene.repair(ledger_id, others[1])).result is Result.WHOLE
+        assert await scene.ensembles(ledger_id) == [(others[1], *ensemble[1:])]
+
+    run(5, scenario)
+
+
+def test_a_member_that_lacks_entries_gets_them_in_its_place() -> None:
+    """Also where there is no other bookie that could replace it."""
+
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        for entry_id in range(3):
+            await scene.add(made.ledger_id, entry_id, 0, 1)
+        await scene.add(made.ledger_id, 0, 2)
+        outcome = await scene.repair(made.ledger_id)
+        assert outcome.result is Result.WHOLE
+        assert await scene.ensembles(made.ledger_id) == [made.segments[0].ensemble]
+        await scene.check_whole(made.ledger_id, 2)
+
+    run(3, scenario)
+
+
+def test_an_entry_in_the_middle_is_missed_only_by_the_list_of_a_suspect() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        for entry_id in range(3):
+            await scene.add(made.ledger_id, entry_id, 0, 1, *([2] if entry_id != 1 else []))
+        assert (await scene.repair(made.ledger_id)).entry_count == 0
+        outcome = await scene.repair(made.ledger_id, suspects=(bookie(2),))
+        assert (outcome.result, outcome.entry_count) == (Result.WHOLE, 1)
+        await scene.check_whole(made.ledger_id, 2)
+
+    run(3, scenario)
+
+
+def test_without_a_bookie_to_copy_to_it_says_so() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        await scene.lose(bookie(1))
+        outcome = await scene.repair(ledger_id)
+        assert outcome.result is Result.NO_TARGET
+        assert "in the place of b1:3181" in outcome.reason
+
+    run(3, scenario)
+
+
+def test_a_ledger_that_was_deleted_is_gone() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert (await scene.repair(77)).result is Result.GONE
+
+    run(3, scenario)
+
+
+def test_metadata_without_a_password_is_told() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        ledgers = scene.client.services.ledgers
+        found, version = await ledgers.read(ledger_id)
+        await ledgers.write(replace(found, password=None), version)
+        outcome = await scene.repair(ledger_id)
+        assert outcome.result is Result.FAILED
+        assert "does not hold the password" in outcome.reason
+
+    run(3, scenario)
+
+
+# --- fences and losses ----------------------------------------------------------------------------
+
+
+def test_g15_copies_pass_the_fence() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(4)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        target = next(bookie(n) for n in range(4) if bookie(n) not in ensemble)
+        key = master_key(PASSWORD)
+        assert await scene.read(target, ledger_id, -1, fence_key=key) is Status.NO_ENTRY
+        await scene.lose(ensemble[0])
+        assert (await scene.repair(ledger_id, target)).result is Result.WHOLE
+        await scene.check_whole(ledger_id, 3)
+
+    run(4, scenario)
+
+
+def test_an_open_segment_is_left_until_its_grace_period_is_over() -> None:
+    async def scenario(scene: Scene) -> None:
+        writer = await scene.client.create_ledger(3, 3, 2, password=PASSWORD)
+        for number in range(3):
+            await writer.add(b"entry %d" % number)
+        lost = writer.metadata.segments[0].ensemble[0]
+        await scene.lose(lost)
+        outcome = await scene.repair(writer.ledger_id)
+        assert outcome.result is Result.OPEN
+        assert (await scene.metadata(writer.ledger_id)).state is LedgerState.OPEN
+        other = Segment(EntryId(0), tuple(bookie(n) for n in (7, 8, 9)))
+        assert (await scene.repair(writer.ledger_id, fence=other)).result is Result.OPEN
+        outcome = await scene.repair(writer.ledger_id, fence=outcome.segment)
+        assert outcome.result is Result.WHOLE
+        assert (await scene.metadata(writer.ledger_id)).last_entry_id == 2
+        await scene.check_whole(writer.ledger_id, 2)
+        with pytest.raises(LedgerFencedError):
+            await writer.add(b"too late")
+        await writer.abandon()
+
+    run(5, scenario)
+
+
+def test_g20_an_empty_open_ledger_is_closed_and_copied() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        await scene.lose(bookie(0))
+        outcome = await scene.repair(made.ledger_id)
+        assert outcome.result is Result.OPEN
+        outcome = await scene.repair(made.ledger_id, fence=outcome.segment)
+        assert outcome.result is Result.WHOLE
+        assert bookie(0) not in (await scene.ensembles(made.ledger_id))[0]
+        few = await scene.made(LedgerState.OPEN, -1, 1, 2)
+        await scene.lose(bookie(1))
+        await scene.lose(bookie(2))
+        outcome = await scene.repair(few.ledger_id)
+        outcome = await scene.repair(few.ledger_id, fence=outcome.segment)
+        assert outcome.result is Result.FAILED
+        assert "try again when they are back" in outcome.reason
+        for host in scene.world.hosts:
+            host.is_wanted = True
+            host.start()
+        await scene.until(lambda: len(scene.client.bookies.writable) == 5)
+        assert (await scene.repair(few.ledger_id)).result is Result.WHOLE
+
+    run(5, scenario)
+
+
+def test_g23_the_last_entry_of_a_closed_ledger_that_no_bookie_has_is_a_loss() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 0, 0, 1, 2)
+        outcome = await scene.repair(made.ledger_id)
+        assert (outcome.result, outcome.is_loss) == (Result.FAILED, True)
+        assert "entry 0" in outcome.reason
+        assert "lost" in outcome.reason
+        await scene.lose(bookie(2))
+        outcome = await scene.repair(made.ledger_id)
+        assert (outcome.result, outcome.is_loss) == (Result.FAILED, False), "b2 may have it"
+
+    run(4, scenario)
+
+
+def test_a_silent_bookie_decides_nothing() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        scene.world.loop.network.block("client", "b1")
+        outcome = await scene.repair(ledger_id)
+        assert outcome.result is Result.FAILED
+        assert "no answer from b1:3181 (TIMED_OUT)" in outcome.reason
+        scene.world.loop.network.open("client", "b1")
+        await asyncio.sleep(10.0)  # of the simulated clock: the client connects again
+        assert (await scene.repair(ledger_id)).result is Result.WHOLE
+
+    run(4, scenario)
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_keeps_reasons_pauses_and_clears_them() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 0, 0, 1, 2)
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        await worker.work_once()
+        await worker.work_once()
+        (status,) = await scene.tasks.statuses()
+        assert (status.worker, status.is_loss, status.failure_count) == ("me", True, 1)
+        assert worker.figures.failed_repair_count == 1, "it pauses"
+        assert await scene.tasks.locked() == []
+        await scene.add(made.ledger_id, 0, 0)
+        await asyncio.sleep(CONFIG.failure_pause_s)
+        await worker.work_once()
+        assert await scene.tasks.read(made.ledger_id) is None
+        assert await scene.tasks.statuses() == []
+        assert worker.figures.replicated_ledger_count == 1
+        await scene.check_whole(made.ledger_id, 0)
+
+    run(3, scenario)
+
+
+def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        await scene.lose(bookie(0))
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        await worker.work_once()
+        await worker.work_once()
+        assert await scene.tasks.locked() == [made.ledger_id]
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+        await asyncio.sleep(CONFIG.open_ledger_grace_s)
+        await worker.work_once()
+        assert (await scene.metadata(made.ledger_id)).is_closed
+        assert await scene.tasks.locked() == []
+        assert await scene.tasks.read(made.ledger_id) is None
+
+    run(4, scenario)
+
+
+def test_nothing_is_done_while_it_is_switched_off() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        await scene.lose(bookie(0))
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        await worker.work_once()
+        await scene.tasks.disable()
+        await worker.work_once()
+        assert await scene.tasks.locked() == [], "given back"
+        await asyncio.sleep(CONFIG.open_ledger_grace_s)
+        await worker.work_once()
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+        await scene.tasks.enable()
+        await worker.work_once()
+        await worker.close()
+        assert await scene.tasks.locked() == []
+
+    run(4, scenario)
+
+
+# --- the auditor's checks and an operator's hand --------------------------------------------------
+
+
+def test_each_check_publishes_what_it_is_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        whole = await scene.written(3)
+        middle = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        end = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        for entry_id in range(3):
+            for ledger_id, hole in ((middle.ledger_id, 1), (end.ledger_id, 2)):
+                has = [0, 1, 2] if entry_id != hole else [0, 1]
+                await scene.add(ledger_id, entry_id, *has)
+        store = scene.tasks
+        auditor = Auditor(scene.client, store, scene.clock, CONFIG)
+        await auditor.audit_bookies(())
+        assert [ledger_id async for ledger_id in store.ledger_ids()] == []
+        await auditor.check_ledgers(())
+        assert [ledger_id async for ledger_id in store.ledger_ids()] == [end.ledger_id]
+        await auditor.check_entries(())
+        found = [ledger_id async for ledger_id in store.ledger_ids()]
+        assert found == [middle.ledger_id, end.ledger_id]
+        task = await store.read(middle.ledger_id)
+        assert task is not None
+        assert task[0].missing == (bookie(2),)
+        assert auditor.figures.ledger_count == 3
+        await scene.lose(bookie(2))
+        await auditor.audit_bookies(())
+        assert whole in [ledger_id async for ledger_id in store.ledger_ids()]
+
+    run(3, scenario)
+
+
+def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
+    async def scenario(scene: Scene) -> None:
+        closed = await scene.written(6, (3, 2, 2))
+        (ensemble,) = await scene.ensembles(closed)
+        source = BookieId(ensemble[1])
+        opened = await scene.made(LedgerState.OPEN, -1, int(source[1]))
+        ledgers = scene.client.services.ledgers
+        found = [named(m, (source,)) async for m in ledgers_naming(ledgers, (source,))]
+        assert [one.metadata.ledger_id for one in found] == [closed, opened.ledger_id]
+        assert [one.entry_count for one in found] == [4, 0]
+        assert [one.is_open_there for one in found] == [False, True]
+        assert found[0].byte_count == 6 * len(b"entry 0") * 4 // 6
+        repairer = scene.repairer(None, source)
+        left = await recover_ledger(repairer, opened.ledger_id, will_fence=False)
+        assert left.result is Result.OPEN
+        for one in found:
+            outcome = await recover_ledger(repairer, one.metadata.ledger_id, will_fence=True)
+            assert outcome.result is Result.WHOLE
+        assert [m async for m in ledgers_naming(ledgers, (source,))] == []
+        result = await LedgerCheck(
+            scene.client.services,
+            await scene.metadata(closed),
+            suspects=[bookie(n) for n in range(5)],
+        ).run()
+        assert (result.findings, result.undecided) == ((), ())
+
+    run(5, scenario)

@@ -1,0 +1,231 @@
+"""Tasks, locks and the other nodes below `underreplication`, over a memory store with faults."""
+
+import asyncio
+
+import pytest
+
+from bookie.autorecovery import formats
+from bookie.autorecovery.formats import Task
+from bookie.autorecovery.tasks import STATUS_TEXT_MAX, CheckKind, Status, TaskStore, vote_guard
+from bookie.errors import CorruptFileError, DeposedAuditorError
+from bookie.ledger.types import BookieId
+from bookie.metadata.memory import Fate
+from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
+
+A, B = BookieId("127.0.0.1:3181"), BookieId("127.0.0.2:3181")
+BASE = f"{ROOT}/underreplication"
+LONG_ID = 0x4AFE_BEEF_0000_FEED
+
+
+def below(world: MetadataWorld) -> list[str]:
+    return [path for path in world.paths() if path.startswith(f"{BASE}/ledgers/")]
+
+
+async def prepared(world: MetadataWorld, link: ScriptedLink | None = None) -> TaskStore:
+    await world.format()
+    tasks = TaskStore(world.client(link), ROOT)
+    await tasks.prepare()
+    return tasks
+
+
+def test_bytes_are_those_of_apache() -> None:
+    assert Task((A,), 1_700_000_000_000).to_bytes() == (
+        b'replica: "127.0.0.1:3181"\nctime: 1700000000000\n'
+    )
+    assert Task((A, B)).to_bytes() == b'replica: "127.0.0.1:3181"\nreplica: "127.0.0.2:3181"\n'
+    assert Task.from_bytes(b'replica: "127.0.0.1:3181"\n', "x") == Task((A,), None)
+    assert formats.layout_bytes() == b'type: "BASIC"\nversion: 1\n'
+    assert formats.lock_bytes("host") == b'bookieId: "host"\n'
+    assert formats.vote_bytes("b:1") == b'bookieId: "b:1"\n'
+    assert formats.candidate_of(b'bookieId: "b:1"\n', "x") == "b:1"
+    assert formats.check_time_bytes(300) == b"\x08\xac\x02"
+    assert formats.check_time_of(b"\x08\xac\x02", "x") == 300
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"replica: 1", b'unknown: "x"', b'replica: "\\q"'])
+def test_damaged_tasks_are_told(data: bytes) -> None:
+    with pytest.raises(CorruptFileError, match="the/node: expected a Underrep"):
+        Task.from_bytes(data, "the/node")
+
+
+def test_a_layout_of_another_kind_is_refused() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        store = world.client()
+        data = b'type: "FANCY"\nversion: 2\n'
+        await store.create(f"{BASE}/LAYOUT", data, make_parents=True)
+        with pytest.raises(CorruptFileError, match="expected the layout BASIC 1, found FANCY 2"):
+            await TaskStore(store, ROOT).prepare()
+
+    run(scenario)
+
+
+def test_a_task_is_published_merged_done_and_leaves_nothing() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        assert tasks.task_path(LONG_ID).endswith(f"4afe/beef/0000/feed/urL{LONG_ID}")
+        assert tasks.task_path(7) == f"{BASE}/ledgers/0000/0000/0000/0007/urL0000000007"
+        await tasks.publish(7, (A,), 1)
+        await tasks.publish(LONG_ID, (B,), 2)
+        assert await tasks.read(7) == (Task((A,), 1), 0)
+        await tasks.publish(7, (B, A), 3)
+        assert await tasks.read(7) == (Task((A, B), 1), 1)
+        assert [ledger_id async for ledger_id in tasks.ledger_ids()] == [7, LONG_ID]
+        assert await tasks.finish(LONG_ID, 0)
+        assert await tasks.finish(LONG_ID, 0), "an answer was lost: it is done"
+        assert await tasks.finish(7, 1)
+        assert below(world) == []
+
+    run(scenario)
+
+
+def test_a_task_that_was_published_again_stays() -> None:
+    """Even with the same bookies: one of them was lost again after the worker had looked."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await tasks.publish(7, (A,), 1)
+        await tasks.publish(7, (A,), 2)
+        assert not await tasks.finish(7, 0)
+        assert await tasks.read(7) == (Task((A,), 1), 1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
+def test_lost_answers_change_nothing(fate: Fate) -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        tasks = await prepared(world, link)
+        link.fates = [fate] * 3
+        await tasks.publish(7, (A,), 1)
+        found = await tasks.read(7)
+        assert found is not None
+        assert found[0] == Task((A,), 1)
+        link.fates = [fate]
+        assert await tasks.lock(7, "me")
+        assert await tasks.locked() == [7]
+        link.fates = [fate]
+        assert await tasks.finish(7, found[1])
+        link.fates = [fate]
+        await tasks.unlock(7)
+        assert await tasks.locked() == []
+        assert below(world) == []
+
+    run(scenario)
+
+
+def test_a_lock_goes_with_its_session_and_is_of_one() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        ours = await prepared(world)
+        store = world.client()
+        theirs = TaskStore(store, ROOT)
+        assert await theirs.lock(7, "them")
+        assert await theirs.lock(7, "them"), "it is theirs already"
+        assert not await ours.lock(7, "us")
+        await ours.unlock(7)
+        assert await theirs.holds(7)
+        data, stat = world.node(f"{BASE}/locks/urL0000000007")
+        assert data == b'bookieId: "them"\n'
+        assert stat.ephemeral_owner == store.session_id
+        await store.close()
+        assert await ours.lock(7, "us")
+
+    run(scenario)
+
+
+def test_a_deposed_auditor_writes_nothing() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        store = world.client()
+        vote = await store.create(f"{BASE}/auditorelection/V_", is_ephemeral=True, is_sequence=True)
+        guard = vote_guard(vote)
+        await tasks.publish(7, (A,), 1, guard)
+        await tasks.set_check_time(CheckKind.ENTRIES, 5, guard)
+        await tasks.announce(b"me", guard)
+        await store.delete(vote)
+        before = world.paths()
+        for write in (
+            lambda: tasks.publish(7, (B,), 1, guard),
+            lambda: tasks.publish(8, (B,), 1, guard),
+            lambda: tasks.set_check_time(CheckKind.ENTRIES, 6, guard),
+            lambda: tasks.set_check_time(CheckKind.PLACEMENT, 6, guard),
+            lambda: tasks.announce(b"me again", guard),
+        ):
+            with pytest.raises(DeposedAuditorError, match="another auditor acts"):
+                await write()
+        assert world.paths() == before
+        assert await tasks.read(7) == (Task((A,), 1), 0)
+        assert await tasks.check_time_ms(CheckKind.ENTRIES) == 5
+
+    run(scenario)
+
+
+def test_two_publish_and_a_third_prunes_at_once() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = [await prepared(world)]
+        tasks += [TaskStore(world.client(), ROOT) for _ in range(2)]
+        for round_ in range(20):
+            await tasks[0].publish(7, (A,), round_)
+            await asyncio.gather(
+                tasks[0].publish(8, (A,), round_),
+                tasks[1].publish(8, (B,), round_),
+                tasks[2].finish(7, 0),
+            )
+            found = await tasks[0].read(8)
+            assert found is not None
+            assert set(found[0].missing) == {A, B}
+            assert await tasks[0].finish(8, found[1])
+        assert below(world) == []
+
+    run(scenario)
+
+
+def test_the_switch_the_delay_and_statuses() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        assert await tasks.is_enabled()
+        await tasks.disable()
+        await tasks.disable()
+        assert not await tasks.is_enabled()
+        await tasks.enable()
+        await tasks.enable()
+        assert await tasks.is_enabled()
+        assert await tasks.lost_bookie_delay_s() == 0
+        await tasks.set_lost_bookie_delay(30)
+        await tasks.set_lost_bookie_delay(30)
+        data, stat = world.node(f"{BASE}/lostBookieRecoveryDelay")
+        assert (data, stat.version) == (b"30", 1), "the same again is a change, too"
+        assert await tasks.statuses() == []
+        status = Status(7, "w", "because", is_loss=True, failure_count=3, time_ms=9)
+        assert await tasks.report(Status(7, "w", "x" * 9999, False, 1, 1))
+        assert len((await tasks.statuses())[0].reason) == STATUS_TEXT_MAX
+        assert await tasks.report(status)
+        assert await tasks.statuses() == [status]
+        await tasks.clear_report(7)
+        await tasks.clear_report(7)
+        assert await tasks.statuses() == []
+
+    run(scenario)
+
+
+def test_statuses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookie.autorecovery.tasks.STATUS_COUNT_MAX", 2)
+
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        made = [await tasks.report(Status(n, "w", "r", False, 1, 1)) for n in range(4)]
+        assert made == [True, True, False, False]
+        assert await tasks.report(Status(1, "w", "newer", False, 2, 2)), "one that is there"
+
+    run(scenario)
+
+
+def test_a_delay_that_is_no_number_is_told() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await world.client().create(f"{BASE}/lostBookieRecoveryDelay", b"soon")
+        with pytest.raises(CorruptFileError, match="expected seconds, found b'soon'"):
+            await tasks.lost_bookie_delay_s()
+
+    run(scenario)
