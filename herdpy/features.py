@@ -42,18 +42,8 @@ class HeldLease(Protocol):
         ...
 
 
-class EngineSession(Protocol):
-    """What the features need of engine/session/session.py, which has the contracts."""
-
-    @property
-    def leasing(self) -> Any: ...
-
-    @property
-    def staging(self) -> Any: ...
-
-    def tables(self) -> list[Table]: ...
-
-    def checkpoint(self) -> None: ...
+Session = Any
+"""That of engine/session/session.py, which has the contracts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,28 +84,6 @@ def _lease_fields(lease: HeldLease) -> Sequence[Any]:
     return lease.id, lease.position, lease.seconds
 
 
-def _take_lease(session: EngineSession, seconds: float, reuse: str | None) -> HeldLease:
-    return session.leasing.take(seconds, reuse)
-
-
-def _use_lease(session: EngineSession, lease: str) -> HeldLease:
-    return session.leasing.use(lease)
-
-
-def _end_lease(session: EngineSession, lease: str) -> bool:
-    return session.leasing.end(lease)
-
-
-def _partitions(
-    session: EngineSession, table: str, count: int, lease: str | None
-) -> list[PlainPart]:
-    return session.leasing.partitions(table, count, lease)
-
-
-def _read_partition(session: EngineSession, table: str, *arguments: Any) -> Result:
-    return session.leasing.read_partition(table, *arguments)
-
-
 def _read_fields(
     table: str,
     lower: bytes | None,
@@ -130,54 +98,43 @@ def _read_fields(
     return table, lower, upper, names, text, to_wire(parameters), lease
 
 
-TAKE_LEASE = Feature(
+TAKE_LEASE = Feature[HeldLease](
     request=messages.TakeLease,
-    run=_take_lease,
+    run=lambda session, *given: session.leasing.take(*given),
     reply=messages.Leased,
     answer=_lease_fields,
     value=_held,
 )
-USE_LEASE = Feature(
+USE_LEASE = Feature[HeldLease](
     request=messages.UseLease,
-    run=_use_lease,
+    run=lambda session, lease: session.leasing.use(lease),
     reply=messages.Leased,
     answer=_lease_fields,
     value=_held,
 )
-END_LEASE = Feature(
-    request=messages.EndLease, run=_end_lease, value=lambda done: done.row_count == 1
+END_LEASE = Feature[bool](
+    request=messages.EndLease,
+    run=lambda session, lease: session.leasing.end(lease),
+    value=lambda done: done.row_count == 1,
 )
-PARTITIONS = Feature(
+PARTITIONS = Feature[list[PlainPart]](
     request=messages.ListPartitions,
-    run=_partitions,
+    run=lambda session, *given: session.leasing.partitions(*given),
     reply=messages.Partitions,
     value=lambda answer: answer.parts,
 )
-READ_PARTITION = Feature(request=messages.ReadPartition, run=_read_partition, fields=_read_fields)
+READ_PARTITION = Feature[Result](
+    request=messages.ReadPartition,
+    run=lambda session, *given: session.leasing.read_partition(*given),
+    fields=_read_fields,
+)
 
 
 # --- stagings ------------------------------------------------------------------------------------
 
 
-def _begin_staging(
-    session: EngineSession,
-    table: str,
-    operation: str,
-    job: str,
-    key_columns: Sequence[str] | None,
-    run: str | None,
-) -> Table:
-    return session.staging.begin(table, operation, job, key_columns, run)
-
-
-def _begin_stage(
-    session: EngineSession, job: str, task: str, attempt: str, run: str | None
-) -> tuple[int, Table]:
-    return session.staging.begin_stage(job, task, attempt, run)
-
-
 def _stage_rows(
-    session: EngineSession, stage: int, first_row: int, batches: "Iterable[pa.RecordBatch]"
+    session: Session, stage: int, first_row: int, batches: "Iterable[pa.RecordBatch]"
 ) -> int:
     """Stage rows behind `first_row` others; return how many the stage has then."""
     count, staging = first_row, session.staging
@@ -194,7 +151,7 @@ def _rows_fields(stage: int, first_row: int, batches: "Iterable[pa.RecordBatch]"
     return stage, first_row, b"".join(map(batch_bytes, batches))
 
 
-def _end_stage(session: EngineSession, stage: int, is_dropped: bool, row_count: int) -> int:
+def _end_stage(session: Session, stage: int, is_dropped: bool, row_count: int) -> int:
     """Make a stage of so many rows whole and durable, and return how many; or give it up: -1."""
     if is_dropped:
         session.staging.drop_stage(stage)
@@ -203,7 +160,7 @@ def _end_stage(session: EngineSession, stage: int, is_dropped: bool, row_count: 
 
 
 def _settle(
-    session: EngineSession, job: str, action: str, stages: Sequence[int], run: str | None
+    session: Session, job: str, action: str, stages: Sequence[int], run: str | None
 ) -> str | None:
     """Commit a job, give its run (None: all of it) up, or ask; return its commit's position."""
     match action:
@@ -221,16 +178,16 @@ def _settle(
             )
 
 
-BEGIN_STAGING = Feature(
+BEGIN_STAGING = Feature[Table](
     request=messages.BeginStaging,
-    run=_begin_staging,
+    run=lambda session, *given: session.staging.begin(*given),
     reply=messages.StagingBegun,
     answer=lambda table: (table_to_plain(table),),
     value=lambda answer: received_table(answer.table),
 )
-BEGIN_STAGE = Feature(
+BEGIN_STAGE = Feature[tuple[int, Table]](
     request=messages.BeginStage,
-    run=_begin_stage,
+    run=lambda session, *given: session.staging.begin_stage(*given),
     reply=messages.StageBegun,
     answer=lambda begun: (begun[0], table_to_plain(begun[1])),
     value=lambda answer: (answer.stage, received_table(answer.table)),
@@ -261,7 +218,7 @@ def received_table(plain: list[Any]) -> Table:
         raise ProtocolError(f"a malformed table: {error}") from None
 
 
-TABLES = Feature(
+TABLES = Feature[list[Table]](
     request=messages.ListTables,
     run=lambda session: session.tables(),
     reply=messages.Tables,
@@ -269,7 +226,7 @@ TABLES = Feature(
     value=lambda answer: [received_table(table) for table in answer.tables],
 )
 """The tables that the next statement can name, by name."""
-CHECKPOINT = Feature(
+CHECKPOINT = Feature[None](
     request=messages.Checkpoint, run=lambda session: session.checkpoint(), value=lambda _: None
 )
 

@@ -48,6 +48,8 @@ access_names_max = 1_000  # of one statement: while it runs, no other session ca
 # Transactions.
 statement_restarts_max = 100
 row_locks_max = 1_000_000
+# Of rows of one table that a transaction has changed and the log does not have yet.
+unlogged_bytes_max = 64 * 1024
 decimal_precision_max = 38
 varchar_length_max = 10_485_760
 # Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.

@@ -6,9 +6,12 @@ little costs little. Work is linear in the bytes received, however they are chop
 docs/formats/wire_v3.md, Framing.
 """
 
+import struct
+
 from bookie.errors import FrameTooLargeError
 
 LENGTH_BYTES = 4
+_unpack = struct.Struct(">I").unpack_from
 BytesLike = bytes | bytearray | memoryview
 
 
@@ -40,10 +43,9 @@ class FrameSplitter:
         position = self._complete_partial(view, frames) if self._partial else 0
         self.is_partial = bool(self._partial)
         end = len(view)
-        from_bytes = int.from_bytes
         while end - position >= LENGTH_BYTES:
             start = position + LENGTH_BYTES
-            length = from_bytes(view[position:start], "big")
+            (length,) = _unpack(view, position)
             if length + LENGTH_BYTES > self.frame_bytes_max:
                 self._refuse(length)
             if start + length > end:
@@ -78,7 +80,7 @@ class FrameSplitter:
             partial += view[:position]
             if len(partial) < LENGTH_BYTES:
                 return len(view)
-            length = int.from_bytes(partial, "big")
+            (length,) = _unpack(partial)
             if length + LENGTH_BYTES > self.frame_bytes_max:
                 self._refuse(length)
             self._needed = LENGTH_BYTES + length

@@ -8,7 +8,12 @@ from bookie.runtime.os_process import processor_count, yield_processor
 from bookie.runtime.os_sockets import set_keep_alive
 from bookie.runtime.spinning import Spinning
 
-_RECEIVE_BYTES = 256 * 1024
+_FEW_BYTES = 16 * 1024
+_MANY_BYTES = 256 * 1024
+"""Python takes memory for as much as is asked for, and so much from the kernel itself, which costs
+more than to receive. So it is asked for only where the last bytes filled what was there."""
+_CROWDED_S = 50e-6
+"""A processor that others had for longer is wanted for more than the answer: no spinning on it."""
 
 
 def untouched_memory(byte_count: int) -> memoryview:
@@ -24,6 +29,7 @@ class BlockingStream:
         """Connect; OSError (TimeoutError after timeout_s)."""
         self._spinning = Spinning()
         self._spin_s = 0.0
+        self._room_bytes = _FEW_BYTES  # of the next receive()
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         set_keep_alive(self._socket)
@@ -42,16 +48,28 @@ class BlockingStream:
 
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
+        byte_count = self._room_bytes
+        data = self._look(byte_count) if self._spin_s and self._spinning.begin() else None
+        if data is None:
+            data = self._socket.recv(byte_count)
+        self._room_bytes = _MANY_BYTES if len(data) >= _FEW_BYTES else _FEW_BYTES
+        return data
+
+    def _look(self, byte_count: int) -> bytes | None:
+        """Return what comes before it would pay to sleep, None: nothing has."""
         own = self._socket
-        if self._spin_s and self._spinning.begin():
-            end_s = monotonic() + self._spin_s
-            while monotonic() < end_s:
-                try:
-                    return own.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    yield_processor()
-            self._spinning.fail()
-        return own.recv(_RECEIVE_BYTES)
+        now_s = monotonic()
+        end_s = now_s + self._spin_s
+        while now_s < end_s:
+            try:
+                return own.recv(byte_count, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                yield_processor()
+            looked_s, now_s = now_s, monotonic()
+            if now_s - looked_s > _CROWDED_S:
+                break
+        self._spinning.fail()
+        return None
 
     def receive_into(self, room: memoryview) -> int:
         """Wait for bytes, as receive(), but put them into `room`; their number, 0 at the end."""

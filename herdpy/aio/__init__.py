@@ -9,9 +9,9 @@ connection belongs to one loop.
 """
 
 from herdpy.aio.connection import AsyncConnection as AsyncConnection
-from herdpy.aio.connection import AsyncTransaction as AsyncTransaction
 from herdpy.aio.connection import connect as connect
 from herdpy.aio.cursor import AsyncBatches as AsyncBatches
 from herdpy.aio.cursor import AsyncCursor as AsyncCursor
-from herdpy.aio.pipeline import AsyncPipeline as AsyncPipeline
+from herdpy.aio.handles import AsyncPipeline as AsyncPipeline
+from herdpy.aio.handles import AsyncTransaction as AsyncTransaction
 from herdpy.aio.pool import Pool as Pool

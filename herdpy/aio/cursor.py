@@ -22,13 +22,37 @@ ITERATED_ROWS = 1000
 """Rows that `async for` fetches at a time."""
 
 
-class AsyncBatches:
+class _Result(Strict):
+    """A result that is read on a connection, until a read is cancelled."""
+
+    __slots__ = ("_is_given_up", "connection")
+
+    def __init__(self, connection: "AsyncConnection") -> None:
+        self.connection = connection
+        self._is_given_up = False
+
+    async def _read(self, body: Callable[[], T]) -> T:
+        if self._is_given_up:
+            raise ProgrammingError(
+                "there is no result to fetch from: an earlier fetch was cancelled",
+                sqlstate="24000",
+                hint="execute the statement again",
+            )
+        try:
+            return await self.connection.run(body)
+        except asyncio.CancelledError:
+            self._is_given_up = True  # what was read is gone; the rest is not to be taken for all
+            raise
+
+
+class AsyncBatches(_Result):
     """pyarrow.RecordBatchReader, awaited."""
 
+    __slots__ = ("_reader",)
+
     def __init__(self, owner: "AsyncConnection", reader: "pa.RecordBatchReader") -> None:
-        self._owner = owner
+        super().__init__(owner)
         self._reader = reader
-        self._is_given_up = False
 
     @property
     def schema(self) -> "pa.Schema":
@@ -54,28 +78,18 @@ class AsyncBatches:
 
     async def close(self) -> None:
         """Let the rest of the result go."""
-        await self._owner.run(self._reader.close)
-
-    async def _read(self, body: Callable[[], T]) -> T:
-        if self._is_given_up:
-            raise _cancelled_before()
-        try:
-            return await self._owner.run(body)
-        except asyncio.CancelledError:
-            self._is_given_up = True  # what was read is gone; the rest is not to be taken for all
-            raise
+        await self.connection.run(self._reader.close)
 
 
-class AsyncCursor(Strict):
+class AsyncCursor(_Result):
     """Cursor, awaited. `arraysize` is what fetchmany() takes by default."""
 
-    __slots__ = ("_ahead", "_cursor", "_is_given_up", "connection")
+    __slots__ = ("_ahead", "_cursor")
 
     def __init__(self, owner: "AsyncConnection", cursor: Cursor) -> None:
-        self.connection = owner
+        super().__init__(owner)
         self._cursor = cursor
         self._ahead: deque[tuple[Any, ...]] = deque()  # rows that `async for` has fetched
-        self._is_given_up = False  # the result
 
     @property
     def description(self) -> "tuple[Description, ...] | None":
@@ -99,15 +113,15 @@ class AsyncCursor(Strict):
 
     async def execute(self, text: str, parameters: Parameters | None = None) -> "AsyncCursor":
         """Run one statement and return this cursor. A result not yet fetched is dropped first."""
-        self._ahead.clear()
-        await self.connection.run(lambda: self._cursor.execute(text, parameters))
-        self._is_given_up = False
-        return self
+        return await self._begin(lambda: self._cursor.execute(text, parameters))
 
     async def executemany(self, text: str, rows: Iterable[Parameters]) -> "AsyncCursor":
         """Run one statement for each row of parameters and return this cursor."""
+        return await self._begin(lambda: self._cursor.executemany(text, rows))
+
+    async def _begin(self, body: Callable[[], object]) -> "AsyncCursor":
         self._ahead.clear()
-        await self.connection.run(lambda: self._cursor.executemany(text, rows))
+        await self.connection.run(body)
         self._is_given_up = False
         return self
 
@@ -116,7 +130,7 @@ class AsyncCursor(Strict):
         if self._ahead:
             self.connection.blocking.live_session()
             return self._ahead.popleft()
-        return await self._fetch(self._cursor.fetchone)
+        return await self._read(self._cursor.fetchone)
 
     async def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return up to size (arraysize) rows; an empty list behind the last."""
@@ -125,23 +139,23 @@ class AsyncCursor(Strict):
         rows = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
         if rows and len(rows) == count:
             return rows
-        return rows + await self._fetch(lambda: self._cursor.fetchmany(count - len(rows)))
+        return rows + await self._read(lambda: self._cursor.fetchmany(count - len(rows)))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows that are left, at once, in memory."""
         self.connection.blocking.live_session()
         rows = list(self._ahead)
         self._ahead.clear()
-        return rows + await self._fetch(self._cursor.fetchall)
+        return rows + await self._read(self._cursor.fetchall)
 
     async def fetch_record_batch(self, rows: int = ARROW_BATCH_ROWS) -> "AsyncBatches":
         """Return a reader that streams Arrow batches of at most `rows` rows; takes the result."""
-        reader = await self._fetch(lambda: self._cursor.fetch_record_batch(rows))
+        reader = await self._read(lambda: self._cursor.fetch_record_batch(rows))
         return AsyncBatches(self.connection, reader)
 
     async def fetch_arrow_table(self) -> "pa.Table":
         """Return the whole result as a pyarrow.Table."""
-        return await self._fetch(self._cursor.fetch_arrow_table)
+        return await self._read(self._cursor.fetch_arrow_table)
 
     async def to_df(self) -> "pd.DataFrame":
         """Return the whole result as a pandas.DataFrame; ImportError without pandas."""
@@ -150,14 +164,14 @@ class AsyncCursor(Strict):
 
     async def to_polars(self) -> "pl.DataFrame":
         """Return the whole result as a polars.DataFrame; ImportError without polars."""
-        return await self._fetch(self._cursor.to_polars)
+        return await self._read(self._cursor.to_polars)
 
     def __aiter__(self) -> "AsyncCursor":
         return self
 
     async def __anext__(self) -> tuple[Any, ...]:
         if not self._ahead:
-            self._ahead += await self._fetch(lambda: self._cursor.fetchmany(ITERATED_ROWS))
+            self._ahead += await self._read(lambda: self._cursor.fetchmany(ITERATED_ROWS))
         if not self._ahead:
             raise StopAsyncIteration
         self.connection.blocking.live_session()
@@ -178,26 +192,9 @@ class AsyncCursor(Strict):
         """Refuse: a statement has one result."""
         self._cursor.nextset()
 
-    async def _fetch(self, body: Callable[[], T]) -> T:
-        if self._is_given_up:
-            raise _cancelled_before()
-        try:
-            return await self.connection.run(body)
-        except asyncio.CancelledError:
-            self._is_given_up = True  # rows that a thread has fetched are gone
-            raise
-
     async def __aenter__(self) -> "AsyncCursor":
         await self.connection.run(self._cursor.__enter__)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _cancelled_before() -> ProgrammingError:
-    return ProgrammingError(
-        "there is no result to fetch from: an earlier fetch was cancelled",
-        sqlstate="24000",
-        hint="execute the statement again",
-    )

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
-from herdpy.cli.console import error_console, output_console, print_error
+from herdpy.cli.console import error_console, output_console, reporting
 from herdpy.cli.output import MODES
 from herdpy.cli.passwords import connect_here
 from herdpy.cli.settings import Loaded, load_here, setting_options
 from herdpy.cli.shell import Shell
-from herdpy.errors import Error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,7 +53,7 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
         elif not is_interactive and not commands:
             texts.append(sys.stdin.read())
         is_new = directory != ":memory:" and "://" not in directory and not Path(directory).exists()
-        with connect_here(directory, autocommit=True) as connection:
+        with reporting(), connect_here(directory, autocommit=True) as connection:
             ran = Shell(connection, console, errors, mode=mode)
             try:
                 if is_interactive:
@@ -67,9 +66,6 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
                     has_failed = not all(ran.run_script(text, where) for text in texts)
             finally:
                 ran.close()
-    except Error as error:
-        print_error(errors, error)
-        sys.exit(1)
     except (OSError, UnicodeDecodeError) as error:
         errors.print(f"[bold red]error:[/] {_reason(error)}", highlight=False)
         sys.exit(1)
@@ -100,6 +96,7 @@ def demo(directory: str) -> None:
 @app.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @setting_options
+@reporting()
 def serve(
     directory: Path, config: Path | None, assignments: tuple[str, ...], **chosen: Any
 ) -> None:
@@ -112,15 +109,10 @@ def serve(
     """
     from herdpy.cli.serve import run_server
 
-    try:
+    def load() -> Loaded:
+        return load_here(config, assignments, os.environ, chosen)
 
-        def load() -> Loaded:
-            return load_here(config, assignments, os.environ, chosen)
-
-        run_server(directory, load(), console=output_console(), load_again=load)
-    except Error as error:
-        print_error(error_console(), error)
-        sys.exit(1)
+    run_server(directory, load(), console=output_console(), load_again=load)
 
 
 @app.group("config")
@@ -130,13 +122,10 @@ def config_commands() -> None:
 
 @config_commands.command("show")
 @setting_options
+@reporting()
 def show_config(config: Path | None, assignments: tuple[str, ...], **chosen: Any) -> None:
     """Print every setting that `herdpy serve` would use here, as TOML, and where it comes from."""
-    try:
-        click.echo(load_here(config, assignments, os.environ, chosen).shown(), nl=False)
-    except Error as error:
-        print_error(error_console(), error)
-        sys.exit(1)
+    click.echo(load_here(config, assignments, os.environ, chosen).shown(), nl=False)
 
 
 for _command in BACKUP_COMMANDS:

@@ -1,81 +1,148 @@
-"""What click knows of `herdpy backup`, `restore`, `dump` and `doctor`."""
+"""`herdpy backup`, `restore`, `dump` and `doctor`: databases as files, and whether they are whole.
+
+The driver's modules are loaded by the command that runs: `herdpy --help` needs none of them.
+"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.text import Text
 
-from herdpy.cli.console import error_console, output_console, print_error
-from herdpy.errors import Error
+from herdpy.cli.console import output_console, reporting
+from herdpy.cli.passwords import connect_here
+from herdpy.driver.dsn import without_passwords
+from herdpy.errors import OperationalError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE when it exists.")
-
-
-def _run(step: Callable[[], object]) -> None:
-    """Run a step; an error is printed and ends with 1."""
-    try:
-        step()
-    except Error as error:
-        print_error(error_console(), error)
-        sys.exit(1)
 
 
 @click.command()
 @click.argument("source")
 @click.argument("file", type=_FILE)
 @_OVERWRITE
+@reporting()
 def backup(source: str, file: Path, overwrite: bool) -> None:
     """Write a backup of SOURCE, a directory or a server's URL, to FILE.
 
     It is the database at one moment: of a server (herd://localhost:7000) while others go on
     writing. FILE is there when it is complete, durable and verified.
     """
-    from herdpy.cli.backup import run_backup
-
-    _run(lambda: run_backup(source, file, output_console(), overwrite=overwrite))
+    console = output_console()
+    _check_there(source)
+    with connect_here(source) as connection, _progress_bar(console, "backup") as tick:
+        length = connection.backup(file, overwrite=overwrite, progress=tick)
+    shown = without_passwords(source)
+    console.print(f"backed up {shown} to {file}: {length:,} bytes, verified", highlight=False)
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path, exists=True))
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=_DIRECTORY)
 @click.option("--replace", is_flag=True, help="Replace the database that is in DIRECTORY.")
+@reporting()
 def restore(file: Path, directory: Path, replace: bool) -> None:
     """Make DIRECTORY the database of the backup FILE.
 
     All of FILE is verified before anything is written. With --replace the old database is whole
     until the new one is: nothing lies between.
     """
-    from herdpy.cli.backup import run_restore
+    from herdpy.driver import exports
 
-    _run(lambda: run_restore(file, directory, output_console(), replace=replace))
+    console = output_console()
+    with _progress_bar(console, "restore") as tick:
+        exports.restore(file, directory, replace=replace, progress=tick)
+    console.print(f"restored {file} to {directory}", highlight=False)
 
 
 @click.command()
 @click.argument("source")
 @click.argument("file", type=_FILE, required=False)
 @_OVERWRITE
+@reporting()
 def dump(source: str, file: Path | None, overwrite: bool) -> None:
     """Write SOURCE, a directory or a server's URL, as SQL to FILE or standard output.
 
     `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment.
     """
-    from herdpy.cli.backup import run_dump
-
-    _run(lambda: run_dump(source, file, output_console(), overwrite=overwrite))
+    console = output_console()
+    _check_there(source)
+    with connect_here(source) as connection:
+        if file is None:
+            export = connection.live_session().export("dump")
+            try:
+                for piece in export.pieces():
+                    sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+            finally:
+                export.close()
+            return
+        with _progress_bar(console, "dump") as tick:
+            length = connection.dump(file, overwrite=overwrite, progress=tick)
+    shown = without_passwords(source)
+    console.print(f"dumped {shown} to {file}: {length:,} bytes", highlight=False)
 
 
 @click.command()
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=_DIRECTORY)
+@reporting()
 def doctor(directory: Path) -> None:
     """Verify all files of DIRECTORY, which no process may have open, and change none of them.
 
     Every damage is named with its file and offset. The exit code is 1 when there is any.
     """
-    from herdpy.cli.doctor import run_doctor
+    from herdpy.driver.doctor import examine
 
-    _run(lambda: sys.exit(run_doctor(directory, output_console())))
+    console = output_console()
+    with _progress_bar(console, "doctor") as tick:
+        report = examine(directory, tick)
+    for damage in report.damages:
+        console.print(Text("damage: ", style="bold red").append(damage, style="default"))
+    for note in report.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+    console.print(
+        f"{directory}: {report.table_count:,} tables, {report.page_count:,} pages with "
+        f"{report.row_count:,} rows in {report.segment_count:,} segments of "
+        f"{report.byte_count:,} bytes, {report.log_record_count:,} log records behind them",
+        highlight=False,
+    )
+    if report.damages:
+        console.print(
+            f"{len(report.damages):,} damages: restore a backup; what can still be read can be "
+            "saved before by `herdpy dump`",
+            highlight=False,
+        )
+        sys.exit(1)
+    console.print("no damage", highlight=False)
+
+
+@contextmanager
+def _progress_bar(console: Console, what: str) -> Generator[Callable[[int, int], None]]:
+    """Give a function that shows (bytes done, bytes in all), on terminals only."""
+    if not console.is_terminal:
+        yield lambda _done, _total: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+               TransferSpeedColumn())  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+
+
+def _check_there(source: str) -> None:
+    """Refuse a directory that is not there: opening it would make one."""
+    if "://" not in source and not (Path(source) / "FORMAT").exists():
+        raise OperationalError(
+            f"{without_passwords(source)} is no herdpy database: it has no file FORMAT",
+            sqlstate="58P01",
+        )
 
 
 COMMANDS = (backup, restore, dump, doctor)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -22,7 +24,6 @@ def output_console() -> Console:
 
 
 def error_console() -> Console:
-    """Return the console of standard error."""
     return _console(is_error=True)
 
 
@@ -32,6 +33,16 @@ def _console(*, is_error: bool) -> Console:
     return Console(
         stderr=is_error, width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL, soft_wrap=True
     )
+
+
+@contextmanager
+def reporting() -> Generator[None]:
+    """Print an error of the block, or of a command that this decorates, and exit with 1."""
+    try:
+        yield
+    except Error as error:
+        print_error(error_console(), error)
+        sys.exit(1)
 
 
 def print_error(console: Console, error: Error, statement: str = "", where: str = "") -> None:

@@ -43,7 +43,6 @@ _WORD = re.compile(r"[\w.\"]*$")
 
 
 def history_path() -> Path:
-    """Return where the history is kept."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "herdpy" / "history"
 

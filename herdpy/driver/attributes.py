@@ -7,6 +7,8 @@ the program would go on as if it had.
 import difflib
 from typing import Any, NoReturn
 
+from herdpy import errors
+
 _HINTS = {
     "row_factory": "rows are tuples; cursor.description has their names, fetch_arrow_table() and "
     "to_df() give columns by name",
@@ -16,6 +18,23 @@ _HINTS = {
     "total_changes": "cursor.rowcount has the rows that a statement wrote",
     "itersize": "rows stream; fetchmany(n) and fetch_record_batch(n) say how many at a time",
 }
+
+
+class PublicErrors:
+    """PEP 249's errors as attributes of a connection, for code that has only that."""
+
+    __slots__ = ()
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
 
 
 class Strict:

@@ -59,7 +59,6 @@ class Box:
         return self._cursor.to_polars()
 
     def show(self) -> None:
-        """Print the table."""
         print(self)  # noqa: T201 - what the method is for
 
     def close(self) -> None:

@@ -7,22 +7,21 @@ connection that is collected while open is closed by a finalizer, its transactio
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import forks, process_generation
-from herdpy import errors
 from herdpy.driver.abandoned_claims import abandoned_claims
-from herdpy.driver.arguments import checked_seconds, checked_text, checked_texts
-from herdpy.driver.attributes import Strict
-from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters
+from herdpy.driver.arguments import checked_count, checked_seconds, checked_text, checked_texts
+from herdpy.driver.attributes import PublicErrors, Strict
+from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters, checked_parameters
 from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
-from herdpy.driver.ingest import Progress, ingest
-from herdpy.driver.interfaces import Claim, DriverSession, Waits
-from herdpy.driver.leases import Partition, SnapshotLease, list_partitions, read_partition
+from herdpy.driver.interfaces import Claim, DriverSession, Waits, features
+from herdpy.driver.leases import Partition, SnapshotLease, id_of, parts_of
 from herdpy.driver.pipeline import Pipeline
-from herdpy.driver.staging import Stage, StageToken, StagingJob, begin_job, run_of, settle
+from herdpy.driver.staging import Stage, StageToken, StagingJob, run_of, settle
+from herdpy.driver.types import describe
 from herdpy.errors import InterfaceError, ProgrammingError, ProtocolError, loading
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from herdpy.driver.box import Box
     from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
+    from herdpy.features import HeldLease
 
 
 def connect(
@@ -73,41 +73,29 @@ def connect(
         idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
     )
     parsed = with_password(parse_target(target), password)
+    claim: Claim
     if isinstance(parsed, RemoteTarget):
-        return _connect_remote(parsed, settings, memory_bytes_max, waits, autocommit=autocommit)
-    with loading():
-        from herdpy.driver import local  # not for a server's: the engine takes its time to load
+        if memory_bytes_max is not None:
+            raise ProgrammingError(
+                "connect: memory_bytes_max belongs to the server, which was started with its own",
+                sqlstate="22023",
+            )
+        with loading():
+            from herdpy.driver.remote.session import RemoteClaim
 
-    options = local.Options(
-        memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
-    )
-    claim = local.DatabaseClaim(parsed)
-    try:
-        return Connection(claim, claim.open(options))
-    except BaseException:
-        claim.close()
-        raise
+        claim = remote = RemoteClaim(parsed, waits)
+        begin = partial(remote.open, settings, autocommit=autocommit)
+    else:
+        with loading():
+            from herdpy.driver import local  # not for a server's: the engine takes time to load
 
-
-def _connect_remote(
-    target: RemoteTarget,
-    settings: Settings,
-    memory_bytes_max: int | None,
-    waits: Waits | None,
-    *,
-    autocommit: bool,
-) -> "Connection":
-    with loading():
-        from herdpy.driver.remote.session import RemoteClaim
-
-    if memory_bytes_max is not None:
-        raise ProgrammingError(
-            "connect: memory_bytes_max belongs to the server, which was started with its own",
-            sqlstate="22023",
+        claim = database = local.DatabaseClaim(parsed)
+        options = local.Options(
+            memory_bytes_max=memory_bytes_max, settings=settings, autocommit=autocommit
         )
-    claim = RemoteClaim(target, waits)
+        begin = partial(database.open, options)
     try:
-        return Connection(claim, claim.open(settings, autocommit=autocommit))
+        return Connection(claim, begin())
     except BaseException:
         claim.close()
         raise
@@ -117,7 +105,7 @@ def _or_zero(limit_s: float | None) -> float:
     return 0.0 if limit_s is None else limit_s
 
 
-class Connection(Strict):
+class Connection(Strict, PublicErrors):
     """Made by connect()."""
 
     __slots__ = (
@@ -130,17 +118,6 @@ class Connection(Strict):
         "_session",
         "block",
     )
-
-    Warning = errors.Warning
-    Error = errors.Error
-    InterfaceError = errors.InterfaceError
-    DatabaseError = errors.DatabaseError
-    DataError = errors.DataError
-    OperationalError = errors.OperationalError
-    IntegrityError = errors.IntegrityError
-    InternalError = errors.InternalError
-    ProgrammingError = errors.ProgrammingError
-    NotSupportedError = errors.NotSupportedError
 
     def __init__(self, claim: Claim, session: DriverSession) -> None:
         self._claim = claim
@@ -171,7 +148,7 @@ class Connection(Strict):
         data: Any,
         *,
         mode: str = "append",
-        progress: Progress | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> int:
         """Write many rows into a table, as one statement: all of them, or none. Return how many.
 
@@ -179,11 +156,26 @@ class Connection(Strict):
         of dicts. Columns go by name; those that the data has not take their default. `mode` says
         what becomes of rows that are there: "append" (a key that is there is an error), "upsert"
         (a row replaces the one with its key), "replace" (the table has these rows and no others).
-        `progress` is called with the number of rows taken so far.
+        `progress` is called with the number of rows taken so far, after each batch.
         """
         checked_text("ingest: table", table)
         checked_text("ingest: mode", mode)
-        return ingest(self.live_session(), table, data, mode, progress)
+        session = self.live_session()
+        with loading():
+            from herdpy.exec.vector.arrow_input import check_input, input_batches
+
+        check_input(data)
+        target = session.begin_ingest(table, mode)
+        try:
+            taken = 0
+            for batch in input_batches(data, target.table):
+                target.add(batch)
+                taken += batch.num_rows
+                if progress is not None:
+                    progress(taken)
+            return target.finish()
+        finally:
+            target.abort()  # nothing to do behind finish()
 
     # Staging.
 
@@ -213,7 +205,10 @@ class Connection(Strict):
             checked_text(f"begin_staging: {what}", text)
         if key_columns is not None:
             key_columns = checked_texts("begin_staging: key_columns", key_columns)
-        return begin_job(self.live_session(), table, operation, (str(job), run), key_columns)
+        begin, names = features().BEGIN_STAGING, (table, operation, str(job))
+        found = self.live_session().perform(begin, *names, key_columns, run)
+        columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
+        return StagingJob(str(job), run, columns)
 
     def stage(self, job: str, task: int | str, attempt: int | str = 0) -> Stage:
         """Return what takes the rows of one attempt of a task of a job.
@@ -278,34 +273,31 @@ class Connection(Strict):
         seconds = checked_seconds("lease", seconds)
         if reuse is not None:
             checked_text("lease: reuse", reuse)
-        with loading():
-            from herdpy.features import TAKE_LEASE
-
-        return SnapshotLease(self, self.live_session().perform(TAKE_LEASE, seconds, reuse))
+        session = self.live_session()
+        return SnapshotLease(self, session.perform(features().TAKE_LEASE, seconds, reuse))
 
     def release_lease(self, lease: str) -> bool:
         """Let a lease go, by its id, of any session of the user; False: it was gone."""
-        with loading():
-            from herdpy.features import END_LEASE
-
-        return self.live_session().perform(END_LEASE, checked_text("release_lease", lease))
+        checked_text("release_lease", lease)
+        return self.live_session().perform(features().END_LEASE, lease)
 
     def renew_lease(self, lease: str) -> None:
         """Begin the time of a lease anew, by its id; SnapshotTooOldError: it is gone."""
-        with loading():
-            from herdpy.features import USE_LEASE
-
-        self.live_session().perform(USE_LEASE, checked_text("renew_lease", lease))
+        self.live_session().perform(features().USE_LEASE, checked_text("renew_lease", lease))
 
     def partitions(
-        self, table: str, count: int, *, lease: "SnapshotLease | str | None" = None
+        self, table: str, count: int, *, lease: "HeldLease | str | None" = None
     ) -> list[Partition]:
         """Cut a table into at most `count` parts with about as many rows, for read_partition().
 
         Every row is in exactly one of them. Partitions are plain values: other processes may read
         them, too, all at one lease or each as the table is then.
         """
-        return list_partitions(self.live_session(), table, count, lease)
+        held = id_of("partitions", lease)
+        checked_text("partitions: table", table)
+        checked_count("partitions", count)
+        parts = self.live_session().perform(features().PARTITIONS, table, count, held)
+        return [Partition(table, *part, held) for part in parts]
 
     def read_partition(
         self,
@@ -314,7 +306,7 @@ class Connection(Strict):
         columns: "Sequence[str] | None" = None,
         where: str | None = None,
         parameters: Parameters | None = None,
-        lease: "SnapshotLease | str | None" = None,
+        lease: "HeldLease | str | None" = None,
         rows: int = ARROW_BATCH_ROWS,
     ) -> "pa.RecordBatchReader":
         """Return a reader of a part's rows, in batches of at most `rows`, in any order.
@@ -322,9 +314,17 @@ class Connection(Strict):
         `columns` are names as the catalog has them, `where` is a condition in SQL on the table's
         own columns, `lease` another one than the partition's. Nothing is read ahead.
         """
-        return read_partition(
-            self.live_session(), partition, columns, where, parameters, lease, rows
-        )
+        checked_count("read_partition: rows of a batch", rows)
+        if columns is not None:
+            columns = checked_texts("read_partition: columns", columns)
+        if where is not None:
+            checked_text("read_partition: where", where)
+        table, lower, upper, held = parts_of(partition)
+        given = None if parameters is None else checked_parameters(parameters)
+        held = held if lease is None else id_of("read_partition", lease)
+        read = features().READ_PARTITION
+        result = self.live_session().perform(read, table, lower, upper, columns, where, given, held)
+        return result.arrow_batches(rows)
 
     def pipeline(self) -> Pipeline:
         """Return a context manager whose statements go to the server together.
@@ -428,10 +428,7 @@ class Connection(Strict):
 
         The database does so by itself from time to time; nothing that was committed needs it.
         """
-        with loading():
-            from herdpy.features import CHECKPOINT
-
-        self.live_session().perform(CHECKPOINT)
+        self.live_session().perform(features().CHECKPOINT)
 
     def backup(
         self,
@@ -498,9 +495,7 @@ class Connection(Strict):
         self.live_session()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_closed:
             return
         try:
@@ -564,9 +559,7 @@ class TransactionBlock:
             raise
         return connection
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         session = self._connection.live_session()
         try:
             if kind is None:

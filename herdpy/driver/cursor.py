@@ -248,13 +248,14 @@ class Cursor:
         if self._is_closed:
             self._check()
         self._connection.live_session()
-        rows = self._rows
+        rows, result = self._rows, self._result
+        if result is not None and result.ended:
+            result.check()
         if rows is not None:
             return rows
         if self._point is not None:
             self._rows = rows = iter(self._point[1])
             return rows
-        result = self._result
         if result is None or result.columns is None:
             raise self._no_result()
         rows = result.rows()

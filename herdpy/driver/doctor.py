@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from herdpy.driver import local
-from herdpy.driver.dsn import Target, parse_target, without_passwords
+from herdpy.driver.dsn import local_path
 from herdpy.driver.exports import Progress
 from herdpy.engine.maintenance.directory import LOCK, cannot_open_error, locked_error
 from herdpy.engine.maintenance.doctor import Report
 from herdpy.engine.maintenance.doctor import examine as examine_disk
-from herdpy.errors import ProgrammingError
 
 if TYPE_CHECKING:
     import os
@@ -23,14 +22,9 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
 
     OperationalError 55006: a process has it open; 58P01: there is none.
     """
-    target = parse_target(directory)
-    if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(
-            f"doctor: expected a directory, found {without_passwords(repr(directory))}"
-        )
-    where = target.where
+    path, where = local_path(directory, "doctor: expected a directory")
     try:
-        disk = local.disk_of_existing(target.path)
+        disk = local.disk_of_existing(path)
         lock = _lock(disk, where)
         try:
             report = examine_disk(disk, where, progress)

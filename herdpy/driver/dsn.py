@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from herdpy.errors import InterfaceError, NotSupportedError
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
@@ -27,6 +27,8 @@ _ALMOST_URL = re.compile(
     r"\s*herd(\+grpc)?\s*(:|\.?//|;)|(//)?[^/@]*:[^/]*@[^/]*(/[^/]*)?$", re.IGNORECASE
 )
 """A herd:// that is misspelled, or user:password@host without it; ./ makes a directory of it."""
+_FOLDED_URL = re.compile(r"herd(\+grpc)?:/", re.IGNORECASE)
+"""What pathlib makes of a URL. Any other path object is a path, whatever is in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
         return Target(None)
     scheme = _SCHEME.match(text)
     if scheme is None:
-        if _ALMOST_URL.match(text):
+        if (_ALMOST_URL if isinstance(target, str) else _FOLDED_URL).match(text):
             raise _not_a_url(text)
         return Target(os.path.realpath(text))
     if scheme[1].lower() in ("herd", "herd+grpc"):
@@ -111,6 +113,17 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
         f"connect: {scheme[1]}:// targets are not supported, found {without_passwords(text)!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
     )
+
+
+def local_path(target: "str | os.PathLike[str]", what: str) -> tuple[str, str]:
+    """Return the real path of a file or directory, and how messages show it.
+
+    ProgrammingError for a server or memory: `what` says who expected what.
+    """
+    found = parse_target(target)
+    if not isinstance(found, Target) or found.path is None:
+        raise ProgrammingError(f"{what}, found {without_passwords(repr(target))}")
+    return found.path, found.where
 
 
 def without_passwords(text: str) -> str:
@@ -183,19 +196,17 @@ def _not_a_url(text: str) -> InterfaceError:
 
 
 def _option(name: str, value: str) -> object:
-    read = _OPTIONS.get(name)
-    if read is None:
+    if name not in _OPTIONS:
         close = get_close_matches(name, _OPTIONS, 1)
         raise InterfaceError(
             f"connect: unknown option {name!r} in the URL",
             hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_OPTIONS)}",
         )
+    read, expected = _OPTIONS[name]
     try:
         return read(value)
     except ValueError:
-        raise InterfaceError(
-            f"connect: {name}: expected {_EXPECTED[name]}, found {value!r}"
-        ) from None
+        raise InterfaceError(f"connect: {name}: expected {expected}, found {value!r}") from None
 
 
 def _seconds(value: str) -> float:
@@ -243,25 +254,18 @@ def _short_text(value: str) -> str:
     return value
 
 
-_OPTIONS: dict[str, Callable[[str], object]] = {
-    "connect_timeout_s": _seconds,
-    "application_name": _short_text,
-    "retry_timeout_s": _seconds_or_zero,
-    "spin_us": _microseconds,
-    "tls": _on_or_off,
-    "tls_authority": _file,
-    "tls_certificate": _file,
-    "tls_key": _file,
-    "tls_server_name": _short_text,
+_SECONDS = "seconds up to 86400"
+_BYTES = "at most 256 bytes"
+_PATH = "a file's path"
+_OPTIONS: dict[str, tuple[Callable[[str], object], str]] = {
+    "connect_timeout_s": (_seconds, _SECONDS),
+    "application_name": (_short_text, _BYTES),
+    "retry_timeout_s": (_seconds_or_zero, f"{_SECONDS}, or 0"),
+    "spin_us": (_microseconds, "microseconds up to 10000, or 0"),
+    "tls": (_on_or_off, "on or off"),
+    "tls_authority": (_file, _PATH),
+    "tls_certificate": (_file, _PATH),
+    "tls_key": (_file, _PATH),
+    "tls_server_name": (_short_text, _BYTES),
 }
-_EXPECTED = {
-    "tls": "on or off",
-    "tls_server_name": "at most 256 bytes",
-    "tls_authority": "a file's path",
-    "tls_certificate": "a file's path",
-    "tls_key": "a file's path",
-    "connect_timeout_s": "seconds up to 86400",
-    "application_name": "at most 256 bytes",
-    "retry_timeout_s": "seconds up to 86400, or 0",
-    "spin_us": "microseconds up to 10000, or 0",
-}
+"""What reads each option, with ValueError, and what it expects."""

@@ -4,15 +4,15 @@ A file appears under its name when it is complete, durable and read back; until 
 "<name>.part". Any thread may call.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import Disk
 from herdpy.driver import local
-from herdpy.driver.dsn import Target, parse_target, without_passwords
-from herdpy.driver.interfaces import DriverSession
+from herdpy.driver.dsn import local_path
+from herdpy.driver.interfaces import DriverSession, Export
 from herdpy.engine.state.error_messages import disk_error
-from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
+from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.storage.backup_file import read_backup
 
 if TYPE_CHECKING:
@@ -20,32 +20,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], object]
 """Called with (bytes done, bytes in all; 0: not known)."""
-
-
-class Export(Protocol):
-    """A backup or a dump on its way out."""
-
-    @property
-    def byte_count(self) -> int:
-        """About how many bytes there are in all; 0: not known."""
-        ...
-
-    def pieces(self) -> Iterator[bytes]: ...
-
-    def close(self) -> None: ...
-
-
-class ExportingSession(Protocol):
-    """A session that can give its database away."""
-
-    def export(self, kind: str) -> Export: ...
-
-
-def begin_export(session: DriverSession, kind: str) -> Export:
-    """Begin a "backup" or a "dump"; the caller closes it."""
-    if not hasattr(session, "export"):
-        raise NotSupportedError(f"{kind}: not over this transport; use herd://")
-    return cast(ExportingSession, session).export(kind)
 
 
 def export_to_file(
@@ -61,7 +35,8 @@ def export_to_file(
 
     `outside` is a directory that the file must not be in: the database's own.
     """
-    disk, name, shown = _file(path, kind)
+    found, shown = local_path(path, f"{kind}: expected the path of a file")
+    disk, name = local.disk_of_file(found)
     if outside is not None and f"{shown}/".startswith(f"{outside}/"):
         raise ProgrammingError(
             f"{kind}: {shown} lies in the database's own directory {outside}",
@@ -70,7 +45,7 @@ def export_to_file(
         )
     try:
         check_free(disk, name, shown, overwrite=overwrite)
-        export = begin_export(session, kind)
+        export = session.export(kind)
         try:
             return write_export(
                 export, kind, disk, name, shown, overwrite=overwrite, progress=progress
@@ -105,17 +80,6 @@ def write_export(
         raise
     disk.sync_directory("")
     return length
-
-
-def _file(path: "str | os.PathLike[str]", what: str) -> tuple[Disk, str, str]:
-    """Return the disk of a file's directory, its name there, and its real path."""
-    target = parse_target(path)
-    if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(
-            f"{what}: expected the path of a file, found {without_passwords(repr(path))}"
-        )
-    disk, name = local.disk_of_file(target.path)
-    return disk, name, target.where
 
 
 def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
@@ -162,21 +126,17 @@ def restore(
     from herdpy.engine.maintenance.restore import restore as write
     from herdpy.engine.maintenance.restore import verify_backup
 
-    disk, name, shown = _file(backup, "restore")
-    target = parse_target(directory)
-    if not isinstance(target, Target) or target.path is None:
-        raise ProgrammingError(
-            "restore: expected a directory to restore to, found "
-            f"{without_passwords(repr(directory))}"
-        )
+    file, shown = local_path(backup, "restore: expected the path of a file")
+    disk, name = local.disk_of_file(file)
+    path, where = local_path(directory, "restore: expected a directory to restore to")
     try:
         mapping = disk.map(name, disk.size(name))
     except OSError as error:
         raise _file_error("restore", shown, error) from error
     content = verify_backup(mapping.view, shown, progress)
     try:
-        there = local.disk_of_directory(target.path)
-        write(content, there, local.rng(), target.where, is_replacing=replace, progress=progress)
+        there = local.disk_of_directory(path)
+        write(content, there, local.rng(), where, is_replacing=replace, progress=progress)
     except OSError as error:
         raise disk_error(error) from error
 

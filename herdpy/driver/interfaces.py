@@ -1,9 +1,9 @@
 """What the driver's API needs of a session, local or remote, and of the claim under it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from herdpy.errors import Error
+from herdpy.errors import Error, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -24,6 +24,14 @@ def as_result(found: Result | PointRows) -> Result:
     if isinstance(found, Result):
         return found
     return Result(found[0], iter(found[1]))
+
+
+def features():
+    """Return herdpy.features, which takes time to load and most programs do without; 53000."""
+    with loading():
+        from herdpy import features as module
+
+    return module
 
 
 class DriverSession(Protocol):
@@ -76,9 +84,26 @@ class DriverSession(Protocol):
 
     def cancel(self) -> None: ...
 
+    def export(self, kind: str) -> "Export":
+        """Begin a "backup" or a "dump"; the caller closes it."""
+        ...
+
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what is no statement; the arguments are those of feature.run behind the session."""
         ...
+
+
+class Export(Protocol):
+    """A backup or a dump on its way out."""
+
+    @property
+    def byte_count(self) -> int:
+        """About how many bytes there are in all; 0: not known."""
+        ...
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None: ...
 
 
 class IngestTarget(Protocol):

@@ -4,18 +4,12 @@ A SnapshotLease belongs to its connection as a cursor does; its id and a Partiti
 for other connections, threads and processes.
 """
 
-from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from herdpy.driver.arguments import checked_count, checked_text, checked_texts
-from herdpy.driver.cursor import Parameters, checked_parameters
-from herdpy.driver.interfaces import DriverSession
-from herdpy.errors import Error, ProgrammingError, loading
+from herdpy.driver.arguments import checked_text
+from herdpy.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from herdpy.driver.connection import Connection
     from herdpy.features import HeldLease
 
@@ -42,9 +36,7 @@ class SnapshotLease:
     def __enter__(self) -> "SnapshotLease":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.release()
         except Error:
@@ -71,52 +63,7 @@ class Partition(NamedTuple):
     """The id of the lease that it was cut at."""
 
 
-def list_partitions(
-    session: DriverSession, table: str, count: int, lease: SnapshotLease | str | None
-) -> list[Partition]:
-    """Cut a table into parts."""
-    with loading():
-        from herdpy import features
-
-    held = _id_of("partitions", lease)
-    checked_text("partitions: table", table)
-    parts = session.perform(features.PARTITIONS, table, checked_count("partitions", count), held)
-    return [Partition(table, *part, held) for part in parts]
-
-
-def read_partition(
-    session: DriverSession,
-    partition: Partition,
-    columns: Sequence[str] | None,
-    where: str | None,
-    parameters: Parameters | None,
-    lease: SnapshotLease | str | None,
-    rows: int,
-) -> "pa.RecordBatchReader":
-    """Return a reader of a part's rows."""
-    with loading():
-        from herdpy import features
-
-    checked_count("read_partition: rows of a batch", rows)
-    if columns is not None:
-        columns = checked_texts("read_partition: columns", columns)
-    if where is not None:
-        checked_text("read_partition: where", where)
-    table, lower, upper, held = _parts_of(partition)
-    result = session.perform(
-        features.READ_PARTITION,
-        table,
-        lower,
-        upper,
-        columns,
-        where,
-        None if parameters is None else checked_parameters(parameters),
-        held if lease is None else _id_of("read_partition", lease),
-    )
-    return result.arrow_batches(rows)
-
-
-def _parts_of(partition: object) -> tuple[str, bytes | None, bytes | None, str | None]:
+def parts_of(partition: object) -> tuple[str, bytes | None, bytes | None, str | None]:
     """Return table, bounds and lease of a partition, which may have come from anywhere; 22023."""
     match partition:
         case (str() as table, (bytes() | None) as low, (bytes() | None) as high, _, _, held) if (
@@ -131,7 +78,7 @@ def _parts_of(partition: object) -> tuple[str, bytes | None, bytes | None, str |
             )
 
 
-def _id_of(what: str, lease: SnapshotLease | str | None) -> str | None:
+def id_of(what: str, lease: "HeldLease | str | None") -> str | None:
     if lease is None:
         return None
     return checked_text(f"{what}: lease", getattr(lease, "id", lease))

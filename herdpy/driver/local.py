@@ -255,7 +255,6 @@ def exposed(disk: OsDisk, where: str, count_max: int = 1_000) -> list[str]:
 
 
 def rng() -> OsRng:
-    """Return the system's chance."""
     return OsRng()
 
 

@@ -5,7 +5,6 @@ so does the end of the block. The transaction is the open one, or, in autocommit
 own, which commits at the end of the block. One thread.
 """
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from herdpy.driver.arguments import checked_text
@@ -76,9 +75,7 @@ class Pipeline:
         self._connection.live_session()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         session = self._connection.live_session()
         try:
             if kind is None:

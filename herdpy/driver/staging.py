@@ -6,13 +6,11 @@ connection and after a restart of the server. docs/guides/staging.md.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
-from herdpy.driver.interfaces import DriverSession
-from herdpy.driver.types import Description, describe
+from herdpy.driver.interfaces import DriverSession, features
+from herdpy.driver.types import Description
 from herdpy.errors import loading
-from herdpy.model.schema import Table
 
 
 class StagingJob(str):
@@ -39,37 +37,10 @@ class StagingJob(str):
         return StagingJob, (str(self), self.run, self.description)
 
 
-def begin_job(
-    session: DriverSession,
-    table: str,
-    operation: str,
-    names: tuple[str, str],
-    key_columns: Sequence[str] | None,
-) -> StagingJob:
-    """Begin a run of a job; `names` are the job's and the run's."""
-    job, run = names
-    with loading():
-        from herdpy import features
-
-    found: Table = session.perform(
-        features.BEGIN_STAGING,
-        table,
-        operation,
-        job,
-        None if key_columns is None else list(key_columns),
-        run,
-    )
-    columns = tuple(describe(column.name, column.type) for column in found.visible_columns)
-    return StagingJob(job, run, columns)
-
-
 def settle(session: DriverSession, job: str, action: str, stages: Sequence[int] = ()) -> str | None:
     """Commit a job, give it up ("abort"), or ask for its "position"; return that of its commit."""
-    with loading():
-        from herdpy import features
-
     run = run_of(job) if action == "abort" else None
-    return session.perform(features.SETTLE_STAGING, str(job), action, list(stages), run)
+    return session.perform(features().SETTLE_STAGING, str(job), action, list(stages), run)
 
 
 def run_of(job: str) -> str | None:
@@ -98,10 +69,7 @@ class Stage:
         self.job = job
         self.row_count = 0
         """Rows staged so far."""
-        with loading():
-            from herdpy import features
-
-        begun = session.perform(features.BEGIN_STAGE, job, task, attempt, run)
+        begun = session.perform(features().BEGIN_STAGE, job, task, attempt, run)
         self._number, self._table = begun
         self._is_over = False
 
@@ -112,13 +80,12 @@ class Stage:
         when the job commits.
         """
         with loading():
-            from herdpy import features
             from herdpy.exec.vector.arrow_input import input_batches
 
         for batch in input_batches(data, self._table):
             if batch.num_rows:
                 self.row_count = self._session.perform(
-                    features.STAGE_ROWS, self._number, self.row_count, (batch,)
+                    features().STAGE_ROWS, self._number, self.row_count, (batch,)
                 )
         return self.row_count
 
@@ -138,16 +105,11 @@ class Stage:
             self._is_over = True
 
     def _end(self, *, is_dropped: bool) -> int:
-        with loading():
-            from herdpy import features
-
         row_count = -1 if is_dropped else self.row_count
-        return self._session.perform(features.END_STAGE, self._number, is_dropped, row_count)
+        return self._session.perform(features().END_STAGE, self._number, is_dropped, row_count)
 
     def __enter__(self) -> "Stage":
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()

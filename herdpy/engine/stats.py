@@ -61,7 +61,7 @@ def stats_of(database: "Database") -> DatabaseStats:
         version_bytes=tablespace.version_bytes(),
         sessions=len(sessions),
         statements=sum(session.running is not None for session in sessions),
-        transactions=len(tablespace.applier.transactions),
+        transactions=len(tablespace.open_transactions()),
         leases=len(tablespace.applier.leases),
         checkpoint_error=None if checkpoint_error is None else checkpoint_error.message,
         failure=None if failure is None else failure.message,

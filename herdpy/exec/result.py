@@ -1,10 +1,11 @@
 """Result: what a statement gives back; rows stream, and the snapshot lives as long as they do."""
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from herdpy.errors import ProgrammingError, loading
+from herdpy.errors import Error, ProgrammingError, loading
 from herdpy.model.types import SqlType
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Result:
         "_iterator",
         "_make_reader",
         "columns",
+        "ended",
         "last_row_id",
         "row_count",
     )
@@ -50,6 +52,8 @@ class Result:
         self._check = check
         self._close = close
         self._make_reader = make_reader
+        self.ended: list[Error] | None = None
+        """Of its session: empty, or why it was ended; looked at before each read."""
 
     def rows(self) -> Iterator[LogicalRow]:
         """Return the one iterator over the rows that are left."""
@@ -69,6 +73,8 @@ class Result:
 
     def check(self) -> None:
         """Raise when the rows that are left may not be shown any more."""
+        if self.ended:
+            raise copy(self.ended[0])
         if self._check is not None:
             self._check()
 
@@ -79,16 +85,16 @@ class Result:
         """Return the rows that are left as Arrow batches of at most so many rows."""
         with loading():
             from herdpy.exec.vector.arrow_rows import rows_reader
+            from herdpy.exec.vector.arrow_stream import reader_of
 
-            if self._make_reader is not None:
-                make_reader, self._make_reader = self._make_reader, None
-                reader = make_reader(rows_per_batch)
-                if self._check is None:
-                    return reader
-                from herdpy.exec.vector.arrow_stream import reader_of
-
-                return reader_of(reader.schema, _checked(reader, self._check))
-            return rows_reader(self.columns or (), self.rows(), rows_per_batch)
+        make_reader, self._make_reader = self._make_reader, None
+        if make_reader is not None:
+            reader = make_reader(rows_per_batch)
+        else:
+            reader = rows_reader(self.columns or (), self.rows(), rows_per_batch)
+        if self._check is None and self.ended is None:
+            return reader
+        return reader_of(reader.schema, _checked(reader, self.check))
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""

@@ -349,6 +349,33 @@ def rows_records(
     return tuple(parts)
 
 
+class EncodedRows:
+    """Inserts, or changes, of one table that are to be one Rows record, as their bytes."""
+
+    __slots__ = ("_data", "_is_inserts", "_table", "count", "end")
+
+    def __init__(self, table: Table, *, is_inserts: bool) -> None:
+        """Begin with none. The table has no wide_ordinals."""
+        self._table = table
+        self._is_inserts = is_inserts
+        self._data = bytearray()
+        self.count = 0
+        self.end = 0
+        """Of the bytes of so many rows or changes; what lies behind does not count."""
+
+    def put(self, item: Row | Change) -> int:
+        """Encode one more behind `end`; return its own, from which on it counts."""
+        _encoder.encode_into(item, self._data, self.end)
+        return len(self._data)
+
+    def record(self, tx: TransactionId | None, statement: int) -> bytes:
+        """Return the bytes of the record, as encode() makes them but for the length of a length."""
+        table, items = self._table, b"".join((b"\xdd", self.count.to_bytes(4), self._data))
+        found: Any = msgspec.Raw(items[: 5 + self.end])
+        parts = (found, []) if self._is_inserts else ([], found)
+        return _encoder.encode(Rows(tx, statement, 0, True, table.id, table.version, *parts))
+
+
 _SAMPLE_ROWS = 500
 
 

@@ -178,10 +178,6 @@ class Rights:
     grantable: Mapping[int, int]
     owned: frozenset[int]
 
-    def may(self, table_id: int, rights: int) -> bool:
-        """Tell whether all of the rights are there."""
-        return self.is_superuser or not rights & ~self.of(table_id)
-
     def of(self, table_id: int) -> int:
         """Return the rights on one table, or with SPACE on the tablespace."""
         return self.granted.get(table_id, 0) | self.granted.get(SPACE, 0)
@@ -260,11 +256,6 @@ class Access:
         found = self._facts.get((_SECRET,))
         return bytes.fromhex(found.text) if isinstance(found, LoginSecret) else None
 
-    def grant(self, table_id: int, grantee: str, grantor: str = "") -> Grant:
-        """Return the grant, one without rights where there is none."""
-        found = self._facts.get(grant_key(table_id, grantee, grantor))
-        return found if isinstance(found, Grant) else Grant(table_id, grantee, 0, 0, grantor)
-
     def grantable_by(self, names: Container[str]) -> dict[tuple[str, int], int]:
         """Return what these roles, without those they are in, were given to hand on.
 
@@ -313,14 +304,9 @@ class Access:
         return [(grant, rights) for grant, rights in lost if rights]
 
     def grants_on(self, table_id: int) -> list[Grant]:
-        """Return the grants on one table, in the order of their keys."""
         facts = (fact for fact in self._facts.values() if isinstance(fact, Grant))
         found = [fact for fact in facts if fact.table_id == table_id]
         return sorted(found, key=lambda grant: _order(grant.key))
-
-    def membership(self, role: str, member: str) -> Membership | None:
-        found = self._facts.get(member_key(role, member))
-        return found if isinstance(found, Membership) else None
 
     def owner(self, table_id: int) -> str | None:
         found = self._facts.get(owner_key(table_id))
@@ -353,10 +339,6 @@ class Access:
             found = self._rights[name] = self._make_rights(name)
         return found
 
-    def roles_of(self, name: str) -> frozenset[str]:
-        """Return the role and all that it is in, at any depth."""
-        return reached(self.parents(), name)
-
     def parents(self) -> dict[str, set[str]]:
         """Return the roles that each role is in by itself."""
         found: dict[str, set[str]] = {}
@@ -367,7 +349,7 @@ class Access:
 
     def _make_rights(self, name: str) -> Rights:
         role = self.role(name) or Role(name)
-        roles = self.roles_of(name) | {PUBLIC}
+        roles = reached(self.parents(), name) | {PUBLIC}
         granted: dict[int, int] = {}
         grantable: dict[int, int] = {}
         owned: set[int] = set()
@@ -416,7 +398,7 @@ def right_names(rights: int) -> list[str]:
 def changes_to_plain(changes: Changes) -> list[Any]:
     """Return lists, numbers and strings only, for msgpack; see docs/formats/record.md."""
     return [
-        [list(key), None if fact is None else _fact_to_plain(fact)]
+        [list(key), None if fact is None else [getattr(fact, n) for n in _VALUES[type(fact)]]]
         for key, fact in sorted(changes.items(), key=lambda item: _order(item[0]))
     ]
 
@@ -468,27 +450,14 @@ _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _HANDED_ON: (_handed_on, tuple[int, str, _Name], tuple[int, int]),
 }
 """By kind: what makes the fact, and the types of key and value in its plain form."""
-
-
-def _fact_to_plain(fact: Fact) -> list[Any]:
-    match fact:
-        case Role():
-            return [
-                fact.can_login,
-                fact.is_superuser,
-                fact.can_create_roles,
-                fact.verifier,
-                fact.valid_until_us,
-                fact.id,
-            ]
-        case Membership():
-            return [fact.is_admin]
-        case Grant():
-            return [fact.rights, fact.grantable]
-        case Ownership():
-            return [fact.owner]
-        case LoginSecret():
-            return [fact.text]
+_VALUES: dict[type[Fact], tuple[str, ...]] = {
+    Role: _PlainRole._fields,
+    Membership: ("is_admin",),
+    Grant: ("rights", "grantable"),
+    Ownership: ("owner",),
+    LoginSecret: ("text",),
+}
+"""What stands in the value of a fact's plain form, in this order."""
 
 
 def _order(key: FactKey) -> tuple[int, tuple[tuple[int, int, str], ...]]:

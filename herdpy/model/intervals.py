@@ -16,7 +16,6 @@ Interval = tuple[int, int, int]
 _MONTH_DAYS = 30
 _PARTS_MAX = 2**31
 _MICROSECONDS_MAX = 2**62
-_MICROSECOND = datetime.timedelta(microseconds=1)
 
 _PART = re.compile(
     r"""\s*(?<![^\s](?=[+-]))(?:
@@ -150,13 +149,3 @@ def interval_text(interval: Interval) -> str:
 def of_timedelta(value: datetime.timedelta) -> Interval:
     """Return its days as days, the rest as time: as psycopg sends one."""
     return 0, value.days, value.seconds * 1_000_000 + value.microseconds
-
-
-def to_timedelta(interval: Interval) -> datetime.timedelta:
-    """Return what compares equal to it; OverflowError beyond a timedelta's range."""
-    months, days, microseconds = interval
-    return datetime.timedelta(months * _MONTH_DAYS + days, microseconds=microseconds)
-
-
-def timedelta_us(value: datetime.timedelta) -> int:
-    return value // _MICROSECOND

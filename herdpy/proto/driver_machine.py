@@ -10,7 +10,7 @@ from typing import Any
 from bookie.errors import FrameTooLargeError
 from bookie.runtime.frames import LENGTH_BYTES, FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError
-from herdpy.model.lsn import START_LSN
+from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.proto.errors import from_failed
 from herdpy.proto.messages import (
     ARROW_HEAD_BYTES,
@@ -33,13 +33,15 @@ _LARGE_BYTES_MIN = 256 * 1024
 _LARGE_BYTES_MAX = 8 * 1024 * 1024
 """Of a message that gets memory of its own before it is there."""
 _ARROW_ALIGNMENT = 64
+_BEFORE_REQUESTS = frozenset((LoginRequired, ScramChallenge, ScramVerified, Welcome))
+_OUTCOMES = frozenset((Done, Failed, Answers))
 
 
 def _zeros(byte_count: int) -> memoryview:
     return memoryview(bytearray(byte_count))
 
 
-class _LargeMessage:
+class LargeMessage:
     """A message on its way into memory of its own, where an Arrow stream in it is aligned."""
 
     __slots__ = ("_byte_count", "_frame")
@@ -83,9 +85,8 @@ class DriverMachine:
         self.memory = memory
         self._login = login
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
-        self._large: _LargeMessage | None = None  # then the splitter has nothing
-        self.is_large = False
-        """Of the message that arrives: the next bytes are best received in `room`."""
+        self.large: LargeMessage | None = None
+        """A message that is best received in its `room`; then the splitter has nothing."""
         self.last_request = 0
         self._expected: set[int] = set()
         self._abandoned: set[int] = set()
@@ -94,10 +95,14 @@ class DriverMachine:
         self.welcome: Welcome | None = None
         self.in_transaction = False
         """As the last answer said."""
-        self.lsn = START_LSN
-        """Of the server's log: what the answers have shown or committed is at or before it."""
+        self._lsn: tuple[int, int, int] = START_LSN
         self.failure: Error | None = None
         """Why the connection is of no more use."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """Of the server's log: what the answers have shown or committed is at or before it."""
+        return Lsn(*self._lsn)
 
     def new_request(self) -> int:
         """Return a number for a request whose answer will be expected."""
@@ -123,28 +128,24 @@ class DriverMachine:
             self._abandoned.add(request)
         return []
 
-    @property
-    def room(self) -> memoryview | None:
-        """Where the next bytes are best received, None: anywhere. receive() follows."""
-        return None if self._large is None else self._large.room
-
     def receive(self, data: bytes | memoryview) -> list[Message]:
         """Take what arrived, maybe in the room; return what to send because of it."""
         replies: list[Message] = []
+        splitter = self._splitter
         try:
-            if self._large is not None:
-                data = data[self._large.take(data) :]
-                body = self._large.body()
+            if self.large is not None:
+                data = data[self.large.take(data) :]
+                body = self.large.body()
                 if body is None:
                     return replies
-                self._large, self.is_large = None, False
+                self.large = None
                 self.take_message(decode_to_driver(body), replies)
-            for frame in self._splitter.feed(data):
+            for frame in splitter.feed(data):
                 self.take_message(decode_to_driver(frame), replies)
-            if self._splitter.is_partial:
-                begun = self._splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
+            if splitter.is_partial:
+                begun = splitter.hand_over(_LARGE_BYTES_MIN, _LARGE_BYTES_MAX)
                 if begun is not None:
-                    self._large, self.is_large = _LargeMessage(self.memory, *begun), True
+                    self.large = LargeMessage(self.memory, *begun)
         except FrameTooLargeError as error:
             self.failure = self.failure or ProtocolError(str(error))
         except OperationalError as error:  # ProtocolError is one
@@ -153,12 +154,36 @@ class DriverMachine:
 
     def take_message(self, message: Any, replies: list[Message]) -> None:
         """Take one message, and add what to send because of it; OperationalError: it ends."""
-        if isinstance(message, (LoginRequired, ScramChallenge, ScramVerified)):
-            self._log_in(message, replies)
+        kind = message.__class__
+        if kind in _BEFORE_REQUESTS:
+            self._enter(message, replies)
             return
+        request: int = message.request
+        if kind in _OUTCOMES:
+            if kind is Failed:
+                if request == 0:
+                    self.failure = from_failed(message)
+                    return
+            elif message.lsn > self._lsn:
+                self._lsn = message.lsn
+            self.in_transaction = message.in_transaction
+        if request in self._expected:
+            self._expected.remove(request)
+            self.answers[request] = message
+        elif request in self._abandoned:
+            self._abandoned.remove(request)
+            replies += given_up(message)
+        else:
+            raise ProtocolError(f"an answer to request {request}, which was not made")
+
+    def _enter(
+        self,
+        message: LoginRequired | ScramChallenge | ScramVerified | Welcome,
+        replies: list[Message],
+    ) -> None:
+        if self.welcome is not None:
+            raise ProtocolError("a login, or a Welcome, after Welcome")
         if isinstance(message, Welcome):
-            if self.welcome is not None:
-                raise ProtocolError("a second Welcome")
             if self._login is not None and not self._login.is_verified:
                 raise OperationalError(
                     "login: the server lets every client in and has not shown that it knows the "
@@ -168,28 +193,6 @@ class DriverMachine:
                 )
             self.welcome = message
             return
-        request: int = message.request
-        if isinstance(message, Failed) and request == 0:
-            self.failure = from_failed(message)
-            return
-        if isinstance(message, (Done, Failed, Answers)):
-            self.in_transaction = message.in_transaction
-        if isinstance(message, (Done, Answers)):
-            self.lsn = max(self.lsn, message.lsn)
-        if request in self._abandoned:
-            self._abandoned.discard(request)
-            replies += given_up(message)
-        elif request in self._expected:
-            self._expected.discard(request)
-            self.answers[request] = message
-        else:
-            raise ProtocolError(f"an answer to request {request}, which was not made")
-
-    def _log_in(
-        self, message: LoginRequired | ScramChallenge | ScramVerified, replies: list[Message]
-    ) -> None:
-        if self.welcome is not None:
-            raise ProtocolError("a login after Welcome")
         if self._login is None:
             raise OperationalError(
                 "login: the server asks for a user and a password",

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from herdpy.errors import OperationalError, ProtocolError
 from herdpy.limits import columns_max
-from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.lsn import START_LSN
 
 VERSION: Final = 1
 MAGIC: Final = "herdpy"
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Undecoded = Any
 else:
     Undecoded = msgspec.Raw
-"""Values when they are sent; as received the bytes of them, which parameters.py reads."""
+"""Values when they are sent; as received their bytes, which parameters.py and columns.py read."""
 
 
 # --- driver to server ----------------------------------------------------------------------------
@@ -388,6 +388,7 @@ class Welcome(Message, tag=64):
 
 Column = tuple[str, int, int | None, int | None, int | None]
 """Name, number of the kind (model/types.py), precision, scale, length."""
+NO_COLUMNS: Final = msgspec.Raw(b"\xc0")
 
 
 class Done(Message, tag=65):
@@ -397,13 +398,13 @@ class Done(Message, tag=65):
     in_transaction: bool
     row_count: int = -1
     last_row_id: int | None = None
-    columns: Annotated[tuple[Column, ...], Meta(max_length=RESULT_COLUMNS_MAX)] | None = None
-    """None: the statement has no rows."""
+    columns: Undecoded = NO_COLUMNS
+    """An array of Column; NO_COLUMNS: the statement has no rows."""
     rows: msgspec.Raw = msgspec.Raw(b"\x90")
     """All of them, when `result` is None."""
     result: int | None = None
     """The number of the open result: no row has come, Fetch asks for them."""
-    lsn: Lsn = START_LSN
+    lsn: tuple[int, int, int] = START_LSN
     """Of the server's log: what the answer shows, or has committed, is at or before it."""
 
 
@@ -466,7 +467,7 @@ class Answers(Message, tag=85):
     in_transaction: bool
     answers: Annotated[list[msgspec.Raw], Meta(max_length=EXECUTE_ALL_MAX)]
     """A Done for each that ran; the last may be a Failed."""
-    lsn: Lsn = START_LSN
+    lsn: tuple[int, int, int] = START_LSN
     """As of Done."""
 
 

@@ -12,6 +12,8 @@ import msgspec
 
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto.columns import plain_columns
+from herdpy.proto.messages import NO_COLUMNS
 from herdpy.proto.values import from_extension
 
 _INT64 = 1 << 63
@@ -83,13 +85,15 @@ def from_parameters(parameters: pb.Parameters) -> list[Any] | dict[str, Any]:
     return [from_value(item) for item in parameters.positional.values]
 
 
-def to_columns(columns: Any) -> pb.Columns | None:
-    if columns is None:
+def to_columns(sent: msgspec.Raw) -> pb.Columns | None:
+    """Return the columns of an answer, which are MessagePack still; None: it has none."""
+    if sent == NO_COLUMNS:
         return None
+    found: list[Any] = list(plain_columns(sent))
     return pb.Columns(
         columns=[
             pb.Column(name=name, kind=kind, precision=precision, scale=scale, length=length)
-            for name, kind, precision, scale, length in columns
+            for name, kind, precision, scale, length in found
         ]
     )
 

@@ -19,7 +19,9 @@ STREAK = 16
 """So many commits must have come since another connection asked for anything else."""
 _SEVERAL = 0  # the number of no connection
 PAUSE_S = 10.0
-"""For so long after a slow sync the next ones are done in their thread."""
+"""For so long the syncs of a slow disk are done in their thread."""
+MEAN_OF = 16
+"""The newest sync has this share of what tells how fast the disk is, so one slow sync is none."""
 
 
 class Duration(Protocol):
@@ -54,7 +56,7 @@ class LoopSync:
         workers: Waiting,
         sync_s_max: float,
     ) -> None:
-        """sync_s_max: what a sync may take; 0: the loop never does one."""
+        """sync_s_max: what syncs may take on the average; 0: the loop never does one."""
         self._loop = loop
         self._clock = clock
         self._tablespace = tablespace
@@ -64,6 +66,7 @@ class LoopSync:
         self._other: int | None = None  # who asked for something else since the newest commit
         self._streak = 0
         self._is_due = False
+        self._mean_s = 0.0
         self._not_before_s = clock.monotonic()
 
     def asked(self, connection: int) -> None:
@@ -83,7 +86,8 @@ class LoopSync:
             syncer.ask(durability)
         elif not self._is_due:
             now_s = self._clock.monotonic()
-            if self._syncs.last_s > self._sync_s_max:
+            self._mean_s += (self._syncs.last_s - self._mean_s) / MEAN_OF
+            if self._mean_s > self._sync_s_max:
                 self._not_before_s = now_s + PAUSE_S
             if self._streak < STREAK or self._workers.jobs or now_s < self._not_before_s:
                 syncer.ask(durability)

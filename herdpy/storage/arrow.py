@@ -29,10 +29,11 @@ _TYPES = {
     Kind.TIMESTAMP: pa.timestamp("us"),
     Kind.TIMESTAMPTZ: pa.timestamp("us"),  # UTC; the zone is put on where results are made
 }
-_STORAGE = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
+INTEGERS: dict[Layout, pa.DataType] = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
+"""The types whose bits stand in pages for these layouts, whatever the column's own type."""
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _COUNTING = pa.array(range(page_rows_max), pa.int32())
-_ALL_LIVE = pa.array([True] * page_rows_max)
+ALL_LIVE = pa.array([True] * page_rows_max)
 
 
 def arrow_type(sql_type: SqlType) -> pa.DataType:
@@ -137,7 +138,7 @@ def scan_table(
         columns.append(pa.chunked_array(chunks, type=cast(Any, column_type)))
     masks = live or {}
     marks = [
-        masks.get(entry) or live_array(entry) or _ALL_LIVE.slice(0, entry.row_count)
+        masks.get(entry) or live_array(entry) or ALL_LIVE.slice(0, entry.row_count)
         for entry in entries
     ]
     for overlay in overlays:
@@ -148,7 +149,7 @@ def scan_table(
 
 
 def _all_live(count: int) -> pa.Array:
-    return _ALL_LIVE.slice(0, count) if count <= page_rows_max else pa.array([True] * count)
+    return ALL_LIVE.slice(0, count) if count <= page_rows_max else pa.array([True] * count)
 
 
 def _as_dictionary(array: pa.Array) -> pa.Array:
@@ -182,7 +183,7 @@ def _array_of(sql_type: SqlType, values: Sequence[Physical]) -> pa.Array:
     """Return physical values as an array of the column's type."""
     layout = layout_of(sql_type)
     target = arrow_type(sql_type)
-    storage: Any = _STORAGE.get(layout, target)
+    storage: Any = INTEGERS.get(layout, target)
     if layout is Layout.INT128:
         storage = pa.binary(16)
         values = [None if value is None else _int128(value) for value in values]

@@ -9,13 +9,13 @@ import pyarrow.compute
 
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
+from herdpy.storage.arrow import INTEGERS
 from herdpy.storage.arrow_staged import viewed
-from herdpy.storage.column import Layout, layout_of
+from herdpy.storage.column import layout_of
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 
-_NUMBERS: dict[Layout, pa.DataType] = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
 _SIGN_LESS = pa.scalar(2**63 - 1, pa.int64())
 
 
@@ -33,7 +33,7 @@ def _comparable(array: Array, table: Table, ordinal: int) -> Array:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     sql_type = table.columns[ordinal].type
-    number = _NUMBERS.get(layout_of(sql_type))
+    number = INTEGERS.get(layout_of(sql_type))
     if number is not None:
         return viewed(array, number)
     if sql_type.kind is Kind.DOUBLE:  # as float_order() does

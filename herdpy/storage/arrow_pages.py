@@ -14,6 +14,7 @@ from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Key, Kind, Row
+from herdpy.storage.arrow import INTEGERS
 from herdpy.storage.arrow_staged import physical_values, viewed
 from herdpy.storage.column import WIDTHS, Layout, layout_of, zone_of
 from herdpy.storage.page import (
@@ -29,12 +30,7 @@ from herdpy.storage.page import (
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 
-_PLAIN: dict[Layout, pa.DataType] = {
-    Layout.INT32: pa.int32(),
-    Layout.INT64: pa.int64(),
-    Layout.FLOAT64: pa.float64(),
-}
-_HEADER_BYTES_MAX = 64 * 1024
+_PLAIN = INTEGERS | {Layout.FLOAT64: pa.float64()}
 _ROWS_BYTES = 1024 * 1024
 """Of columns that become Python rows at a time."""
 
@@ -62,7 +58,6 @@ def _wide_rows(table: Table, columns: Sequence[Array], byte_count: int) -> Itera
 
 
 def column_rows(table: Table, columns: Sequence[Array]) -> list[Row]:
-    """Return whole rows of columns."""
     values = [
         physical_values(array, column) for array, column in zip(columns, table.columns, strict=True)
     ]
@@ -97,7 +92,6 @@ def _page(table: Table, columns: Sequence[Array]) -> BuiltPage:
 
 
 def column_keys(table: Table, columns: Sequence[Array]) -> list[Key]:
-    """Return the keys of rows, given the columns of the key."""
     kinds = table.key_kinds
     values = [
         physical_values(array, table.columns[ordinal])

@@ -14,7 +14,7 @@ import pyarrow.compute
 from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key
-from herdpy.storage.arrow import bits_array, column_array
+from herdpy.storage.arrow import ALL_LIVE, bits_array, column_array
 from herdpy.storage.arrow_keys import comparable, repeats, sorted_order
 from herdpy.storage.arrow_pages import build_pages
 from herdpy.storage.page import BuiltPage
@@ -183,10 +183,7 @@ def _plain(entry: PageEntry, ordinal: int, start: int, stop: int) -> Any:
 
 def _live(entry: PageEntry, start: int, stop: int) -> Any:
     if entry.dead is None:
-        return _ALL.slice(0, stop - start)
+        return ALL_LIVE.slice(0, stop - start)
     dead = int.from_bytes(entry.dead, "little")
     bits = (((1 << entry.row_count) - 1) ^ dead) >> start & ((1 << (stop - start)) - 1)
     return bits_array(bits, stop - start)
-
-
-_ALL = pa.array([True] * page_rows_max)

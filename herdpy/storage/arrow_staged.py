@@ -12,10 +12,8 @@ import pyarrow as pa
 from herdpy.errors import CorruptionError
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, Row
-from herdpy.storage.arrow import arrow_type
+from herdpy.storage.arrow import INTEGERS, arrow_type
 from herdpy.storage.column import Layout, int128, layout_of
-
-_VIEWS: dict[Layout, pa.DataType] = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
 
 
 def staged_bytes(batch: pa.RecordBatch) -> bytes:
@@ -70,7 +68,7 @@ def _rows(table: Table, batch: pa.RecordBatch, first_row_id: int) -> list[Row]:
 def physical_values(array: pa.Array, column: Column) -> Sequence[Physical]:
     """Return the physical values of an array of a column's type in pages."""
     layout = layout_of(column.type)
-    view = _VIEWS.get(layout)
+    view = INTEGERS.get(layout)
     if view is not None:
         return viewed(array, view).to_pylist()
     if layout is Layout.INT128:

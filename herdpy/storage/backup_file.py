@@ -131,7 +131,6 @@ def _block_head(offset: int, kind: int, number: int, length: int) -> bytes:
 
 
 def crc_of(view: memoryview) -> int:
-    """Return the CRC32C of bytes."""
     crc = 0
     for start in range(0, len(view), PIECE_BYTES):
         crc = google_crc32c.extend(crc, bytes(view[start : start + PIECE_BYTES]))
@@ -219,7 +218,6 @@ class _Reader:
         return kind, number, body, crc
 
     def decoded(self, body: memoryview, kind: type[T]) -> T:
-        """Return the struct that a body holds."""
         try:
             return msgspec.msgpack.decode(body, type=kind)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -8,17 +8,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from herdpy.errors import InvariantViolation
 from herdpy.limits import page_rows_max
 from herdpy.model.schema import Table, table_to_plain
 from herdpy.model.types import Key, Row
-from herdpy.storage.manifest import BitmapRef, NewSegment, PageRef, TableEdit
+from herdpy.storage.manifest import NewSegment, PageRef, TableEdit
 from herdpy.storage.page import build_page, split_rows
 from herdpy.storage.segment import Segment, SegmentFolder, SegmentWriter
-from herdpy.storage.staged_writer import StageDelta, StageDraft, write_page
-from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
+from herdpy.storage.staged_writer import Draft, StageDelta, StageDraft
+from herdpy.storage.table_pages import PageEntry, TablePages
 
 
 class TableDelta(NamedTuple):
@@ -79,7 +77,7 @@ def write_delta(
             segment = writer.opened()
             segments = (writer.listed,)
         pages = {draft.table.id: draft.pages_after(segment) for draft in drafts}
-        stage_pages = {n: draft.pages_after(segment) for n, draft in staged.items() if segment}
+        stage_pages = {n: draft.pages_over(segment) for n, draft in staged.items() if segment}
     except BaseException:
         if writer is not None:
             writer.abandon()
@@ -125,26 +123,23 @@ def split_for_levels(
             yield piece, is_full and not base.overlaps(low, high)
 
 
-class _Draft:
+class _Draft(Draft):
     """One table's part of the segment while it is written."""
 
     def __init__(self, delta: TableDelta) -> None:
-        self.table = delta.table
-        self._before = delta.before.for_table(delta.table)
+        super().__init__(delta.table, delta.before.for_table(delta.table))
         self._is_new = delta.is_new
         self._rows: list[Row] = []
-        self._added: list[PageRef] = []
-        self._bitmaps: list[tuple[PageEntry, BitmapRef, bytes]] = []
         self._listed = delta.listed
         self._after: TablePages | None = None
         dead: dict[PageEntry, bytearray] = {}
         self._in_memory: list[PageEntry] = []
         if delta.listed is not None:
-            entries = list(self._before.entries())
+            entries = list(self.before.entries())
             dead = {e: bytearray(e.dead or b"") for e in entries if e.has_unlisted_bitmap}
             self._in_memory = [entry for entry in entries if entry.is_in_memory]
         last: Key | None = None
-        locate, highest = self._before.locate, self._before.highest
+        locate, highest = self.before.locate, self.before.highest
         for key, row in delta.changes:
             if last is not None and key <= last:
                 raise InvariantViolation(f"checkpoint: key {key} follows {last}")
@@ -158,8 +153,8 @@ class _Draft:
             if row is not None:
                 self._rows.append(row)
         counts = {entry: int.from_bytes(bits, "little").bit_count() for entry, bits in dead.items()}
-        self._removed = [entry for entry, count in counts.items() if count == entry.row_count]
-        self._marked = [
+        self.removed = {entry: None for entry, n in counts.items() if n == entry.row_count}
+        self._dead = [
             (entry, bytes(bits), counts[entry])
             for entry, bits in dead.items()
             if counts[entry] < entry.row_count
@@ -167,64 +162,33 @@ class _Draft:
 
     @property
     def is_writing(self) -> bool:
-        return bool(self._rows or self._marked or self._in_memory)
+        return bool(self._rows or self._dead or self._in_memory)
 
     def write(self, writer: SegmentWriter) -> None:
-        for entry, dead, dead_count in self._marked:
-            place = writer.append_bitmap(dead, entry.row_count, dead_count)
-            self._bitmaps.append((entry, BitmapRef(writer.number, *place, dead_count), dead))
-        removed = set(self._removed)
-        self._write_memory(writer, removed)
-        kept = tuple(entry for entry in self._before.base if entry not in removed)
-        run = 1 + max((entry.ref.run for entry in self._before.entries()), default=0)
+        for entry, dead, dead_count in self._dead:
+            self.mark(writer, entry, dead, dead_count)
+        bitmaps = {entry: ref for entry, ref, _ in self.marked}
+        for entry in self._in_memory:
+            if entry not in self.removed:
+                self.copy(writer, entry, bitmaps.get(entry))
+        kept = tuple(entry for entry in self.before.base if entry not in self.removed)
+        run = 1 + max((entry.ref.run for entry in self.before.entries()), default=0)
         pieces = split_for_levels(self.table, self._rows, TablePages(self.table, kept))
         for rows, is_base in pieces:
-            built = build_page(self.table, rows)
-            self._added.append(write_page(writer, built, 0 if is_base else run))
-
-    def _write_memory(self, writer: SegmentWriter, removed: set[PageEntry]) -> None:
-        """Write the pages that no segment has yet, but for those that go."""
-        bitmaps = {entry: ref for entry, ref, _ in self._bitmaps}
-        for entry in self._in_memory:
-            if entry not in removed:
-                offset, length = writer.append_page(entry.page.buffer)
-                self._added.append(
-                    msgspec.structs.replace(
-                        entry.ref,
-                        segment=writer.number,
-                        offset=offset,
-                        length=length,
-                        bitmap=bitmaps.get(entry),
-                    )
-                )
+            self.add(writer, build_page(self.table, rows), 0 if is_base else run)
 
     def pages_after(self, segment: Segment | None) -> TablePages:
-        """Return the table's pages over the finished segment."""
-        self._after = self._pages_after(segment)
+        self._after = self.before
+        if self.is_writing or self.removed:
+            self._after = self.pages_over(segment, self._in_memory)
         return self._after
-
-    def _pages_after(self, segment: Segment | None) -> TablePages:
-        if not (self.is_writing or self._removed):
-            return self._before
-        gone = {*self._removed, *self._in_memory}
-        changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self._bitmaps}
-        kept = [changed.get(entry, entry) for entry in self._before.entries() if entry not in gone]
-        segments = {segment.number: segment} if segment is not None else {}
-        added = [open_entry(self.table, ref, segments) for ref in self._added]
-        return TablePages.of_entries(self.table, kept + added)
 
     def edit(self) -> TableEdit | None:
         if self._listed is not None and self._after is not None:
             return self._difference(self._listed, self._after)
-        if not (self.is_writing or self._removed or self._is_new):
+        if not (self.is_writing or self.removed or self._is_new):
             return None
-        return TableEdit(
-            self.table.id,
-            definition=table_to_plain(self.table) if self._is_new else None,
-            pages_added=tuple(self._added),
-            pages_removed=tuple(entry.place for entry in self._removed),
-            bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self._bitmaps),
-        )
+        return self.listing(self.table.id, is_new=self._is_new)
 
     def _difference(self, listed: tuple[PageRef, ...], after: TablePages) -> TableEdit:
         """Return what makes of the pages that are listed those that are there."""

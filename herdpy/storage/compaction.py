@@ -18,17 +18,15 @@ from bisect import bisect_right
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
-import msgspec
-
 from herdpy.limits import l0_runs_max, page_bytes_max, page_rows_max
 from herdpy.model.keys import decode_key
 from herdpy.model.types import Key, Row
 from herdpy.storage.checkpoint_writer import split_evenly, split_for_levels
-from herdpy.storage.manifest import BitmapRef, ManifestState, NewSegment, PageRef, TableEdit
+from herdpy.storage.manifest import BitmapRef, ManifestState, NewSegment, TableEdit
 from herdpy.storage.page import build_page
 from herdpy.storage.segment import Segment, SegmentFolder, SegmentWriter
-from herdpy.storage.staged_writer import write_page
-from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
+from herdpy.storage.staged_writer import Draft
+from herdpy.storage.table_pages import PageEntry, TablePages
 
 _WORTH_SHARE = 0.2
 """Of a page's rows: with so many dead, or so many L0 rows over it, it is written anew."""
@@ -279,32 +277,28 @@ def _is_much(parts: Sequence[tuple[PageEntry, int, int]]) -> bool:
     return rows > _MANY_ROWS or byte_count > _MANY_BYTES
 
 
-class _Draft:
+class _Draft(Draft):
     """The pages of one table while a job is written."""
 
     def __init__(self, before: TablePages, writer: SegmentWriter) -> None:
-        self.table = before.table
-        self.added: list[PageRef] = []
-        self.marked: list[tuple[PageEntry, BitmapRef, bytes]] = []
-        self._before = before
+        super().__init__(before.table, before)
         self._writer = writer
-        self._removed: dict[PageEntry, None] = {}
         self._dead: dict[PageEntry, int] = {}  # bits of pages in runs of which rows were taken
 
     def merge_stretch(self, start: int, stop: int) -> None:
         """Write base pages start to stop anew, with the rows that runs have in their range."""
-        base = self._before.base
+        base = self.before.base
         low = base[start].low if start else ()
         high = base[stop].low if stop < len(base) else ()
         taken = [
             (entry, *found)
-            for run in self._before.runs
+            for run in self.before.runs
             for entry in run
             if (found := _rows_between(entry, low, high)) is not None
         ]
         parts = [(entry, 0, entry.row_count) for entry in base[start:stop]] + taken
         if _is_much(parts):
-            self._merge_many([base[start:stop], *self._before.runs], low, high, 0)
+            self._merge_many([base[start:stop], *self.before.runs], low, high, 0)
         else:
             rows: list[Row] = []
             for entry in base[start:stop]:
@@ -313,28 +307,28 @@ class _Draft:
                 rows.extend(entry.live_rows(begin, end))
             rows.sort(key=self.table.key_of)
             for piece in split_evenly(self.table, rows):
-                self._add(piece, 0)
-        self._removed.update(dict.fromkeys(base[start:stop]))
+                self.add(self._writer, build_page(self.table, piece), 0)
+        self.removed.update(dict.fromkeys(base[start:stop]))
         for entry, begin, end in taken:
             self._take(entry, begin, end)
 
     def merge_runs(self, positions: Sequence[int]) -> None:
         """Write these runs anew as one; what lies over no base page joins the base."""
-        runs = [self._before.runs[position] for position in positions]
+        runs = [self.before.runs[position] for position in positions]
         if _is_much([(entry, 0, entry.row_count) for run in runs for entry in run]):
             self._merge_many(runs, (), (), max(run[0].ref.run for run in runs))
-            self._removed.update(dict.fromkeys(entry for run in runs for entry in run))
+            self.removed.update(dict.fromkeys(entry for run in runs for entry in run))
             return
         rows: list[Row] = []
         for position in positions:
-            for entry in self._before.runs[position]:
+            for entry in self.before.runs[position]:
                 rows.extend(entry.live_rows(0, entry.row_count))
-                self._removed[entry] = None
+                self.removed[entry] = None
         rows.sort(key=self.table.key_of)
-        number = max(self._before.runs[position][0].ref.run for position in positions)
-        base = TablePages(self.table, self._before.base)
+        number = max(self.before.runs[position][0].ref.run for position in positions)
+        base = TablePages(self.table, self.before.base)
         for piece, is_base in split_for_levels(self.table, rows, base):
-            self._add(piece, 0 if is_base else number)
+            self.add(self._writer, build_page(self.table, piece), 0 if is_base else number)
 
     def _merge_many(
         self, levels: Sequence[Sequence[PageEntry]], low: Key, high: Key, number: int
@@ -345,13 +339,13 @@ class _Draft:
         """
         from herdpy.storage.arrow_shadows import merged_pages
 
-        table, base = self.table, TablePages(self.table, self._before.base)
+        table, base = self.table, TablePages(self.table, self.before.base)
         kinds = table.key_kinds
         for built in merged_pages(table, levels, low, high):
             ends = decode_key(built.low_key, kinds), decode_key(built.high_key, kinds)
             is_full = built.row_count * 2 >= page_rows_max
             is_base = not number or not base.base or (is_full and not base.overlaps(*ends))
-            self.added.append(write_page(self._writer, built, 0 if is_base else number))
+            self.add(self._writer, built, 0 if is_base else number)
 
     def move(self, entry: PageEntry) -> None:
         """Copy a page with its bitmap: its buffers with their CRCs, its header for its new place.
@@ -364,17 +358,8 @@ class _Draft:
             number, dead_count = self._writer.number, bitmap.dead_count
             place = self._writer.append_bitmap(entry.dead, entry.row_count, dead_count)
             bitmap = BitmapRef(number, *place, dead_count)
-        offset, length = self._writer.append_page(entry.page.buffer)
-        self._removed[entry] = None
-        self.added.append(
-            msgspec.structs.replace(
-                entry.ref,
-                segment=self._writer.number,
-                offset=offset,
-                length=length,
-                bitmap=bitmap,
-            )
-        )
+        self.removed[entry] = None
+        self.copy(self._writer, entry, bitmap)
 
     def _take(self, entry: PageEntry, start: int, stop: int) -> None:
         """Note that rows of a page in a run are somewhere else now."""
@@ -383,34 +368,17 @@ class _Draft:
             dead = int.from_bytes(entry.dead or b"", "little")
         self._dead[entry] = dead | ((1 << stop) - (1 << start))
 
-    def _add(self, rows: Sequence[Row], run: int) -> None:
-        self.added.append(write_page(self._writer, build_page(self.table, rows), run))
-
     def write_bitmaps(self) -> None:
         """Mark what was taken out of pages that stay; pages with nothing left go."""
         for entry, bits in self._dead.items():
             count = bits.bit_count()
             if count == entry.row_count:
-                self._removed[entry] = None
+                self.removed[entry] = None
             elif count > entry.dead_count:
                 dead = bits.to_bytes((entry.row_count + 7) // 8, "little")
-                place = self._writer.append_bitmap(dead, entry.row_count, count)
-                self.marked.append((entry, BitmapRef(self._writer.number, *place, count), dead))
+                self.mark(self._writer, entry, dead, count)
 
     def finish(self, segment: Segment | None, segments: tuple[NewSegment, ...]) -> WrittenJob:
         """Return the outcome over the finished segment."""
-        changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self.marked}
-        kept = [
-            changed.get(entry, entry)
-            for entry in self._before.entries()
-            if entry not in self._removed
-        ]
-        mapped = {segment.number: segment} if segment is not None else {}
-        added = [open_entry(self.table, ref, mapped) for ref in self.added]
-        edit = TableEdit(
-            self.table.id,
-            pages_added=tuple(self.added),
-            pages_removed=tuple(entry.place for entry in self._removed),
-            bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self.marked),
-        )
-        return WrittenJob(segments, edit, TablePages.of_entries(self.table, kept + added))
+        pages = self.pages_over(segment)
+        return WrittenJob(segments, self.listing(self.table.id), pages)

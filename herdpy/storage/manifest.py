@@ -614,8 +614,6 @@ class Manifest:
         decided by the next open. So it is after an interrupt, until the next append or settle():
         what the edit names must not be removed or replaced before.
         """
-        if isinstance(edit, Snapshot):
-            raise InvariantViolation("manifest: a snapshot begins a file and stands nowhere else")
         with self._mutex:
             return self._append_or_fail(edit)
 

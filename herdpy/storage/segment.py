@@ -47,7 +47,6 @@ _HINT = "restore the directory from a copy; the file does not hold what was writ
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of a segment."""
     return f"{number:08d}.segment"
 
 
@@ -126,7 +125,6 @@ class SegmentWriter:
 
     @property
     def listed(self) -> NewSegment:
-        """What to list of the finished segment."""
         return NewSegment(self.number, self._end, self.file_id)
 
     def abandon(self) -> None:
@@ -250,7 +248,6 @@ class Segment:
 
 
 def _build_bitmap(bits: bytes, row_count: int, dead_count: int, seed: bytes) -> bytes:
-    """Return the bytes of a deletion bitmap, padded."""
     if int.from_bytes(bits, "little").bit_count() != dead_count:
         raise InvariantViolation(f"deletion bitmap: expected {dead_count} dead rows")
     blank = _BITMAP.pack(_BITMAP_MAGIC, row_count, dead_count, 0)

@@ -4,13 +4,15 @@ The runs of a stage are not one table's levels: a key may be in several of them,
 counts (for some operations the first). A checkpoint's thread writes; nothing it reads changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
+import msgspec
+
 from herdpy.model.keys import decode_key
 from herdpy.model.schema import Table, table_to_plain
-from herdpy.storage.manifest import PageRef, TableEdit
+from herdpy.storage.manifest import BitmapRef, PageRef, TableEdit
 from herdpy.storage.page import BuiltPage, Page
 from herdpy.storage.segment import Segment, SegmentWriter
 from herdpy.storage.table_pages import NO_SEGMENT, PageEntry, TablePages, open_entry
@@ -35,18 +37,60 @@ class StageDelta(NamedTuple):
     is_new: bool
 
 
-def write_page(writer: SegmentWriter, built: BuiltPage, run: int) -> PageRef:
-    """Add a page to a segment and return the reference to it."""
-    place = writer.append_page(built.data)
-    return PageRef(writer.number, *place, built.row_count, built.low_key, built.high_key, run)
+class Draft:
+    """What becomes of a table's pages while a segment is written; `before` are those of now."""
+
+    def __init__(self, table: Table, before: TablePages) -> None:
+        self.table = table
+        self.before = before
+        self.added: list[PageRef] = []
+        self.marked: list[tuple[PageEntry, BitmapRef, bytes]] = []
+        """Pages that stay, with more dead rows."""
+        self.removed: dict[PageEntry, None] = {}
+
+    def add(self, writer: SegmentWriter, built: BuiltPage, run: int) -> None:
+        """Write a page."""
+        place = writer.append_page(built.data)
+        ends = built.low_key, built.high_key
+        self.added.append(PageRef(writer.number, *place, built.row_count, *ends, run))
+
+    def copy(self, writer: SegmentWriter, entry: PageEntry, bitmap: BitmapRef | None) -> None:
+        """Write a page as it is."""
+        offset, length = writer.append_page(entry.page.buffer)
+        place = {"segment": writer.number, "offset": offset, "length": length, "bitmap": bitmap}
+        self.added.append(msgspec.structs.replace(entry.ref, **place))
+
+    def mark(self, writer: SegmentWriter, entry: PageEntry, dead: bytes, count: int) -> None:
+        """Write which rows of a page are dead, so many."""
+        place = writer.append_bitmap(dead, entry.row_count, count)
+        self.marked.append((entry, BitmapRef(writer.number, *place, count), dead))
+
+    def pages_over(self, segment: Segment | None, gone: Iterable[PageEntry] = ()) -> TablePages:
+        """Return the pages when the segment is finished; `gone` go beside those removed."""
+        changed = {entry: entry.with_bitmap(ref, dead) for entry, ref, dead in self.marked}
+        left = self.removed.keys() | set(gone)
+        kept = [changed.get(each, each) for each in self.before.entries() if each not in left]
+        segments = {} if segment is None else {segment.number: segment}
+        added = [open_entry(self.table, ref, segments) for ref in self.added]
+        return TablePages.of_entries(self.table, kept + added)
+
+    def listing(self, table_id: int, *, is_new: bool = False) -> TableEdit:
+        """Return what to list in the manifest, with the definition when it is new."""
+        return TableEdit(
+            table_id,
+            definition=table_to_plain(self.table) if is_new else None,
+            pages_added=tuple(self.added),
+            pages_removed=tuple(entry.place for entry in self.removed),
+            bitmaps=tuple((*entry.place, ref) for entry, ref, _ in self.marked),
+        )
 
 
-class StageDraft:
+class StageDraft(Draft):
     """One stage's part of a segment while it is written."""
 
     def __init__(self, delta: StageDelta) -> None:
+        super().__init__(delta.table, delta.before)
         self._delta = delta
-        self._added: list[PageRef] = []
 
     def write(self, writer: SegmentWriter) -> None:
         from herdpy.storage.arrow_runs import staged_runs
@@ -61,17 +105,10 @@ class StageDraft:
         )
         for run, pages in enumerate(runs, newest + 1):
             for built in pages:
-                self._added.append(write_page(writer, built, run))
-
-    def pages_after(self, segment: Segment) -> TablePages:
-        """Return the stage's pages over the finished segment."""
-        table, before = self._delta.table, self._delta.before
-        added = [open_entry(table, ref, {segment.number: segment}) for ref in self._added]
-        return TablePages.of_entries(table, [*before.entries(), *added])
+                self.add(writer, built, run)
 
     def edit(self) -> TableEdit:
-        definition = table_to_plain(self._delta.table) if self._delta.is_new else None
-        return TableEdit(self._delta.number, definition=definition, pages_added=tuple(self._added))
+        return self.listing(self._delta.number, is_new=self._delta.is_new)
 
 
 def memory_entries(

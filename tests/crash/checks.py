@@ -6,7 +6,6 @@ import msgspec
 
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.checkpoint import EngineState
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.recovery import apply_records
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
@@ -21,6 +20,7 @@ from herdpy.model.settings import Settings
 from herdpy.storage.manifest import ManifestState
 from tests.crash.model import SHAPES, Model
 from tests.crash.world import World, content_of
+from tests.fixtures.digest import state_digest
 from tests.fixtures.memory_log import MemoryLog
 from tests.sim.clock import SimulatedClock
 

@@ -9,6 +9,7 @@ from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
 from herdpy.log.log_files import LogFile, LogFiles
@@ -97,6 +98,17 @@ def _unlogged_rollback(right: Any) -> Any:
     return log_rollback
 
 
+def _noted_rows_forgotten(right: Any) -> Any:
+    return lambda self: right(self)[1:]
+
+
+def _noted_too_late(right: Any) -> Any:
+    def statement_at(self: Transaction, lsn: Lsn) -> int:
+        return right(self, lsn) - 1
+
+    return statement_at
+
+
 def _half_applied(right: Any) -> Any:
     def put(self: Applier, memtable: Any, changes: Any, position: int, row_bytes: int) -> None:
         for index, change in enumerate(changes):
@@ -181,6 +193,8 @@ PLANTS: dict[str, Plant] = {
     "append over a cut tail": Plant(FileLog, "replay", _append_over_tail),
     "lost bitmap": Plant(_Draft, "edit", _lost_bitmap),
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
+    "noted rows forgotten": Plant(Transaction, "unlogged", _noted_rows_forgotten),
+    "open transaction not whole": Plant(Transaction, "statement_at", _noted_too_late),
     "half-applied commit": Plant(Applier, "_put", _half_applied),
     "token of rows lost": Plant(CommitTokens, "apply", _token_of_rows_lost),
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),

@@ -11,6 +11,7 @@ _PAGE_ROWS = 16
 _REWRITE_BYTES = 6 * 1024
 _SPARSE_BYTES = 1024
 _RECORD_BYTES = 512
+_UNLOGGED_BYTES = 64
 _FEW_ROWS = 8
 _MANY_ROWS = 40
 _PART_BYTES = 4 * 1024
@@ -27,6 +28,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),
+    ("herdpy.engine.state.tablespace", "unlogged_bytes_max", _UNLOGGED_BYTES),
 ]
 
 

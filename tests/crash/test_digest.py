@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.recovery import (
     open_pins,
     open_segments,
@@ -17,6 +16,7 @@ from herdpy.storage.manifest import ManifestState
 from tests.crash import checks, operations
 from tests.crash.model import Model
 from tests.crash.world import STYLES, World
+from tests.fixtures.digest import state_digest
 from tests.sim.disk import SimulatedDisk
 
 _HISTORIES = 15

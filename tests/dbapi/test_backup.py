@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import herdpy
-from herdpy.driver.exports import begin_export
 from herdpy.sql.reading.script import split_statements
 from herdpy.storage.backup_file import PIECE_BYTES
 from tests.fixtures.servers import RunningServer, running_server
@@ -199,7 +198,7 @@ def test_a_reader_that_goes_away_lets_the_snapshot_go() -> None:
             connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
             connection.commit()
             for _ in range(2):
-                export = begin_export(connection.live_session(), "dump")
+                export = connection.live_session().export("dump")
                 pieces = export.pieces()
                 next(pieces)
                 next(pieces)
@@ -208,7 +207,7 @@ def test_a_reader_that_goes_away_lets_the_snapshot_go() -> None:
                 assert connection.execute("SELECT count(*) FROM t").fetchall() == [(8,)]
                 connection.rollback()
                 assert len(registry) == 0
-            begin_export(connection.live_session(), "dump")
+            connection.live_session().export("dump")
             assert len(registry) == 1
         server.call(server.server.close)  # waits for the ends of all sessions
         assert len(registry) == 0

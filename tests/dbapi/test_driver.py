@@ -625,3 +625,25 @@ def test_a_connection_is_killed_by_its_number(server) -> None:
         victim.close()
     except herdpy.Error:
         pass  # it is gone
+
+
+@pytest.mark.parametrize("fetch", ["fetchone", "fetchmany", "fetchall", "fetch_arrow_table"])
+def test_an_open_result_of_a_killed_connection_is_not_read_on(fetch: str, tmp_path: Path) -> None:
+    with herdpy.connect(tmp_path / "data", autocommit=True) as killer:
+        victim = herdpy.connect(tmp_path / "data")
+        killer.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        killer.executemany("INSERT INTO t VALUES (?)", [(n,) for n in range(50)])
+        whole = victim.execute("SELECT id FROM t ORDER BY id")
+        begun = victim.execute("SELECT id FROM t ORDER BY id")
+        assert begun.fetchone() == (0,)
+        batches = victim.execute("SELECT id FROM t ORDER BY id").fetch_record_batch(10)
+        assert batches.read_next_batch().num_rows == 10
+        query = "SELECT id FROM sysclients WHERE in_transaction"
+        ((number,),) = killer.execute(query).fetchall()
+        killer.execute(f"KILL CONNECTION {number}")
+        cursor = whole if fetch == "fetch_arrow_table" else begun
+        for read in (getattr(cursor, fetch), batches.read_next_batch):
+            with pytest.raises(herdpy.OperationalError) as caught:
+                read()
+            assert caught.value.sqlstate == "57P01"
+        victim.close()

@@ -131,6 +131,20 @@ def test_a_dropped_user_commits_nothing(serve: Callable[..., Any]) -> None:
     assert sqlstate_of(lambda: root.execute("UPDATE t SET v = 1 WHERE id = 1")) is None
 
 
+def in_another_anns_time(
+    server: Any, serve: Callable[..., Any], root: herdpy.Connection, *, is_restarted: bool
+) -> str:
+    """Make a new user in the place of ann, and perhaps a new server; return where it is."""
+    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
+    root.execute("DROP USER ann")
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    if is_restarted:
+        server.process.kill()
+        server.process.wait()
+        server = serve(directory=server.directory)
+    return server.url.removeprefix("herd://")
+
+
 @pytest.mark.finding("S5")
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
@@ -147,13 +161,8 @@ def test_a_new_user_owns_no_lease_or_staging_of_the_old_one(
     queries = [owned.format(table) for table in ("sysleases", "sysstagings")]
     assert [root.execute(query).fetchone() for query in queries] == [(1,), (1,)]
     assert lease.seconds == 3600
-    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
-    root.execute("DROP USER ann")
-    root.execute("CREATE USER ann PASSWORD 'password'")
+    at = in_another_anns_time(server, serve, root, is_restarted=is_restarted)
     if is_restarted:
-        server.process.kill()
-        server.process.wait()
-        at = serve(directory=server.directory).url.removeprefix("herd://")
         root = connected(f"herd://root@{at}", password="password")
     assert [root.execute(query).fetchone() for query in queries] == [(0,), (0,)]
 
@@ -170,14 +179,7 @@ def test_a_new_user_is_not_told_of_the_commits_of_the_old_one(
     ann = log_in("ann")
     ann.commit_staging(ann.begin_staging("t", job="job"), [])
     assert ann.commit_position("job") is not None
-    root.execute("REVOKE SELECT, INSERT ON t FROM ann")
-    root.execute("DROP USER ann")
-    root.execute("CREATE USER ann PASSWORD 'password'")
-    at = server.url.removeprefix("herd://")
-    if is_restarted:
-        server.process.kill()
-        server.process.wait()
-        at = serve(directory=server.directory).url.removeprefix("herd://")
+    at = in_another_anns_time(server, serve, root, is_restarted=is_restarted)
     ann = connected(f"herd://ann@{at}", password="password")
     assert sqlstate_of(lambda: ann.commit_position("job")) == "42501"
 

@@ -5,14 +5,13 @@ HERDPY_ROUNDS sets how often (`make threads` takes 10,000).
 
 import gc
 import os
-import queue
 import threading
 from pathlib import Path
 
 import pytest
 
 import herdpy
-from tests.fixtures.engines import Background
+from tests.fixtures.engines import Background, race_of_inserts
 
 pytestmark = pytest.mark.integration
 
@@ -21,34 +20,14 @@ ROUNDS = int(os.environ.get("HERDPY_ROUNDS", "300"))
 
 @pytest.mark.parametrize("kind", ["memory", "directory"])
 def test_of_32_threads_that_insert_one_key_one_wins(tmp_path: Path, kind: str) -> None:
-    threads = 32
     path = str(tmp_path / "db")
-    wins: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-    barrier = threading.Barrier(threads)
     shared = herdpy.connect(":memory:" if kind == "memory" else path, durability="os")
     shared.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, winner BIGINT)")
     shared.commit()
     database = shared._claim._shared.database
     assert database is not None
-
-    def work(number: int) -> None:
-        session = database.session(shared._session.settings, autocommit=True)
-        for key in range(ROUNDS):
-            if key % 100 == 0:
-                barrier.wait()
-            try:
-                session.execute("INSERT INTO t VALUES (?, ?)", (key, number))
-            except herdpy.IntegrityError as error:
-                if error.sqlstate != "23505":
-                    raise
-            else:
-                wins.put((key, number))
-
-    with Background() as background:
-        for number in range(threads):
-            background.start(lambda number=number: work(number))
-    found = sorted(wins.get() for _ in range(wins.qsize()))
-    assert [key for key, _ in found] == list(range(ROUNDS))
+    settings = shared._session.settings
+    found = race_of_inserts(lambda: database.session(settings, autocommit=True), rounds=ROUNDS)
     assert shared.execute("SELECT id, winner FROM t WHERE id >= 0 ORDER BY id").fetchall() == found
     shared.close()
     if kind == "directory":

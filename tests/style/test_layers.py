@@ -108,7 +108,6 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/connection.py"): "os.PathLike in a signature",
     ("os", "herdpy/driver/pool.py"): "os.PathLike in a signature",
     ("os", "herdpy/aio/connection.py"): "os.PathLike in a signature",
-    ("os", "herdpy/aio/pool.py"): "os.PathLike in a signature",
     ("socket", "herdpy/aio/stream.py"): "the names of options that a loop does not set",
     ("os", "herdpy/driver/exports.py"): "os.PathLike in signatures",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",

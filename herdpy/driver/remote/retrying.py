@@ -25,7 +25,7 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.driver.exports import Export
+    from herdpy.driver.interfaces import Export
     from herdpy.features import Feature
 
 T = TypeVar("T")

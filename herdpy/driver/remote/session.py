@@ -33,7 +33,7 @@ from herdpy.proto import messages
 from herdpy.proto.columns import ReceivedColumns
 from herdpy.proto.driver_machine import DriverMachine, frames, given_up
 from herdpy.proto.errors import from_failed
-from herdpy.proto.messages import Message, decode_to_driver, encode_frame
+from herdpy.proto.messages import NO_COLUMNS, Message, decode_to_driver, encode_frame
 from herdpy.proto.scram import ScramDriver
 from herdpy.proto.values import ROWS_MAX, check_statement, many_to_wire, to_wire
 from herdpy.sql.plan import Parameters
@@ -174,7 +174,7 @@ class RemoteSession:
         if text in kept.asked:
             with self._mutex:
                 kept.has_run(text)
-        if done.columns is None or done.result is not None:
+        if done.result is not None or done.columns == NO_COLUMNS:
             return self._result(done)
         columns, decode = self._columns.of(done.columns)
         try:
@@ -289,7 +289,7 @@ class RemoteSession:
     # --- results ---------------------------------------------------------------------------------
 
     def _result(self, done: messages.Done) -> Result:
-        if done.columns is None:
+        if done.columns == NO_COLUMNS:
             result = Result(row_count=done.row_count)
             result.last_row_id = done.last_row_id
             return result
@@ -480,10 +480,11 @@ class RemoteSession:
             raise self.machine.failure
         try:
             if not self._received:  # else an interrupt came between this and the next lines
-                room = self.machine.room if self.machine.is_large else None
-                if room is None or self._receive_into is None:
+                large = self.machine.large
+                if large is None or self._receive_into is None:
                     self._received.append(self._stream.receive())
                 else:
+                    room = large.room
                     self._received.append(room[: self._receive_into(room)])
         except OSError as error:
             raise self._lost(error) from error

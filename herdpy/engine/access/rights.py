@@ -168,12 +168,10 @@ def check_superuser(rights: Rights | None, what: str) -> None:
 
 
 def denied(what: str, hint: str) -> Error:
-    """Return the error of a right that is missing."""
     return ProgrammingError(f"permission denied to {what}", sqlstate="42501", hint=hint)
 
 
 def current_access(tablespace: "Tablespace", transaction: "Transaction | None") -> Access:
-    """Return access as the transaction sees it."""
     catalog = tablespace.state.catalog
     if transaction is not None:
         own, access = transaction.catalog_changes, transaction.access_changes

@@ -7,9 +7,8 @@ tables it is about, until its transaction ends. Who may do what is decided under
 from dataclasses import replace
 from typing import NamedTuple
 
-from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rights_of
-from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import OperationalError, ProgrammingError
@@ -36,16 +35,7 @@ from herdpy.model.access import (
     role_key,
 )
 from herdpy.model.schema import Table
-from herdpy.sql.tree import (
-    FOREVER,
-    AccessStatement,
-    AlterRole,
-    ChangeOwner,
-    CreateRole,
-    DropRole,
-    GrantRights,
-    GrantRoles,
-)
+from herdpy.sql import tree
 
 _LISTED_MAX = 5
 _TRANSACTION_BYTES = 32  # more than the id of a transaction takes in a record
@@ -63,37 +53,36 @@ class Actor(NamedTuple):
 
 
 def change_access(
-    tablespace: Tablespace, transaction: Transaction, statement: AccessStatement, actor: Actor
-) -> Ticket[None] | None:
-    """Log the change; or return the Ticket to wait for. LogSpaceError: nothing happened."""
+    tablespace: Tablespace,
+    transaction: Transaction,
+    statement: tree.AccessStatement,
+    actor: Actor,
+    lock: Lock,
+) -> None:
+    """Log the change. Monitor held; what lock() raises, and LogSpaceError: nothing happened."""
     _check_count(statement)
-    with tablespace.monitor:
-        tablespace.enter()
-        tablespace.check_writable()
-        names: tuple[str, ...] = ()
-        if isinstance(statement, GrantRights):
-            names = statement.tables
-        elif isinstance(statement, ChangeOwner):
-            names = (statement.table,)
-        for resource in (*((name,) for name in sorted(set(names))), ACCESS_LOCK):
-            wait = tablespace.locks.acquire(transaction, resource, Mode.EXCLUSIVE)
-            if wait is not None:
-                return wait
-        changes = _Changes(tablespace, transaction, actor)
-        changes.read(statement)
-        if changes.made:
-            _submit(tablespace, transaction, changes)
-        return None
+    names: tuple[str, ...] = ()
+    if isinstance(statement, tree.GrantRights):
+        names = statement.tables
+    elif isinstance(statement, tree.ChangeOwner):
+        names = (statement.table,)
+    for name in sorted(set(names)):
+        lock((name,), Mode.EXCLUSIVE)
+    lock(ACCESS_LOCK, Mode.EXCLUSIVE)
+    changes = _Changes(tablespace, transaction, actor)
+    changes.read(statement)
+    if changes.made:
+        _submit(tablespace, transaction, changes)
 
 
-def _check_count(statement: AccessStatement) -> None:
+def _check_count(statement: tree.AccessStatement) -> None:
     """Raise 54000 for a statement that names too many: it is carried out under the monitor."""
     match statement:
-        case GrantRights():
+        case tree.GrantRights():
             count = len(statement.tables) + len(statement.grantees)
-        case GrantRoles():
+        case tree.GrantRoles():
             count = len(statement.roles) + len(statement.grantees)
-        case DropRole():
+        case tree.DropRole():
             count = len(statement.names)
         case _:
             return
@@ -127,24 +116,24 @@ class _Changes:
     def _fact(self, key: FactKey) -> Fact | None:
         return self.made[key] if key in self.made else self._before.fact(key)
 
-    def read(self, statement: AccessStatement) -> None:
+    def read(self, statement: tree.AccessStatement) -> None:
         match statement:
-            case CreateRole():
+            case tree.CreateRole():
                 self._create(statement)
-            case AlterRole():
+            case tree.AlterRole():
                 self._alter(statement)
-            case DropRole():
+            case tree.DropRole():
                 self._drop(statement.names, if_exists=statement.if_exists)
-            case GrantRights():
+            case tree.GrantRights():
                 self._grant_rights(statement)
-            case GrantRoles():
+            case tree.GrantRoles():
                 self._grant_roles(statement)
-            case ChangeOwner():
+            case tree.ChangeOwner():
                 self._change_owner(statement)
 
     # --- roles -----------------------------------------------------------------------------------
 
-    def _create(self, statement: CreateRole) -> None:
+    def _create(self, statement: tree.CreateRole) -> None:
         rights, name = self._rights, statement.name
         if rights is not None and not (rights.is_superuser or rights.can_create_roles):
             raise denied("create roles", "It takes CREATEROLE or SUPERUSER.")
@@ -162,7 +151,7 @@ class _Changes:
         if rights is not None and not rights.is_superuser:
             self._put(Membership(name, rights.name, is_admin=True))  # else no role could alter it
 
-    def _alter(self, statement: AlterRole) -> None:
+    def _alter(self, statement: tree.AlterRole) -> None:
         role = self._role(self._own(statement.name))
         options = statement.options
         rights = self._rights
@@ -182,7 +171,7 @@ class _Changes:
                 "It takes SUPERUSER; or, for another role, CREATEROLE and the ADMIN OPTION.",
             )
 
-    def _set_options(self, role: Role, statement: CreateRole | AlterRole) -> None:
+    def _set_options(self, role: Role, statement: tree.CreateRole | tree.AlterRole) -> None:
         options, rights = statement.options, self._rights
         if options.is_superuser is not None:
             if rights is not None and not rights.is_superuser:
@@ -199,7 +188,7 @@ class _Changes:
                 self._put(LoginSecret(self._new_secret))
         if options.valid_until_us is not None:
             moment = options.valid_until_us
-            role = replace(role, valid_until_us=None if moment == FOREVER else moment)
+            role = replace(role, valid_until_us=None if moment == tree.FOREVER else moment)
         self._put(role)
 
     def _drop(self, names: tuple[str, ...], *, if_exists: bool) -> None:
@@ -245,7 +234,7 @@ class _Changes:
 
     # --- grants ----------------------------------------------------------------------------------
 
-    def _grant_rights(self, statement: GrantRights) -> None:
+    def _grant_rights(self, statement: tree.GrantRights) -> None:
         if statement.tablespace is not None:
             name = self._tablespace.name
             if statement.tablespace != name:
@@ -349,7 +338,7 @@ class _Changes:
     def _put_grant(self, grant: Grant) -> None:
         self.made[grant.key] = grant if grant.rights else None
 
-    def _grant_roles(self, statement: GrantRoles) -> None:
+    def _grant_roles(self, statement: tree.GrantRoles) -> None:
         rights = self._rights
         grantees = list(dict.fromkeys(self._grantee(name) for name in statement.grantees))
         parents = self._before.parents()
@@ -369,7 +358,7 @@ class _Changes:
                 parents.setdefault(grantee, set()).add(name)
 
     def _change_membership(
-        self, role: str, member: str, statement: GrantRoles, above: frozenset[str]
+        self, role: str, member: str, statement: tree.GrantRoles, above: frozenset[str]
     ) -> None:
         old = self._fact(member_key(role, member))
         assert old is None or isinstance(old, Membership)
@@ -385,7 +374,7 @@ class _Changes:
         is_admin = statement.has_option or (old is not None and old.is_admin)
         self._put(Membership(role, member, is_admin))
 
-    def _change_owner(self, statement: ChangeOwner) -> None:
+    def _change_owner(self, statement: tree.ChangeOwner) -> None:
         table, owner, rights = self._table(statement.table), statement.owner, self._rights
         if rights is not None and not rights.owns(table.id):
             raise denied(f'give away table "{table.name}"', "It takes the owner or SUPERUSER.")

@@ -38,7 +38,6 @@ def role_rows(catalog: Catalog) -> Iterator[Row]:
 
 
 def member_rows(catalog: Catalog) -> Iterator[Row]:
-    """Yield the rows of sysmembers."""
     for fact in catalog.access.facts:
         if isinstance(fact, Membership):
             yield fact.role, fact.member, fact.is_admin

@@ -60,7 +60,7 @@ class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
     statement: int
     byte_count: int
     tables: list[tuple[int, list[tuple[Any, ...]]]]
-    """(table id, changes as (statement, lsn, key, row or None))."""
+    """(table id, changes as (statement, a position behind them, key, row or None))."""
     catalog: list[tuple[str, Any]]
     access: list[Any] = []
 
@@ -123,7 +123,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
             OpenAt(
                 transaction.id,
                 transaction.begun_us,
-                transaction.statement,
+                transaction.statement_at(state.lsn),
                 transaction.byte_count,
                 transaction.changes_until(state.lsn),
                 transaction.catalog_until(state.lsn),
@@ -137,7 +137,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
         in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
         applier.state = state = state._replace(tables=tables)
         next_table_id, next_role_id = applier.next_table_id, applier.next_role_id
-    transactions = [_open_to_plain(item) for item in open_at]
+    transactions = [_open_to_plain(item, state.lsn) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
@@ -335,14 +335,14 @@ def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
             disk.unlink(f"{directory}/{name}")
 
 
-def _open_to_plain(item: OpenAt) -> OpenTransaction:
+def _open_to_plain(item: OpenAt, lsn: Lsn) -> OpenTransaction:
     if item.id is None:
         raise InvariantViolation("I11: an open transaction without id in a checkpoint")
     tables: list[tuple[int, list[tuple[Any, ...]]]] = []
     for table_id, changes in sorted(item.changes.items()):
         rows = [
-            (version.statement, tuple(version.lsn), _plain_cells(key), _plain_row(version.row))
-            for key, version in changes
+            (statement, tuple(lsn), _plain_cells(key), _plain_row(row))
+            for key, (statement, row, _) in changes
         ]
         tables.append((table_id, rows))
     catalog = [
@@ -361,12 +361,11 @@ def restore_open(plain: OpenTransaction) -> Transaction:
     transaction.id = plain.id
     transaction.statement = plain.statement
     transaction.byte_count = plain.byte_count
+    transaction.logged = [(plain.statement, START_LSN)]
     for table_id, rows in plain.tables:
         writes = transaction.writes.setdefault(table_id, {})
-        for statement, lsn, key, row in rows:
-            writes[_cells(key)] = OwnVersion(
-                statement, None if row is None else _cells(row), Lsn(*lsn), None
-            )
+        for statement, _, key, row in rows:
+            writes[_cells(key)] = (statement, None if row is None else _cells(row), None)
     for name, table in plain.catalog:
         made = None if table is None else table_from_plain(table)
         transaction.change_catalog(name, made, START_LSN)

@@ -80,13 +80,10 @@ def create_if_new(disk: Disk, rng: Rng) -> None:
                 f"{DIRECTORY}/MANIFEST is missing, though {FORMAT} is there",
                 hint="Restore the directory from a copy; without its manifest nothing can be read.",
             )
-        for part in PARTS:
-            ensure_directory(disk, f"{DIRECTORY}/{part}")
+        make_folders(disk)
         return
     _check_nothing_in(disk)
-    ensure_directory(disk, DIRECTORY)
-    for part in PARTS:
-        ensure_directory(disk, f"{DIRECTORY}/{part}")
+    make_folders(disk)
     disk.sync_directory(DIRECTORY)
     if disk.exists(MANIFEST):
         Manifest.open(disk, MANIFEST, rng).close()  # durable from here on
@@ -137,10 +134,11 @@ def _check_nothing_in(disk: Disk) -> None:
         )
 
 
-def ensure_directory(disk: Disk, path: str) -> None:
-    """Make the directory when it is missing."""
-    if not disk.exists(path):
-        disk.make_directory(path)
+def make_folders(disk: Disk) -> None:
+    """Make those that are missing; the caller syncs their names."""
+    for path in (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS)):
+        if not disk.exists(path):
+            disk.make_directory(path)
 
 
 def locked_error(where: str, owner: str) -> OperationalError:

@@ -19,12 +19,11 @@ from herdpy.engine.maintenance.directory import (
     LOCK,
     MANIFEST,
     OURS,
-    PARTS,
     RESTORE,
     SEGMENTS,
     check_format,
-    ensure_directory,
     locked_error,
+    make_folders,
     write_format,
 )
 from herdpy.engine.maintenance.file_logs import log_file_paths
@@ -124,8 +123,7 @@ def restore(
     try:
         has_database = _check_target(disk, where, is_replacing=is_replacing)
         _announce(disk)
-        for path in (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS)):
-            ensure_directory(disk, path)
+        make_folders(disk)
         disk.sync_directory(DIRECTORY)
         state = _write_segments(content, disk, rng, progress or (lambda *_: None))
         if has_database:

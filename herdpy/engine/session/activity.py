@@ -71,7 +71,6 @@ def shown_text(text: str) -> str:
 
 
 def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:
-    """Yield the rows of sysclients."""
     for session in sessions:
         client = session.client
         yield (
@@ -86,7 +85,6 @@ def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:
 
 
 def statement_rows(sessions: Iterable["Session"], clock: "Clock") -> Iterator[Row]:
-    """Yield the rows of sysstatements."""
     now_s, now_us = clock.monotonic(), clock.wall_us()
     for session in sessions:
         running = session.running

@@ -84,8 +84,8 @@ class SessionCore:
         self.used_s = database.clock.monotonic()
         # Set by any thread.
         self.is_closed = False
-        self.end_error: Error | None = None
-        """Why it was ended."""
+        self.ended: list[Error] = []
+        """Why it was ended, once it was; its open results look here, too."""
 
     @property
     def in_transaction(self) -> bool:
@@ -104,8 +104,8 @@ class SessionCore:
         """Raise when it was closed or ended, or its user dropped."""
         if self.is_closed:
             raise InterfaceError("the session is closed")
-        if self.end_error is not None:
-            raise copy(self.end_error)
+        if self.ended:
+            raise copy(self.ended[0])
         user = self.identity
         if user is not None and not self.tablespace.state.catalog.access.has(user):
             raise dropped_error(user.name)

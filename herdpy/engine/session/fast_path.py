@@ -97,7 +97,7 @@ class FastPath:
                 core.statement is not None
                 or core.lock_wait is not None
                 or core.is_closed
-                or core.end_error is not None
+                or core.ended
                 or tablespace.failure is not None
             ):
                 return None

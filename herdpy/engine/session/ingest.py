@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
 from herdpy.engine.session.staging import RIGHTS, Staging
@@ -42,22 +43,18 @@ _LOG_BYTES_AHEAD = 1024 * 1024
 _MODES = {each.value: each for each in (Operation.APPEND, Operation.UPSERT, Operation.REPLACE)}
 
 
-class Ingests:
+class Ingests(SessionPart):
     """What a session ingests: each statement of an Ingest is one of its own."""
 
     def __init__(
         self, core: SessionCore, runner: StatementRunner, planner: Planner, staging: Staging
     ) -> None:
-        self._core = core
-        self._runner = runner
-        self._planner = planner
+        super().__init__(core, runner, planner)
         self._staging = staging
 
+    @statement("INGEST {0}")
     def begin(self, table: str, mode: str) -> "Ingest":
         """Return what takes Arrow batches for one table, to write them as one statement."""
-        return self._runner.run(lambda: self._begin(table, mode), f"INGEST {table}")
-
-    def _begin(self, name: str, mode: str) -> "Ingest":
         core = self._core
         if mode not in _MODES:
             raise ProgrammingError(
@@ -66,10 +63,10 @@ class Ingests:
             )
         core.tablespace.check_running()
         core.check_not_lost()
-        table = self._table(name, _MODES[mode])
+        found = self._table(table, _MODES[mode])
         is_alone = core.is_autocommit and not core.in_transaction
         return Ingest(
-            table,
+            found,
             _MODES[mode],
             staging=self._staging if is_alone else None,
             now_us=core.now_us(),
@@ -86,11 +83,8 @@ class Ingests:
             )
         return table
 
+    @statement("INGEST {0.table.name}")
     def _write(self, ingest: "Ingest") -> int:
-        name = ingest.table.name
-        return self._runner.run(lambda: self._write_rows(ingest), f"INGEST {name}")
-
-    def _write_rows(self, ingest: "Ingest") -> int:
         core = self._core
         core.check_not_lost()
         if not ingest.rows and ingest.mode is not Operation.REPLACE:
@@ -236,7 +230,6 @@ class _Staged:
         self._count = self._staging.add(self._stage, self._count, batch, self._now_us)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        """Stage rows that are converted and checked."""
         self._count = self._staging.add_rows(self._stage, rows)
 
     def finish(self) -> int:
@@ -252,7 +245,6 @@ class _Staged:
 
 
 def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:
-    """Return the write of an ingest's rows."""
     table, rows, mode = ingest.table, ingest.rows, ingest.mode
     if mode is Operation.APPEND and not table.is_heap:
         return _FreshRows(

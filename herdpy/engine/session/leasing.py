@@ -6,9 +6,8 @@ Each call is a statement of the session; any thread. take() and end() wait for t
 from collections.abc import Sequence
 from contextlib import suppress
 
-from herdpy.engine.session.core import SessionCore
-from herdpy.engine.session.planner import Planner, other_owner_error
-from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.session.parts import SessionPart, statement
+from herdpy.engine.session.planner import other_owner_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import SnapshotGoneError
 from herdpy.engine.state.snapshot_leases import SnapshotLease
@@ -32,15 +31,10 @@ PlainPart = tuple[bytes | None, bytes | None, int, int]
 """lower <= key < upper (None: open; formats/keys.md), and about how many rows and bytes it has."""
 
 
-class Leasing:
+class Leasing(SessionPart):
     """See the module."""
 
-    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
-        self._core = core
-        self._tablespace = core.tablespace
-        self._runner = runner
-        self._planner = planner
-
+    @statement("LEASE")
     def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
         """Keep what is committed now until end(), or until it was not used for so long.
 
@@ -48,55 +42,6 @@ class Leasing:
         user's, lives as long and nothing was committed since it was taken. Durable on return.
         DiskFullError, 53400: there is none.
         """
-        return self._runner.run(lambda: self._take(seconds, reuse), "LEASE")
-
-    def use(self, number: str) -> SnapshotLease:
-        """Begin the time of a lease anew, and return it; SnapshotTooOldError: it is gone."""
-        return self._runner.run(lambda: self._planner.lease(number), "USE LEASE")
-
-    def end(self, number: str) -> bool:
-        """Let a lease go; durable on return. False: it was gone."""
-        return self._runner.run(lambda: self._end(number), "END LEASE")
-
-    def partitions(self, name: str, count: int, lease: str | None = None) -> list[PlainPart]:
-        """Cut a table into at most `count` ranges of its key, of about as many rows each."""
-        return self._runner.run(lambda: self._partitions(name, count, lease), f"PARTITIONS {name}")
-
-    def read_partition(
-        self,
-        name: str,
-        lower: bytes | None,
-        upper: bytes | None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        parameters: Parameters = None,
-        lease: str | None = None,
-    ) -> Result:
-        """Return the rows of a part of a table for which `where` holds, in any order.
-
-        With a lease those of its snapshot. `where` is SQL over the table's own columns.
-        """
-
-        def read() -> Result:
-            core, planner = self._core, self._planner
-            now_us = core.now_us() if lease is None else core.database.clock.wall_us()
-            transaction = planner.reading(lease)
-            catalog = planner.catalog_of(transaction)
-            table = planner.table(name, SELECT, catalog)
-            text = _select_text(table, columns, where)
-            try:
-                prepared = planner.prepare(text, parameters, catalog)
-            except Error as error:
-                raise _placed(error, where, text) from None
-            _check_query(prepared, table)
-            values = prepared.values(parameters, lambda: now_us)
-            self._tablespace.check_running()
-            bounds = _bound_key(table, lower), _bound_key(table, upper)
-            return planner.execution(transaction).select(prepared, values, (table, *bounds))
-
-        return self._runner.run(read, f"READ PARTITION {name}")
-
-    def _take(self, seconds: float, reuse: str | None) -> SnapshotLease:
         core, tablespace = self._core, self._tablespace
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if not is_number or not 1 <= seconds <= lease_seconds_max:
@@ -115,14 +60,14 @@ class Leasing:
         core.wait_for(ticket, Durability.SYNC)
         return tablespace.applier.leases.use(number)
 
-    def _is_current(self, number: str, seconds: float) -> bool:
-        """Tell whether one's own lease of so many seconds keeps just what is committed now."""
-        lease = self._tablespace.applier.leases.find(number)
-        if lease is None or lease.owner != self._core.identity or lease.seconds < seconds:
-            return False
-        return lease.taken_at == self._tablespace.state.position
+    @statement("USE LEASE")
+    def use(self, number: str) -> SnapshotLease:
+        """Begin the time of a lease anew, and return it; SnapshotTooOldError: it is gone."""
+        return self._planner.lease(number)
 
-    def _end(self, number: str) -> bool:
+    @statement("END LEASE")
+    def end(self, number: str) -> bool:
+        """Let a lease go; durable on return. False: it was gone."""
         tablespace = self._tablespace
         lease = tablespace.applier.leases.find(number)
         if lease is None:
@@ -138,7 +83,9 @@ class Leasing:
             tablespace.sync_log()
         return ticket is not None
 
-    def _partitions(self, name: str, count: int, lease: str | None) -> list[PlainPart]:
+    @statement("PARTITIONS {0}")
+    def partitions(self, name: str, count: int, lease: str | None = None) -> list[PlainPart]:
+        """Cut a table into at most `count` ranges of its key, of about as many rows each."""
         is_count = isinstance(count, int) and not isinstance(count, bool)
         if not is_count or not 1 <= count <= partitions_max:
             raise ProgrammingError(
@@ -156,9 +103,46 @@ class Leasing:
             snapshot.close()
         return [_plain_part(table, each) for each in parts]
 
+    @statement("READ PARTITION {0}")
+    def read_partition(
+        self,
+        name: str,
+        lower: bytes | None,
+        upper: bytes | None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        parameters: Parameters = None,
+        lease: str | None = None,
+    ) -> Result:
+        """Return the rows of a part of a table for which `where` holds, in any order.
+
+        With a lease those of its snapshot. `where` is SQL over the table's own columns.
+        """
+        core, planner = self._core, self._planner
+        now_us = core.now_us() if lease is None else core.database.clock.wall_us()
+        transaction = planner.reading(lease)
+        catalog = planner.catalog_of(transaction)
+        table = planner.table(name, SELECT, catalog)
+        text = _select_text(table, columns, where)
+        try:
+            prepared = planner.prepare(text, parameters, catalog)
+        except Error as error:
+            raise _placed(error, where, text) from None
+        _check_query(prepared, table)
+        values = prepared.values(parameters, lambda: now_us)
+        self._tablespace.check_running()
+        bounds = _bound_key(table, lower), _bound_key(table, upper)
+        return planner.select(transaction, prepared, values, (table, *bounds))
+
+    def _is_current(self, number: str, seconds: float) -> bool:
+        """Tell whether one's own lease of so many seconds keeps just what is committed now."""
+        lease = self._tablespace.applier.leases.find(number)
+        if lease is None or lease.owner != self._core.identity or lease.seconds < seconds:
+            return False
+        return lease.taken_at == self._tablespace.state.position
+
 
 def _plain_part(table: Table, part: Part) -> PlainPart:
-    """Return a part with its bounds at rest."""
     kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
     low, high = part.low, part.high
     return (
@@ -184,7 +168,6 @@ def _bound_key(table: Table, bound: bytes | None) -> Key | None:
 
 
 def _select_text(table: Table, columns: Sequence[str] | None, where: str | None) -> str:
-    """Return the SELECT of a part's rows."""
     names = [column.name for column in table.visible_columns] if columns is None else columns
     if not names:
         raise ProgrammingError("read_partition: expected a column or more", sqlstate="22023")

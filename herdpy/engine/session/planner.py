@@ -9,9 +9,10 @@ from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.execution import Execution
+from herdpy.engine.statements.execution import Execution, Part
 from herdpy.engine.statements.plan_cache import Prepared, plan_key, prepare
 from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.exec.result import Result
 from herdpy.model.access import TABLE_RIGHTS, Rights, User
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical
@@ -123,6 +124,18 @@ class Planner:
         if core.interrupt is None:
             raise InternalError("a statement without interrupt")
         return Execution(core.database, transaction, core.interrupt, core.settings.lock_timeout_s)
+
+    def select(
+        self,
+        transaction: Transaction | None,
+        prepared: Prepared,
+        values: list[Physical],
+        part: Part | None = None,
+    ) -> Result:
+        """Run a query; its result cannot be read when the session has ended."""
+        result = self.execution(transaction).select(prepared, values, part)
+        result.ended = self._core.ended
+        return result
 
     # --- leases ----------------------------------------------------------------------------------
 

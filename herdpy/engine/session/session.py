@@ -178,7 +178,7 @@ class Session(SessionCore):
 
         Any thread; never waits.
         """
-        self.end_error = error
+        self.ended[:] = (error,)
         running = self.running
         if running is not None:
             running.interrupt.cancel(error.message)
@@ -189,7 +189,7 @@ class Session(SessionCore):
     def end_if_dropped(self) -> None:
         """End it when its user was dropped. Any thread; never waits."""
         user = self.identity
-        if user is None or self.end_error is not None:
+        if user is None or self.ended:
             return
         if not self.tablespace.state.catalog.access.has(user):
             self.kill(dropped_error(user.name))
@@ -212,7 +212,7 @@ class Session(SessionCore):
 
     def _end_if_killed(self) -> None:
         """Roll back what a killed session has left, unless a statement of it still runs."""
-        if self.end_error is not None and self.in_transaction and self.mutex.acquire(False):
+        if self.ended and self.in_transaction and self.mutex.acquire(False):
             try:
                 self.end_transaction()
             finally:

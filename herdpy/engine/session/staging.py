@@ -10,11 +10,10 @@ the job and its stages.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from herdpy.engine.session.core import SessionCore
-from herdpy.engine.session.planner import Planner
-from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.session.parts import SessionPart, statement
+from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import (
@@ -69,7 +68,7 @@ from herdpy.log.record import (
     StageRows,
     encode,
 )
-from herdpy.model.access import DELETE, INSERT, UPDATE, User, plain_user
+from herdpy.model.access import DELETE, INSERT, UPDATE, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
@@ -77,8 +76,6 @@ from herdpy.model.types import Key, Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-T = TypeVar("T")
 
 RIGHTS = {
     Operation.APPEND: INSERT,
@@ -89,26 +86,23 @@ RIGHTS = {
     Operation.DELETE: DELETE,
 }
 """What each operation takes on its table."""
+_JOBS = "staging: {:,} jobs are open"
+_STAGES = "staging: {:,} stages are open"
+_LATER = "commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs"
 _COMMIT_ATTEMPTS_MAX = 10
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
 
-class Staging:
+class Staging(SessionPart):
     """See the module."""
-
-    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
-        self._core = core
-        self._database = core.database
-        self._tablespace = core.tablespace
-        self._runner = runner
-        self._planner = planner
 
     # --- jobs ------------------------------------------------------------------------------------
 
+    @statement("STAGING {2}")
     def begin(
         self,
-        table: str,
+        name: str,
         operation: str,
         job: str,
         key_columns: Sequence[str] | None = None,
@@ -118,8 +112,39 @@ class Staging:
 
         42710: the open job is another one, or has committed. 53400: too many runs.
         """
-        return self._run(lambda: self._begin(table, operation, job, key_columns, run), job)
+        chosen = _operation(operation)
+        _check_name("job", job)
+        if run is not None:
+            _check_name("run", run)
+        table = self._planner.table(name, RIGHTS[chosen])
+        _check_key(table, chosen, key_columns)
+        at_us = self._database.clock.wall_us()
 
+        def make() -> list[Record]:
+            staged = self._staged
+            if job in staged.commits:
+                raise self._has_committed(job, staged.commits[job])
+            self._tablespace.check_user(self._core.identity)
+            if job in staged.jobs:
+                found = self._same_job(job, table, chosen)
+                if run in found.runs:
+                    return []
+                _check_runs(found)
+            elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+                owners = [each.user for each in staged.jobs.values()]
+                limits = stagings_max, stagings_of_user_max
+                check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
+            user, user_id = plain_user(self._core.identity)
+            place = (job, table.id, table.version, chosen.value, at_us)
+            return [BeginStaging(*place, user, run=run, user_id=user_id)]
+
+        self._log(make, Durability.SYNC)
+        found = self._same_job(job, table, chosen)
+        if run not in found.runs:
+            raise _given_up(job)
+        return table
+
+    @statement("STAGING {0}")
     def commit(self, job: str, stages: Sequence[int]) -> str:
         """Make the rows of these stages, in this order, the change of one commit.
 
@@ -127,29 +152,59 @@ class Staging:
         committed others. 42704: there is no such job (any more). In both nothing happened.
         """
         numbers = list(stages)
-        return self._run(lambda: str(self._commit(job, numbers)), job)
+        found = self._again(job, numbers)
+        if found is not None:
+            return str(found)
+        transaction = self._core.begin_alone()
+        transaction.token = None  # the job says whether it has happened
+        try:
+            self._commit_now(self._job(job), numbers, transaction)
+        except ProgrammingError:
+            found = self._again(job, numbers)
+            if found is None:
+                raise
+            # Another session asked for the same, and was first.
+            self._core.finish_write(transaction)
+            return str(found)
+        found = self._again(job, numbers)
+        if found is None:
+            raise InvariantViolation(f"I5: the commit of job {job!r} had no effect")
+        return str(found)
 
+    @statement("STAGING {0}")
     def abort(self, job: str, run: str | None = None) -> None:
         """Give up a run with all that is its own, and the job with its last one; repeatable.
 
         Without a run the whole job; nothing to do for one that is not there.
         """
-        self._run(lambda: self._abort(job, run), job)
+        if job not in self._staged.jobs:
+            return
+        self._job(job)
 
+        def make() -> list[Record]:
+            found = self._staged.jobs.get(job)
+            if found is None or run is None:
+                return [EndStaging([job])]
+            if run not in found.runs:
+                return []
+            if len(found.runs) == 1:  # so far: one that begins just now keeps the job
+                return [EndStaging([job], run)]
+            return [DropStages(self._staged.of_run(job, run), job, run)]
+
+        self._log(make, Durability.SYNC)
+
+    @statement("STAGING {0}")
     def position(self, job: str) -> str | None:
         """Return the position of a job's commit, durable; None: it has not committed.
 
         42501: it was another user's.
         """
-
-        def find() -> str | None:
-            found = self._committed(job)
-            return None if found is None else str(self._durable(found))
-
-        return self._run(find, job)
+        found = self._committed(job)
+        return None if found is None else str(self._durable(found))
 
     # --- stages ----------------------------------------------------------------------------------
 
+    @statement("STAGING {0}")
     def begin_stage(
         self, job: str, task: str, attempt: str, run: str | None = None
     ) -> tuple[int, Table]:
@@ -157,29 +212,63 @@ class Staging:
 
         It goes with its run, without one with the job.
         """
-        return self._run(lambda: self._begin_stage(job, task, attempt, run), job)
+        return self._begin_stage(job, task, attempt, run)
 
+    @statement("STAGING rows")
     def add(
-        self, stage: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
+        self, number: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
     ) -> int:
         """Stage rows; return how many the stage has then. `first_row` is how many it had before.
 
         Rows that are there already are not taken twice. 40001: rows before these were lost in a
         crash of the server; begin the attempt again. now_us: of the statement, if they are one's.
         """
-        return self._run(lambda: self._add(stage, first_row, batch, now_us), "rows")
+        stage = self._stage(number)
+        if stage.is_finished:
+            if first_row + batch.num_rows <= stage.row_count:
+                return stage.row_count
+            raise ProgrammingError(f"staging: stage {number} is finished", sqlstate="55000")
+        if first_row > stage.row_count or first_row < 0:
+            raise _lost_rows(number, stage, first_row)
+        self._check_room(stage, batch.nbytes)
+        known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
+        if known < batch.num_rows:
+            if now_us is None:  # one time for all rows of one commit
+                now_us = self._staged.jobs[stage.job].at_us
+            for piece in stage_records(number, stage, batch.slice(known), now_us):
+                self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
+        self._database.after_staging()
+        found = self._stage(number).row_count
+        if found < first_row + batch.num_rows:
+            raise OperationalError(
+                f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
+            )
+        return found
 
-    def finish_stage(self, stage: int, row_count: int | None = None) -> int:
+    @statement("STAGING rows")
+    def finish_stage(self, number: int, row_count: int | None = None) -> int:
         """Make a stage whole and durable; return how many rows it has. Repeatable.
 
         row_count: how many were added. 40001, SAFE: there are not so many, because a crash of the
         server came before they were durable; begin the attempt again.
         """
-        return self._run(lambda: self._finish_stage(stage, row_count), "rows")
+        self._stage(number)
 
-    def drop_stage(self, stage: int) -> None:
+        def make() -> list[Record]:
+            stage = self._stage(number)
+            if row_count is not None and stage.row_count != row_count:
+                raise _lost_rows(number, stage, row_count)
+            return [] if stage.is_finished else [FinishStage(number)]
+
+        self._log(make, Durability.SYNC)
+        return self._stage(number).row_count
+
+    @statement("STAGING rows")
+    def drop_stage(self, number: int) -> None:
         """Give a stage up; nothing to do for one that is not there."""
-        self._run(lambda: self._drop_stage(stage), "rows")
+        if number in self._staged.stages:
+            self._stage(number)
+            self._log(lambda: [DropStages([number])], Durability.NONE)
 
     # --- one statement's own ---------------------------------------------------------------------
 
@@ -187,42 +276,33 @@ class Staging:
         """Return a name that no job has."""
         return self._database.rng.randbytes(16).hex()
 
+    @statement("STAGING {1.name}")
     def begin_statement(self, job: str, table: Table, operation: Operation) -> int:
         """Begin a job of one stage, for a statement with too many rows for memory."""
+        at_us, (user, user_id) = self._database.clock.wall_us(), plain_user(self._core.identity)
+        place = (job, table.id, table.version, operation.value, at_us)
+        record = BeginStaging(*place, user, is_statement=True, user_id=user_id)
 
-        def begin() -> int:
-            at_us, (user, user_id) = self._database.clock.wall_us(), plain_user(self._core.identity)
-            place = (job, table.id, table.version, operation.value, at_us)
-            record = BeginStaging(*place, user, is_statement=True, user_id=user_id)
+        def make() -> list[Record]:
+            self._tablespace.check_user(self._core.identity)
+            return [record]
 
-            def make() -> list[Record]:
-                self._tablespace.check_user(self._core.identity)
-                return [record]
+        self._log(make, Durability.NONE)
+        return self._begin_stage(job, "0", "0", durability=Durability.NONE)[0]
 
-            self._log(make, Durability.NONE)
-            return self._begin_stage(job, "0", "0", durability=Durability.NONE)[0]
-
-        return self._run(begin, table.name)
-
+    @statement("STAGING rows")
     def add_rows(self, stage: int, rows: Sequence[Row]) -> int:
         """Stage whole rows that are converted and checked; return how many there are then."""
+        for piece in row_records(stage, self._stage(stage), rows):
+            self._log(lambda piece=piece: self._rows_records(stage, piece), Durability.NONE)
+        return self._stage(stage).row_count
 
-        def add() -> int:
-            for piece in row_records(stage, self._stage(stage), rows):
-                self._log(lambda piece=piece: self._rows_records(stage, piece), Durability.NONE)
-            return self._stage(stage).row_count
-
-        return self._run(add, "rows")
-
+    @statement("STAGING {0}")
     def commit_statement(self, job: str, stage: int) -> None:
         """Commit it with the token of the session's statement; 25001 in a transaction."""
-
-        def commit() -> None:
-            if not self._stage(stage).is_finished:  # before a wait for the table's lock
-                self._log(lambda: [FinishStage(stage)], Durability.NONE)
-            self._commit_now(self._job(job), [stage], self._core.begin_alone())
-
-        self._run(commit, job)
+        if not self._stage(stage).is_finished:  # before a wait for the table's lock
+            self._log(lambda: [FinishStage(stage)], Durability.NONE)
+        self._commit_now(self._job(job), [stage], self._core.begin_alone())
 
     def drop_statement(self, job: str) -> None:
         """Give it up, whatever state the session is in; without effect when it is not there."""
@@ -230,9 +310,6 @@ class Staging:
             self._tablespace.log_alone(EndStaging([job]))
 
     # --- inside ----------------------------------------------------------------------------------
-
-    def _run(self, body: Callable[[], T], what: str) -> T:
-        return self._runner.run(body, f"STAGING {what}")
 
     @property
     def _staged(self) -> Staged:
@@ -301,47 +378,6 @@ class Staging:
         self._job(stage.job)
         return stage
 
-    def _begin(
-        self,
-        name: str,
-        operation: str,
-        job: str,
-        key_columns: Sequence[str] | None,
-        run: str | None,
-    ) -> Table:
-        chosen = _operation(operation)
-        _check_name("job", job)
-        if run is not None:
-            _check_name("run", run)
-        table = self._planner.table(name, RIGHTS[chosen])
-        _check_key(table, chosen, key_columns)
-        at_us = self._database.clock.wall_us()
-
-        def make() -> list[Record]:
-            staged = self._staged
-            if job in staged.commits:
-                raise self._has_committed(job, staged.commits[job])
-            self._tablespace.check_user(self._core.identity)
-            if job in staged.jobs:
-                found = self._same_job(job, table, chosen)
-                if run in found.runs:
-                    return []
-                _check_runs(found)
-            elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
-                owners = [each.user for each in staged.jobs.values()]
-                _check_share(
-                    "jobs", owners, self._core.identity, stagings_max, stagings_of_user_max
-                )
-            user, user_id = plain_user(self._core.identity)
-            place = (job, table.id, table.version, chosen.value, at_us)
-            return [BeginStaging(*place, user, run=run, user_id=user_id)]
-
-        self._log(make, Durability.SYNC)
-        found = self._same_job(job, table, chosen)
-        if run not in found.runs:
-            raise _given_up(job)
-        return table
-
     def _same_job(self, name: str, table: Table, operation: Operation) -> Job:
         """Return an open job; 42710: it is for another table or operation."""
         found = self._job(name)
@@ -374,7 +410,8 @@ class Staging:
             staged = self._staged
             if len(staged.stages) >= min(stages_max, stages_of_user_max):
                 owners = [staged.jobs[each.job].user for each in staged.stages.values()]
-                _check_share("stages", owners, job.user, stages_max, stages_of_user_max)
+                limits = stages_max, stages_of_user_max
+                check_share(_STAGES, owners, job.user, *limits, hint=_LATER)
             if run is not None and run not in self._job(name).runs:
                 raise _given_up(name)
             number = self._tablespace.applier.next_table_id
@@ -383,29 +420,6 @@ class Staging:
         self._log(make, durability)
         self._stage(number)
         return number, job.table
-
-    def _add(self, number: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None) -> int:
-        stage = self._stage(number)
-        if stage.is_finished:
-            if first_row + batch.num_rows <= stage.row_count:
-                return stage.row_count
-            raise ProgrammingError(f"staging: stage {number} is finished", sqlstate="55000")
-        if first_row > stage.row_count or first_row < 0:
-            raise _lost_rows(number, stage, first_row)
-        self._check_room(stage, batch.nbytes)
-        known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
-        if known < batch.num_rows:
-            if now_us is None:  # one time for all rows of one commit
-                now_us = self._staged.jobs[stage.job].at_us
-            for piece in stage_records(number, stage, batch.slice(known), now_us):
-                self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
-        self._database.after_staging()
-        found = self._stage(number).row_count
-        if found < first_row + batch.num_rows:
-            raise OperationalError(
-                f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
-            )
-        return found
 
     def _rows_records(self, number: int, rows: StageRows) -> list[Record]:
         """Return the record, and before it the reservation of its row ids. Monitor held."""
@@ -435,40 +449,6 @@ class Staging:
                 hint="commit in several jobs, or raise staging_bytes_max",
             )
 
-    def _finish_stage(self, number: int, row_count: int | None) -> int:
-        self._stage(number)
-
-        def make() -> list[Record]:
-            stage = self._stage(number)
-            if row_count is not None and stage.row_count != row_count:
-                raise _lost_rows(number, stage, row_count)
-            return [] if stage.is_finished else [FinishStage(number)]
-
-        self._log(make, Durability.SYNC)
-        return self._stage(number).row_count
-
-    def _drop_stage(self, number: int) -> None:
-        if number in self._staged.stages:
-            self._stage(number)
-            self._log(lambda: [DropStages([number])], Durability.NONE)
-
-    def _abort(self, name: str, run: str | None) -> None:
-        if name not in self._staged.jobs:
-            return
-        self._job(name)
-
-        def make() -> list[Record]:
-            job = self._staged.jobs.get(name)
-            if job is None or run is None:
-                return [EndStaging([name])]
-            if run not in job.runs:
-                return []
-            if len(job.runs) == 1:  # so far: one that begins just now keeps the job
-                return [EndStaging([name], run)]
-            return [DropStages(self._staged.of_run(name, run), name, run)]
-
-        self._log(make, Durability.SYNC)
-
     def _committed(self, name: str) -> Commit | None:
         """Return a job's commit; None: there is none. 42501: it is another user's."""
         found = self._staged.commits.get(name)
@@ -494,27 +474,6 @@ class Staging:
         return self._durable(found)
 
     # --- commit ----------------------------------------------------------------------------------
-
-    def _commit(self, name: str, numbers: list[int]) -> Lsn:
-        found = self._again(name, numbers)
-        if found is not None:
-            return found
-        transaction = self._core.begin_alone()
-        transaction.token = None  # the job says whether it has happened
-        try:
-            self._commit_now(self._job(name), numbers, transaction)
-        except ProgrammingError:
-            found = self._again(name, numbers)
-            if found is None:
-                raise
-            self._core.finish_write(
-                transaction
-            )  # another session asked for the same, and was first
-            return found
-        found = self._again(name, numbers)
-        if found is None:
-            raise InvariantViolation(f"I5: the commit of job {name!r} had no effect")
-        return found
 
     def _commit_now(self, job: Job, numbers: list[int], transaction: Transaction) -> None:
         used = transaction.token
@@ -600,9 +559,8 @@ class Staging:
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
-            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-        if wait is not None:
-            raise self._planner.execution(transaction).must_wait(wait)
+            execution = self._planner.execution(transaction)
+            execution.lock(transaction, (table.id,), Mode.EXCLUSIVE)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
@@ -654,21 +612,6 @@ class Staging:
 
 def _has_deleted(table: TableState) -> bool:
     return any(version[1] is None for version in table.memtable.chains.values())
-
-
-def _check_share(
-    what: str, owners: Sequence[User | None], user: User | None, count_max: int, of_user_max: int
-) -> None:
-    """Raise 53400 when there are as many as may be, in all or of one user."""
-    own = 0 if user is None else owners.count(user)
-    if len(owners) >= count_max or own >= of_user_max:
-        whose = f", {own:,} of them user {user.name!r}'s" if own and user else ""
-        raise OperationalError(
-            f"staging: {len(owners):,} {what} are open{whose}; more are not allowed",
-            sqlstate="53400",
-            retry=Retry.SAFE,
-            hint="commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs",
-        )
 
 
 def _check_runs(job: Job) -> None:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 from herdpy.engine.access.passwords import verifier_of
 from herdpy.engine.access.rights import check_superuser
 from herdpy.engine.access.roles import Actor
-from herdpy.engine.session.core import SessionCore
-from herdpy.engine.session.planner import Planner
-from herdpy.engine.session.runner import StatementRunner
+from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
@@ -16,6 +14,7 @@ from herdpy.exec.result import Result
 from herdpy.model.schema import Table
 from herdpy.model.settings import OPTIONS, change_option, show_option
 from herdpy.model.types import TEXT, Physical
+from herdpy.sql import tree
 from herdpy.sql.plan import (
     ExplainPlan,
     InsertPlan,
@@ -24,39 +23,17 @@ from herdpy.sql.plan import (
     UtilityPlan,
     VectorSelect,
 )
-from herdpy.sql.tree import (
-    AccessStatement,
-    AlterRole,
-    Begin,
-    Commit,
-    CreateRole,
-    CreateTable,
-    DropRole,
-    DropTable,
-    Kill,
-    Rollback,
-    SetOption,
-    SetSnapshot,
-    ShowOption,
-    TruncateTables,
-)
 
 if TYPE_CHECKING:
     from herdpy.engine.statements.explain import Measured
 
-_SHORT = Kill | Begin | Commit | Rollback | SetOption | ShowOption
-Definition = CreateTable | DropTable | TruncateTables | AccessStatement
-_AUDITED = Kill | Definition
+_SHORT = tree.Kill | tree.Begin | tree.Commit | tree.Rollback | tree.SetOption | tree.ShowOption
+Definition = tree.CreateTable | tree.DropTable | tree.TruncateTables | tree.AccessStatement
+_AUDITED = tree.Kill | Definition
 
 
-class Statements:
+class Statements(SessionPart):
     """See the module."""
-
-    def __init__(self, core: SessionCore, runner: StatementRunner, planner: Planner) -> None:
-        self._core = core
-        self._database = core.database
-        self._runner = runner
-        self._planner = planner
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement, on the general path; run() knows the faster ones."""
@@ -122,7 +99,7 @@ class Statements:
                 lambda: planner.prepare(text, parameters).inner_plan(),
                 is_analyze=plan.is_analyze,
             )
-        return planner.execution(transaction).select(prepared, values)
+        return planner.select(transaction, prepared, values)
 
     def _write(
         self, prepared: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
@@ -174,19 +151,19 @@ class Statements:
     def _utility(self, plan: UtilityPlan, values: list[Physical]) -> Result:
         core, statement = self._core, plan.statement
         match statement:
-            case Begin():
+            case tree.Begin():
                 core.begin_transaction()
-            case Commit():
+            case tree.Commit():
                 core.commit_transaction()
-            case Rollback():
+            case tree.Rollback():
                 core.end_transaction()
-            case SetOption(name, value):
+            case tree.SetOption(name, value):
                 core.settings = change_option(core.settings, core.defaults, name, value)
-            case SetSnapshot(lease):
+            case tree.SetSnapshot(lease):
                 self._planner.set_snapshot(lease)
-            case ShowOption(name):
+            case tree.ShowOption(name):
                 return self._show(name)
-            case Kill(number):
+            case tree.Kill(number):
                 check_superuser(self._planner.rights(), "end what others do")
                 self._database.kill(core.id, number, is_connection=statement.is_connection)
             case _ if isinstance(statement, Definition):
@@ -238,7 +215,7 @@ class Statements:
         core, monotonic = self._core, self._database.clock.monotonic
         begun_s = monotonic()
         if not inner.is_write:
-            result = self._planner.execution(core.transaction).select(inner, values)
+            result = self._planner.select(core.transaction, inner, values)
             try:
                 row_count = sum(1 for _ in result.rows())
             finally:
@@ -255,7 +232,7 @@ class Statements:
         core, rng = self._core, self._database.rng
         core.check_not_lost()
         verifier = None
-        if isinstance(statement, CreateRole | AlterRole):
+        if isinstance(statement, tree.CreateRole | tree.AlterRole):
             verifier = verifier_of(statement.options, values, rng)
         core.current_transaction()
         transaction = core.begin_write()
@@ -263,7 +240,7 @@ class Statements:
         actor = Actor(core.identity, verifier, secret)
         self._planner.execution(transaction).define(transaction, statement, actor)
         core.finish_write(transaction)
-        if transaction.is_autocommit and isinstance(statement, DropRole):
+        if transaction.is_autocommit and isinstance(statement, tree.DropRole):
             self._database.end_dropped_users()
 
 

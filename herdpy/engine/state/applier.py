@@ -139,9 +139,7 @@ class Applier:
         `transaction` is the leader's object; None at recovery, where Begin makes one.
         """
         if isinstance(record, Rows):
-            self._fill_rows(record, lsn)
-            if record.token is not None and transaction is not None:
-                self.tokens.fill(record, transaction.outcome)
+            self._fill_rows(record, lsn, transaction)
         elif isinstance(record, Begin):
             if record.tx not in self.transactions:
                 if transaction is None:
@@ -191,7 +189,7 @@ class Applier:
                 table_id, upto = stage.table.id, record.first_row_id + record.row_count
                 self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
 
-    def _fill_rows(self, record: Rows, lsn: Lsn) -> None:
+    def _fill_rows(self, record: Rows, lsn: Lsn, transaction: Transaction | None) -> None:
         owner = self._open(record.tx) if record.tx is not None else None
         table = self.find_table(record.table_id, owner)
         if table.is_heap and record.inserts:
@@ -204,11 +202,15 @@ class Applier:
         elif owner is not None:
             inserts, changes = rows_of(record, table)
             is_new = not changes and owner.write_new(
-                table.id, table.keys_of(inserts), inserts, record.statement, lsn
+                table.id, table.keys_of(inserts), inserts, record.statement
             )
             if not is_new:
-                owner.write(table.id, _changes(record, table), record.statement, lsn)
+                owner.write(table.id, _changes(record, table), record.statement)
             owner.statement = max(owner.statement, record.statement + 1)
+            if transaction is None:
+                owner.note_logged(lsn, self.state.lsn)
+        if record.token is not None and transaction is not None:
+            self.tokens.fill(record, transaction.outcome)
 
     # --- records that end something: effective when the log says so ------------------------------
 
@@ -269,7 +271,7 @@ class Applier:
             return False
         for _, record, _ in run:
             if table.is_heap:
-                self._fill_rows(record, lsn)
+                self._fill_rows(record, lsn, None)
             if record.token is not None:
                 self.tokens.apply(record)
         position = state.position + len(run)

@@ -1,6 +1,7 @@
 """What the engine says when the disk fails, and when a session was left alone too long."""
 
 import errno
+from collections.abc import Sequence
 
 from herdpy.engine.state.disk_reserve import is_disk_full
 from herdpy.errors import (
@@ -15,6 +16,7 @@ from herdpy.errors import (
     SerializationError,
     descriptors_error,
 )
+from herdpy.model.access import User
 
 
 def disk_error(error: OSError) -> Error:
@@ -73,6 +75,27 @@ def no_memory_error(cause: Exception) -> Error:
         hint="Look after the disk; writes go on after the next checkpoint, by conn.checkpoint() or "
         "in a few seconds.",
     )
+
+
+def check_share(
+    what: str,
+    owners: Sequence[User | None],
+    user: User | None,
+    count_max: int,
+    of_user_max: int,
+    *,
+    hint: str,
+) -> None:
+    """Raise 53400 when there are as many as may be, in all or of one user; `what` counts them."""
+    own = 0 if user is None else owners.count(user)
+    if len(owners) >= count_max or own >= of_user_max:
+        whose = f", {own:,} of them user {user.name!r}'s" if own and user else ""
+        raise OperationalError(
+            f"{what.format(len(owners))}{whose}; more are not allowed",
+            sqlstate="53400",
+            retry=Retry.SAFE,
+            hint=hint,
+        )
 
 
 def dropped_error(name: str) -> Error:

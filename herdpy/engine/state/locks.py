@@ -6,7 +6,7 @@ in and N waiters wake one after the other. Each step can be repeated after an in
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Protocol
 
@@ -23,6 +23,10 @@ class Mode(IntEnum):
 
     SHARED = 1
     EXCLUSIVE = 2
+
+
+Lock = Callable[[Resource, Mode], None]
+"""Acquires a lock for the statement that runs, or raises that it must wait."""
 
 
 class Owner(Protocol):
@@ -48,8 +52,6 @@ class Waiter:
 
 class LockTable:
     """Who holds what, and who waits for it."""
-
-    __slots__ = ("_exclusive", "_queues", "_shared")
 
     def __init__(self) -> None:
         self._exclusive: dict[Resource, Owner] = {}
@@ -138,6 +140,8 @@ class LockTable:
             owner.locks += resources  # as acquire() does with each
             exclusive.update(dict.fromkeys(resources, owner))
             return None
+        if set(map(exclusive.get, resources)) == {owner}:
+            return None  # of a statement that is run again, when the log had no room for it
         for resource in resources:
             wait = self.acquire(owner, resource, Mode.EXCLUSIVE)
             if wait is not None:

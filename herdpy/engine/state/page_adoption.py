@@ -110,7 +110,6 @@ def keyed_rows(stage: Stage) -> Iterable[tuple[Key, Row]]:
 
 
 def newest_row(table: TableState, key: Key) -> Row | None:
-    """Return the committed row of a key."""
     for memtable in table.memtables:
         version = memtable.chains.get(key)
         if version is not None:
@@ -151,7 +150,6 @@ def updated_rows(table: TableState, stages: Sequence[Stage]) -> dict[Key, Row]:
 
 
 def _keys(table: TableState) -> Iterable[Key]:
-    """Return the keys of all rows."""
     seen: dict[Key, bool] = {}
     for memtable in table.memtables:
         for key, version in memtable.chains.items():

@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.engine.state.catalog import Catalog
+from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
-from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.errors import Retry, SnapshotTooOldError
 from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.access import Access, User, plain_user
@@ -34,21 +35,6 @@ PlainLease = tuple[str, str | None, float, tuple[int, int, int], int, int]
 
 class SnapshotLease:
     """One lease. `state` is replaced by an equal one of pages only, by one assignment."""
-
-    __slots__ = (
-        "_open",
-        "at_us",
-        "id",
-        "is_ended",
-        "is_gone",
-        "lsn",
-        "owner",
-        "seconds",
-        "state",
-        "taken_at",
-        "token",
-        "used_s",
-    )
 
     def __init__(
         self, record: BeginLease, state: State, used_s: float, taken_at: int | None = None
@@ -76,7 +62,6 @@ class SnapshotLease:
 
     @property
     def position(self) -> str:
-        """The Lsn as text."""
         return str(self.lsn)
 
     @property
@@ -105,8 +90,6 @@ class SnapshotLease:
 
 class Leases:
     """See the module."""
-
-    __slots__ = ("_by_id", "_coming", "_now_s", "_registry")
 
     def __init__(self, registry: SnapshotRegistry, now_s: Callable[[], float]) -> None:
         self._registry = registry
@@ -143,18 +126,15 @@ class Leases:
         While few are left, they are for users who have hardly any.
         """
         owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
-        own = 0 if owner is None else owners.count(owner)
-        of_user_max = leases_of_user_max
-        if len(owners) >= leases_of_user_max:
-            of_user_max = leases_crowded_max
-        if len(owners) >= leases_max or own >= of_user_max:
-            whose = f", {own} of them user {owner.name!r}'s" if own and owner else ""
-            raise OperationalError(
-                f"{len(owners)} snapshot leases are held{whose}; more are not allowed",
-                sqlstate="53400",
-                retry=Retry.SAFE,
-                hint="release those that are not needed; SELECT * FROM sysleases shows them",
-            )
+        is_crowded = len(owners) >= leases_of_user_max
+        check_share(
+            "{:,} snapshot leases are held",
+            owners,
+            owner,
+            leases_max,
+            leases_crowded_max if is_crowded else leases_of_user_max,
+            hint="release those that are not needed; SELECT * FROM sysleases shows them",
+        )
 
     def due(self, ids: Collection[str] | None) -> list[str]:
         """Return those to end.
@@ -302,7 +282,6 @@ class Leases:
 
 
 def lease_rows(leases: Leases, now_s: float) -> Iterator[Row]:
-    """Yield the rows of sysleases."""
     for lease in leases:
         left_s = max(0.0, lease.seconds - (now_s - lease.used_s))
         yield (

@@ -26,7 +26,6 @@ from herdpy.engine.state.transactions import OwnVersion, own_visible
 from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.model.access import Changes
-from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import PageEntry, TablePages
@@ -42,7 +41,6 @@ KeyRange = tuple[Key | None, Key | None]
 """Keys from the first on, those from the second on not among them; None: open."""
 _OVERLAY_KEYS_COPIED = 256
 _MERGED_ROWS_MAX = 1024
-_NO_LSN = Lsn(0, 0, 0)
 
 
 class PlanIsStaleError(ProgrammingError):
@@ -213,7 +211,7 @@ class Snapshot:
             self.shows_own_writes = True
         if table.id not in made:
             rows = self._registry.system[table.id](self._catalog())
-            made[table.id] = {table.key_of(row): OwnVersion(-1, row, _NO_LSN, None) for row in rows}
+            made[table.id] = {table.key_of(row): (-1, row, None) for row in rows}
         return TableSnapshot(table, None, self.state.position, made[table.id], 0, self)
 
     def _catalog(self) -> Catalog:
@@ -457,7 +455,7 @@ class TableSnapshot:
         for key, newest in (self._own.copy() if self._own else {}).items():
             version = own_visible(newest, self._statement)
             if version is not None:
-                found[key] = version.row
+                found[key] = version[1]
         return found
 
     def rows(self) -> Iterator[Row]:

@@ -97,7 +97,6 @@ class Commit(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Its user and its stages are known."""
         return self.digest is not None
 
 
@@ -255,7 +254,6 @@ class Staged(NamedTuple):
         )
 
     def of_run(self, job: str, run: str | None) -> list[int]:
-        """Return the numbers of a run's stages."""
         return [n for n, stage in self.stages.items() if (stage.job, stage.run) == (job, run)]
 
     def without_run(self, name: str, run: str | None) -> "Staged":
@@ -270,7 +268,6 @@ class Staged(NamedTuple):
         return kept._replace(jobs={**kept.jobs, name: job._replace(runs=runs)})
 
     def without_tables(self, table_ids: set[int]) -> "Staged":
-        """Return the rest when these tables are gone."""
         gone = [name for name, job in self.jobs.items() if job.table.id in table_ids]
         return self.without_jobs(gone) if gone else self
 
@@ -399,7 +396,6 @@ def _by_first(items: list[Any]) -> dict[Any, list[Any]]:
 
 
 def staging_rows(staged: Staged) -> Iterator[Row]:
-    """Yield the rows of sysstagings."""
     for job in staged.jobs.values():
         stages = staged.of_job(job.name).values()
         yield (

@@ -36,7 +36,7 @@ from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
-from herdpy.limits import record_bytes_max
+from herdpy.limits import record_bytes_max, row_bytes_max, unlogged_bytes_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
 from herdpy.log.record import (
     Begin,
@@ -49,13 +49,16 @@ from herdpy.log.record import (
     CommitToken,
     CreateTable,
     DropTable,
+    EncodedRows,
     EndLeases,
     EndStaging,
     Expire,
+    Noop,
     Record,
     Refuse,
     Rollback,
     Rows,
+    TransactionId,
     encode,
 )
 from herdpy.model.access import Changes, User, changes_from_plain
@@ -69,12 +72,16 @@ Definition = CreateTable | DropTable | ChangeAccess
 
 ROW_OVERHEAD_BYTES = 300
 """Of memory that a changed row takes in its transaction, beside three times its record."""
+_NOTHING = Noop()  # of an entry that takes just what was noted into the log
 _ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
 _TRIM_KEYS_MAX = 1000
 
 
 class Entry(Append):
-    """Records on their way through the log, and the transaction that waits for them."""
+    """Records on their way through the log, and the transaction that waits for them.
+
+    The log takes before them what it lacks of their transaction: BEGIN, and rows that were noted.
+    """
 
     __slots__ = (
         "changes",
@@ -94,7 +101,7 @@ class Entry(Append):
         ends: bool,
     ) -> None:
         self.changes = records
-        """What `records` are the bytes of."""
+        """What `records` are the bytes of, but for rows that their transaction has noted."""
         self.records = tuple(encoded)
         self.lsn = None
         self.transaction = transaction
@@ -104,6 +111,22 @@ class Entry(Append):
         """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
+
+
+class Noted(NamedTuple):
+    """A row that a statement of a transaction changes, on its way into what the log gets later."""
+
+    transaction: Transaction
+    statement: int
+    table_id: int
+    key: Key
+    row: Row | None
+    rows: EncodedRows
+    row_count: int
+    """Of `rows`, with this row, as its end."""
+    end: int
+    byte_count: int
+    """Of the transaction, with this row."""
 
 
 class Unpublished(NamedTuple):
@@ -141,7 +164,8 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
-        self._incoming: Entry | None = None
+        self._incoming: Entry | Noted | None = None
+        self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
         self._queue: deque[Entry] = deque()
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
@@ -235,12 +259,11 @@ class Tablespace:
         if self._queue:
             self.drain()
 
-    def begin_records(self, transaction: Transaction) -> list[Record]:
-        """Return the BEGIN that the transaction's first entry must carry, or nothing."""
-        if transaction.id is not None and transaction.id in self.applier.transactions:
-            return []
-        transaction.id = self.applier.new_transaction_id()
-        return [Begin(tx=transaction.id, at_us=transaction.begun_us)]
+    def id_of(self, transaction: Transaction) -> TransactionId:
+        """Return the id that the transaction's records have, from the first one on."""
+        if transaction.id is None:
+            transaction.id = self.applier.new_transaction_id()
+        return transaction.id
 
     def check_writable(self) -> None:
         """Raise why nothing can be written: the tablespace is held, or it stopped."""
@@ -266,10 +289,14 @@ class Tablespace:
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
-        if self.failure is not None or self.log.failure is not None or self.is_held:
+        transaction = entry.transaction
+        if transaction.id is None:
+            self._check_open(transaction)
+        elif isinstance(entry.changes[-1], Rollback):
             self.check_writable()
-        if entry.transaction.is_undone and not isinstance(entry.changes[-1], Rollback):
-            raise entry.transaction.abort_error or absent_error()
+        else:
+            self._check_open(transaction)
+            self._complete(entry)
         self._incoming = entry
         try:
             self.log.append(entry, is_urgent=is_urgent)
@@ -279,13 +306,31 @@ class Tablespace:
             self._incoming = None
             raise
 
+    def _check_open(self, transaction: Transaction) -> None:
+        """Raise why nothing more of a transaction can get into the log, or be noted for it."""
+        if self.failure is not None or self.log.failure is not None or self.is_held:
+            self.check_writable()
+        if transaction.is_undone:
+            raise transaction.abort_error or absent_error()
+
+    def _complete(self, entry: Entry) -> None:
+        """Put before an entry what the log lacks of its transaction."""
+        transaction = entry.transaction
+        before = transaction.unlogged()
+        if transaction.id is not None and transaction.id not in self.applier.transactions:
+            begin = Begin(tx=transaction.id, at_us=transaction.begun_us)
+            entry.changes = (begin, *entry.changes)
+            before = [encode(begin), *before]
+        if before:
+            entry.records = (*before, *entry.records)
+
     def submit_definitions(self, transaction: Transaction, *definitions: Definition) -> None:
         """Log one statement's definitions; their transaction is filled in. Monitor held."""
         records: list[Record] = list(definitions)
         is_alone = transaction.is_autocommit and transaction.token is None and len(definitions) == 1
         if not is_alone:
-            records = self.begin_records(transaction)
-            records += [msgspec.structs.replace(item, tx=transaction.id) for item in definitions]
+            tx = self.id_of(transaction)
+            records = [msgspec.structs.replace(item, tx=tx) for item in definitions]
             if transaction.is_autocommit:
                 records.append(self.commit_record(transaction))
         encoded = [encode(item) for item in records]
@@ -309,53 +354,80 @@ class Tablespace:
         old None: an INSERT. The table has a key, which the change keeps, and its rows are in the
         log as they are. Errors of submit() and commit_token().
         """
-        applier = self.applier
-        before: Sequence[Record] = ()
-        token: tuple[CommitToken | None, int] = (None, 0)
-        tx = None
         if not transaction.is_autocommit:
-            if transaction.id not in applier.transactions:
-                before = self.begin_records(transaction)
-            tx = transaction.id
-        elif transaction.token is not None:
-            token = applier.tokens.check_commit(transaction.token)
-        statement = transaction.statement
+            return self._note_change(transaction, table, key, old, new, memory_bytes_max)
+        token: tuple[CommitToken | None, int] = (None, 0)
+        if transaction.token is not None:
+            token = self.applier.tokens.check_commit(transaction.token)
         inserts: list[Row] = [new] if old is None and new is not None else []
         changes: list[Change] = [] if old is None else [(old, new)]
-        record = Rows(tx, statement, 0, True, table.id, table.version, inserts, changes, *token)
+        statement = transaction.statement
+        record = Rows(None, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
         size = len(data) * 3 + ROW_OVERHEAD_BYTES
-        if len(data) > record_bytes_max or transaction.byte_count + size > memory_bytes_max:
+        if len(data) > record_bytes_max or size > memory_bytes_max:
             return False
-        if tx is None or before:
-            records, encoded = (*before, record), (*map(encode, before), data)
-            entry = Entry(records, encoded, transaction, ends=tx is None)
-            entry.is_row = tx is None
-            self.submit(entry)
-        else:
-            entry = Entry((record,), (data,), transaction, ends=False)
-            self._append(entry)
-            lsn = _lsn(entry)
-            transaction.write_row(table.id, key, new, lsn)  # as fill() has it
-            transaction.statement = statement + 1
-            if self._queue:
-                entry.is_filled = True
-                self._fill(entry)
-                self.drain()
-            else:  # nothing is on its way before it
-                state = applier.state
-                published = (state.position, lsn, state.catalog, state.tables, state.staged)
-                applier.state = _new(State, published)
-                self._incoming = None
+        entry = Entry((record,), (data,), transaction, ends=True)
+        entry.is_row = True
+        self.submit(entry)
         transaction.byte_count += size
         return True
 
-    def _take(self, entry: Entry) -> None:
+    def _note_change(
+        self,
+        transaction: Transaction,
+        table: Table,
+        key: Key,
+        old: Row | None,
+        new: Row | None,
+        memory_bytes_max: int,
+    ) -> bool:
+        """Note a transaction's change for the log, as log_change().
+
+        The transaction has changed no row of the key before: that makes the order of what is noted
+        one with any other. The log gets it with the transaction's next entry, or here, before
+        another row, when it is too much to wait for that.
+        """
+        self._check_open(transaction)
+        kept = transaction.new_rows if old is None else transaction.changed_rows
+        rows = kept.get(table.id)
+        if rows is None:
+            self._noted[transaction] = None
+            rows = kept[table.id] = EncodedRows(table, is_inserts=old is None)
+        end = rows.put((old, new) if old is not None or new is None else new)
+        if end > unlogged_bytes_max and rows.count:
+            self.id_of(transaction)
+            self.submit(Entry((_NOTHING,), (), transaction, ends=False))
+            return self._note_change(transaction, table, key, old, new, memory_bytes_max)
+        byte_count = transaction.byte_count + (end - rows.end) * 3 + ROW_OVERHEAD_BYTES
+        if end > 2 * row_bytes_max or byte_count > memory_bytes_max:
+            return False
+        change = (transaction, transaction.statement, table.id, key, new)
+        noted = _new(Noted, (*change, rows, rows.count + 1, end, byte_count))
+        self._incoming = noted
+        self._note(noted)
+        return True
+
+    def _note(self, noted: Noted) -> None:
+        """Fill in a row that was noted; repeatable."""
+        transaction, statement, table_id, key, row, rows, row_count, end, byte_count = noted
+        if transaction.statement == statement:
+            transaction.write_row(table_id, key, row)
+            rows.count = row_count
+            rows.end = end
+            transaction.byte_count = byte_count
+            transaction.statement = statement + 1
+        self._incoming = None
+
+    def _take(self, entry: Entry | Noted) -> None:
         """Carry on with what an interrupt left, wherever it came; repeatable.
 
         A statement of a transaction that the log has not taken is dropped instead: its program saw
-        the interrupt, and may run it again in the same transaction.
+        the interrupt, and may run it again in the same transaction. A row that was noted stays so.
         """
+        if isinstance(entry, Noted):
+            self._note(entry)
+            return
         is_statement = not entry.ends and not isinstance(entry.changes[-1], Rollback)
         if is_statement and not self.log.has_taken(entry):
             self._incoming = None
@@ -384,6 +456,9 @@ class Tablespace:
                 fill = self.applier.fill
                 for record in entry.changes:
                     fill(record, lsn, entry.transaction)
+                if entry.transaction.id is not None:
+                    entry.transaction.note_logged(lsn, self.applier.state.lsn)
+                    self._noted.pop(entry.transaction, None)
             entry.is_filled = True
         self._incoming = None
 
@@ -424,6 +499,8 @@ class Tablespace:
     def end(self, transaction: Transaction) -> None:
         """Mark a transaction as over and release its locks; repeatable."""
         transaction.state = TransactionState.ENDED
+        transaction.new_rows, transaction.changed_rows = {}, {}
+        self._noted.pop(transaction, None)
         self.locks.release_all(transaction)
 
     def _fail(self, error: Error) -> None:
@@ -607,10 +684,12 @@ class Tablespace:
         with self.monitor:
             self.enter()
             if transaction.state is TransactionState.ACTIVE:
-                if transaction.id is None or transaction.id not in self.applier.transactions:
+                is_logged = transaction.id in self.applier.transactions
+                if not is_logged and not transaction.has_unlogged:
                     transaction.outcome.complete(None)
                     self.end(transaction)
                 else:
+                    self.id_of(transaction)
                     record = self.commit_record(transaction)
                     if transaction.access_changes:
                         self._end_owned(transaction.access_changes, transaction)
@@ -783,8 +862,10 @@ class Tablespace:
                 self.log_rollback(transaction)
 
     def open_transactions(self) -> list[Transaction]:
+        """Return those that have written and not ended."""
         with self.monitor:
-            return list(self.applier.transactions.values())
+            noted = (transaction for transaction in self._noted if transaction.has_unlogged)
+            return list(dict.fromkeys((*self.applier.transactions.values(), *noted)))
 
     def run(self, step: Callable[[], object]) -> object:
         """Run a plain function under the monitor, after finishing what was left."""

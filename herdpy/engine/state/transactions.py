@@ -4,15 +4,15 @@ Threads: fields change under the tablespace's monitor; `writes` may be read with
 transaction's own session, because each key's chain changes by one dict store.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.locks import Resource, Waiter
-from herdpy.log.record import Rows, TransactionId
+from herdpy.log.record import EncodedRows, Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
@@ -22,24 +22,18 @@ from herdpy.model.types import Key, Row
 if TYPE_CHECKING:
     from herdpy.engine.state.snapshot_leases import SnapshotLease
 
-# OwnVersion(…) without the Python function around it; once per row written.
-_new_version: Callable[..., "OwnVersion"] = tuple.__new__
+OwnVersion = tuple[int, Row | None, Any]
+"""A change of the transaction itself: (statement, row or None, older OwnVersion | None).
 
-
-class OwnVersion(NamedTuple):
-    """A change of the transaction itself; chains newest first."""
-
-    statement: int
-    row: Row | None
-    lsn: Lsn
-    older: "OwnVersion | None"
+A plain tuple, as a memtable's Version is: the collector of garbage lets go of those.
+"""
 
 
 def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
     """Return the newest of the transaction's changes of a row before a statement; None: none."""
     version = newest
-    while version is not None and version.statement >= statement:
-        version = version.older
+    while version is not None and version[0] >= statement:
+        version = version[2]
     return version
 
 
@@ -63,12 +57,15 @@ class Transaction:
         "byte_count",
         "catalog_changes",
         "catalog_log",
+        "changed_rows",
         "durability",
         "id",
         "is_autocommit",
         "is_undone",
         "lease",
         "locks",
+        "logged",
+        "new_rows",
         "outcome",
         "state",
         "statement",
@@ -98,6 +95,11 @@ class Transaction:
         self.access_changes: dict[FactKey, Fact | None] = {}
         self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
+        self.logged: list[tuple[int, Lsn]] = []
+        """(a statement, where the log has all before it), as far as checkpoints may ask for it."""
+        self.new_rows: dict[int, EncodedRows] = {}
+        """By table, what its last statements inserted and the log does not have yet."""
+        self.changed_rows: dict[int, EncodedRows] = {}
         self.whole: Rows | None = None
         """An autocommit statement's rows instead of `writes`: no statement reads what it wrote."""
         self.locks: list[Resource] = []
@@ -116,7 +118,6 @@ class Transaction:
         table_id: int,
         changes: Iterable[tuple[Key, Row | None]],
         statement: int,
-        lsn: Lsn,
     ) -> None:
         """Stamp changes into the write set; applying the same record again changes nothing.
 
@@ -129,26 +130,22 @@ class Transaction:
             table = self.writes.setdefault(table_id, {})
         for key, row in changes:
             older = table.get(key)
-            if older is None:
-                table[key] = _new_version(OwnVersion, (statement, row, lsn, None))
-                continue
-            if older.statement == statement:
-                if older.row is row or (row is None and older.row is not None):
+            if older is not None and older[0] == statement:
+                if older[1] is row or (row is None and older[1] is not None):
                     continue
-                if older.lsn == lsn:
-                    older = older.older
-            table[key] = _new_version(OwnVersion, (statement, row, lsn, older))
+                older = older[2]
+            table[key] = (statement, row, older)
 
-    def write_row(self, table_id: int, key: Key, row: Row | None, lsn: Lsn) -> None:
+    def write_row(self, table_id: int, key: Key, row: Row | None) -> None:
         """Stamp one change of the statement, as write() does."""
         table = self.writes.get(table_id)
         if table is None or key in table:
-            self.write(table_id, ((key, row),), self.statement, lsn)
+            self.write(table_id, ((key, row),), self.statement)
         else:
-            table[key] = _new_version(OwnVersion, (self.statement, row, lsn, None))
+            table[key] = (self.statement, row, None)
 
     def write_new(
-        self, table_id: int, keys: Sequence[Key], rows: Sequence[Row], statement: int, lsn: Lsn
+        self, table_id: int, keys: Sequence[Key], rows: Sequence[Row], statement: int
     ) -> bool:
         """Stamp new rows, as write() does, if it wrote none of the keys; False: nothing happened.
 
@@ -159,9 +156,35 @@ class Transaction:
             table = self.writes.setdefault(table_id, {})
         if not table.keys().isdisjoint(keys):
             return False
-        versions = zip(repeat(statement), rows, repeat(lsn), repeat(None), strict=False)
-        table.update(zip(keys, map(_new_version, repeat(OwnVersion), versions), strict=True))
+        table.update(zip(keys, zip(repeat(statement), rows, repeat(None)), strict=False))
         return True
+
+    @property
+    def has_unlogged(self) -> bool:
+        """The log does not have yet what its last statements changed."""
+        return any(rows.count for rows in (*self.new_rows.values(), *self.changed_rows.values()))
+
+    def unlogged(self) -> list[bytes]:
+        """Return the records of what the log does not have yet."""
+        found = (*self.new_rows.values(), *self.changed_rows.values())
+        return [rows.record(self.id, self.statement - 1) for rows in found if rows.count]
+
+    def note_logged(self, lsn: Lsn, applied: Lsn) -> None:
+        """Note that the log has all statements by now; repeatable.
+
+        applied: no checkpoint is of an earlier position.
+        """
+        marks = self.logged
+        if not marks or marks[-1][1] < lsn:
+            marks = [*marks, (self.statement, lsn)]
+        while len(marks) > 1 and marks[1][1] <= applied:
+            marks = marks[1:]
+        self.logged = marks
+        self.new_rows, self.changed_rows = {}, {}
+
+    def statement_at(self, lsn: Lsn) -> int:
+        """Return the statement before which all are at or before lsn, for a checkpoint."""
+        return next((statement for statement, at in reversed(self.logged) if at <= lsn), 1)
 
     def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:
         """Note a table made or (None) dropped; again for the same record changes nothing."""
@@ -187,14 +210,9 @@ class Transaction:
 
     def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
         """Return each key's newest change at or before lsn, for a checkpoint."""
+        statement = self.statement_at(lsn)
         result: dict[int, list[tuple[Key, OwnVersion]]] = {}
         for table_id, table in self.writes.items():
-            changes: list[tuple[Key, OwnVersion]] = []
-            for key, version in table.items():
-                node: Any = version
-                while node is not None and node.lsn > lsn:
-                    node = node.older
-                if node is not None:
-                    changes.append((key, node))
-            result[table_id] = changes
+            found = ((key, own_visible(version, statement)) for key, version in table.items())
+            result[table_id] = [(key, version) for key, version in found if version is not None]
         return result

@@ -1,10 +1,13 @@
-"""CREATE TABLE, DROP TABLE, TRUNCATE: transactional, behind exclusive locks on tables' names."""
+"""CREATE TABLE, DROP TABLE, TRUNCATE: transactional, behind exclusive locks on tables' names.
+
+All with the monitor held. What lock() raises, and LogSpaceError: nothing happened, run it again.
+"""
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
-from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import ProgrammingError
@@ -16,31 +19,28 @@ from herdpy.model.schema import Table, table_to_plain
 from herdpy.sql.tree import CreateTable, DropTable, TruncateTables
 
 
-def create_table(
-    tablespace: Tablespace, transaction: Transaction, statement: CreateTable, owner: User | None
-) -> Ticket[None] | None:
-    """Log the new table; or return the Ticket to wait for. LogSpaceError: nothing happened.
+class Definitions(NamedTuple):
+    """What a transaction of a session's user defines."""
 
-    The owner is the session's user.
-    """
-    with tablespace.monitor:
-        tablespace.enter()
-        tablespace.check_writable()
-        wait = tablespace.locks.acquire(transaction, (statement.name,), Mode.EXCLUSIVE)
-        if wait is not None:
-            return wait
-        if _find(tablespace, transaction, statement.name) is not None:
+    tablespace: Tablespace
+    transaction: Transaction
+    user: User | None
+    lock: Lock
+
+    def create(self, statement: CreateTable) -> None:
+        """Log the new table; its owner is the session's user."""
+        tablespace, transaction, owner, lock = self
+        lock((statement.name,), Mode.EXCLUSIVE)
+        if self._find(statement.name) is not None:
             if statement.if_not_exists:
-                return None
+                return
             raise ProgrammingError(
                 f'table "{statement.name}" exists already',
                 sqlstate="42P07",
                 hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
             )
         if owner is not None:  # who must not be dropped meanwhile
-            wait = tablespace.locks.acquire(transaction, ACCESS_LOCK, Mode.SHARED)
-            if wait is not None:
-                return wait
+            lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
         table = Table(
             id=tablespace.applier.next_table_id,
@@ -53,23 +53,15 @@ def create_table(
         name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
         tablespace.submit_definitions(transaction, record)
-        return None
 
-
-def drop_table(
-    tablespace: Tablespace, transaction: Transaction, statement: DropTable, user: User | None
-) -> Ticket[None] | None:
-    """Log the removal; or return the Ticket to wait for. LogSpaceError: nothing happened."""
-    with tablespace.monitor:
-        tablespace.enter()
-        tablespace.check_writable()
-        wait = tablespace.locks.acquire(transaction, (statement.name,), Mode.EXCLUSIVE)
-        if wait is not None:
-            return wait
-        table = _find(tablespace, transaction, statement.name)
+    def drop(self, statement: DropTable) -> None:
+        """Log the removal."""
+        tablespace, transaction, user, lock = self
+        lock((statement.name,), Mode.EXCLUSIVE)
+        table = self._find(statement.name)
         if table is None:
             if statement.if_exists:
-                return None
+                return
             raise ProgrammingError(f'table "{statement.name}" does not exist', sqlstate="42P01")
         if table.is_system:
             raise ProgrammingError(
@@ -78,39 +70,25 @@ def drop_table(
         rights = rights_of(current_access(tablespace, transaction), user)
         if rights is not None and not rights.owns(table.id):
             raise denied(f'drop table "{table.name}"', "It takes the owner or SUPERUSER.")
-        wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-        if wait is not None:
-            return wait
+        lock((table.id,), Mode.EXCLUSIVE)
         record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
         tablespace.submit_definitions(transaction, record)
-        return None
 
+    def truncate(self, statement: TruncateTables) -> None:
+        """Log for each table its removal and an empty one in its place.
 
-def truncate_tables(
-    tablespace: Tablespace, transaction: Transaction, statement: TruncateTables, user: User | None
-) -> Ticket[None] | None:
-    """Log for each table its removal and an empty one in its place, of the same owner and grants.
-
-    So it costs the same for every number of rows, and what reads goes on reading what it began
-    with. Or return the Ticket to wait for. LogSpaceError: nothing happened.
-    """
-    with tablespace.monitor:
-        tablespace.enter()
-        tablespace.check_writable()
-        wait = tablespace.locks.acquire(transaction, ACCESS_LOCK, Mode.SHARED)
-        if wait is not None:  # who grants
-            return wait
+        It has the same owner and grants. So it costs the same for every number of rows, and what
+        reads goes on reading what it began with.
+        """
+        tablespace, transaction, user, lock = self
+        lock(ACCESS_LOCK, Mode.SHARED)  # who grants
         tables: list[Table] = []
         for planned in statement.tables:
-            wait = tablespace.locks.acquire(transaction, (planned.name,), Mode.EXCLUSIVE)
-            if wait is not None:
-                return wait
-            table = _find(tablespace, transaction, planned.name)
+            lock((planned.name,), Mode.EXCLUSIVE)
+            table = self._find(planned.name)
             if table is None:
                 raise ProgrammingError(f'table "{planned.name}" does not exist', sqlstate="42P01")
-            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-            if wait is not None:
-                return wait
+            lock((table.id,), Mode.EXCLUSIVE)
             tables.append(table)
         access = current_access(tablespace, transaction)
         rights = rights_of(access, user)
@@ -120,7 +98,10 @@ def truncate_tables(
         for number, table in enumerate(tables, tablespace.applier.next_table_id):
             records += _replacing(table, number, access, transaction.statement)
         tablespace.submit_definitions(transaction, *records)
-        return None
+
+    def _find(self, name: str) -> Table | None:
+        changes = self.transaction.catalog_changes
+        return changes[name] if name in changes else self.tablespace.state.catalog.table(name)
 
 
 def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:
@@ -135,9 +116,3 @@ def _replacing(table: Table, number: int, access: Access, statement: int) -> lis
         facts = [replace(grant, table_id=number) for grant in grants]
         records.append(ChangeAccess(None, statement, facts_to_plain(facts)))
     return records
-
-
-def _find(tablespace: Tablespace, transaction: Transaction, name: str) -> Table | None:
-    if name in transaction.catalog_changes:
-        return transaction.catalog_changes[name]
-    return tablespace.state.catalog.table(name)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.roles import Actor, change_access
+from herdpy.engine.state.locks import Mode, Resource
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.ddl import create_table, drop_table, truncate_tables
+from herdpy.engine.statements.ddl import Definitions
 from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
@@ -242,7 +243,7 @@ class Execution:
         while True:
             outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
             if isinstance(outcome, Ticket):
-                raise self.must_wait(outcome)
+                raise MustWaitError(outcome, self._lock_timeout_s)
             if outcome is RESTART:
                 restarts += 1
                 if restarts > statement_restarts_max:
@@ -262,24 +263,31 @@ class Execution:
         actor: Actor,
     ) -> None:
         """Run DDL until it is logged; MustWaitError: it has had no effect."""
+        tablespace = self._tablespace
 
-        def step() -> Ticket[None] | None:
-            if isinstance(statement, CreateTable):
-                return create_table(self._tablespace, transaction, statement, actor.user)
-            if isinstance(statement, DropTable):
-                return drop_table(self._tablespace, transaction, statement, actor.user)
-            if isinstance(statement, TruncateTables):
-                return truncate_tables(self._tablespace, transaction, statement, actor.user)
-            return change_access(self._tablespace, transaction, statement, actor)
+        def step() -> None:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.check_writable()
+                if isinstance(statement, CreateTable):
+                    definitions.create(statement)
+                elif isinstance(statement, DropTable):
+                    definitions.drop(statement)
+                elif isinstance(statement, TruncateTables):
+                    definitions.truncate(statement)
+                else:
+                    change_access(tablespace, transaction, statement, actor, definitions.lock)
 
+        lock = partial(self.lock, transaction)
+        definitions = Definitions(tablespace, transaction, actor.user, lock)
         frees_space = isinstance(statement, DropTable | TruncateTables)
-        wait = with_log_space(self._tablespace, step, frees_space=frees_space)
-        if wait is not None:
-            raise self.must_wait(wait)
+        with_log_space(tablespace, step, frees_space=frees_space)
 
-    def must_wait(self, ticket: Ticket[None]) -> MustWaitError:
-        """Return what a statement raises that cannot go on before a lock is granted."""
-        return MustWaitError(ticket, self._lock_timeout_s)
+    def lock(self, transaction: Transaction, resource: Resource, mode: Mode) -> None:
+        """Acquire a lock, or raise MustWaitError. Monitor held."""
+        wait = self._tablespace.locks.acquire(transaction, resource, mode)
+        if wait is not None:
+            raise MustWaitError(wait, self._lock_timeout_s)
 
     def _make_write(
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
@@ -290,27 +298,16 @@ class Execution:
             table = plan.statement.table
             if plan.source is None:
                 return self._insert_of(plan, self._new_rows(prepared, plan, values), transaction)
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return self._compute_insert(prepared, plan, values[0], source)
-
+            compute = partial(self._compute_insert, prepared, plan, values[0])
             is_insert = not plan.statement.is_upsert
             skips_conflicts = plan.statement.skips_conflicts and not table.is_heap
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return self._compute_update(prepared, plan, values[0], source)
-
+            compute = partial(self._compute_update, prepared, plan, values[0])
             is_insert = False
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                found = self._find(prepared, plan.find, values[0], source)
-                changes: list[Change] = [(row, None) for row, _ in found]
-                return changes, len(changes)
-
+            compute = partial(self._compute_delete, prepared, plan, values[0])
             is_insert = False
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
@@ -497,6 +494,17 @@ class Execution:
             if row is not None and key not in seen:
                 seen.add(key)
                 yield row, found[width:]
+
+    def _compute_delete(
+        self,
+        prepared: Prepared,
+        plan: DeletePlan,
+        values: Sequence[Physical],
+        source: TableSnapshot,
+    ) -> tuple[list[Change], int]:
+        found = self._find(prepared, plan.find, values, source)
+        changes: list[Change] = [(row, None) for row, _ in found]
+        return changes, len(changes)
 
     def _compute_update(
         self,

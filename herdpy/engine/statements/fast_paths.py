@@ -85,7 +85,6 @@ class _Source(Writer):
         self.lines: list[str] = []
 
     def made(self, arguments: str) -> Callable[..., Any]:
-        """Return the function of the lines."""
         return self.function(arguments, self.lines)
 
     def take(self, types: NaturalTypes, slots: Sequence[Slot]) -> list[str] | None:

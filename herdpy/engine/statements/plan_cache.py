@@ -270,8 +270,6 @@ class PlanCache:
     lets its `bind` judge the parameters.
     """
 
-    __slots__ = ("_byte_count", "_bytes_max", "_entries", "_entries_max", "_mutex", "latest")
-
     def __init__(self, entries_max: int, bytes_max: int) -> None:
         self._entries: dict[PlanKey, Prepared] = {}
         self._entries_max = entries_max

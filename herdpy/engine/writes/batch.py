@@ -9,7 +9,6 @@ from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import OwnVersion
 from herdpy.engine.writes.row_writes import Change, effects_of
 from herdpy.exec.row.row_check import check_absent, rows_by_key
-from herdpy.model.lsn import START_LSN
 from herdpy.model.types import Key, Row
 
 
@@ -47,7 +46,7 @@ class BatchLayers:
         statement = self._base.snapshot.statement - 1
         for key, (old, new) in effects.items():
             self._before.setdefault(key, old)
-            self._own[key] = OwnVersion(statement, new, START_LSN, None)
+            self._own[key] = (statement, new, None)
 
     def has_changed(self, key: Key) -> bool:
         """Return whether an item has written the row of a key."""
@@ -57,7 +56,7 @@ class BatchLayers:
         """Return one change per key whose row is not what it was, and the new rows of a heap."""
         changes: list[Change] = [(None, row) for row in self._new_heap_rows]
         for key, old in self._before.items():
-            new = self._own[key].row
+            new = self._own[key][1]
             if old is not None or new is not None:
                 changes.append((old, new))
         return changes

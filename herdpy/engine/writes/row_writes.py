@@ -207,8 +207,7 @@ class Write:
             token = tablespace.commit_token(transaction)
             rows, parts = _encode_rows(table, tx, statement, inserts, updates, *token)
         if rows is None or len(parts) != 1:
-            before = [*tablespace.begin_records(transaction), *before]
-            tx = transaction.id
+            tx = tablespace.id_of(transaction)
             rows, parts = _encode_rows(table, tx, statement, inserts, updates)
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]

@@ -22,8 +22,7 @@ async def ingest(call: Call) -> None:
     if first.WhichOneof("kind") != "start":
         raise ProtocolError("ingest: expected start first")
     start = first.start
-    async with call.session() as session:
-        await session.open(call.opened(start))
+    async with call.session(call.opened(start)) as session:
         mode = start.mode or "append"
         begun = await session.ask(lambda number: messages.BeginIngest(number, start.table, mode))
         rows = _Rows(table_from_plain(begun.table), list(start.columns))
@@ -93,8 +92,7 @@ class _Rows:
 async def get_snapshot(call: Call) -> None:
     """GetSnapshot: a piece is made when the one before was taken."""
     request = await call.read_one(pb.SnapshotRequest.FromString)
-    async with call.session() as session:
-        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+    async with call.session(pb.Open(tablespace=request.tablespace, autocommit=True)) as session:
         piece = await session.ask(
             lambda number: messages.Export(number, "backup", request.snapshot, request.offset)
         )

@@ -5,7 +5,8 @@ that those of unauthenticated callers cost nothing. On the server's loop.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.errors import ProtocolError
@@ -61,18 +62,18 @@ class Call:
                 data = await self.context.read()
                 if data is EOF:
                     raise ProtocolError("a call without its message")
+                # No large message is read before the login.
                 if self.caller.user and not self.caller.is_proven and len(data) > HELLO_BYTES_MAX:
-                    await self._prove()
+                    await self.prove()
                 return await converted(self.hub, data, convert)
         except TimeoutError:
             raise too_slow(config.login_timeout_s) from None
         finally:
             self._unauthenticated.give()
 
-    async def _prove(self) -> None:
-        """Log in who has only said who they are: before that no large message is read."""
-        async with self.session() as session:
-            await session.open(pb.Open(client="grpc login"))
+    async def prove(self) -> None:
+        """Log in a caller that has only said who it is."""
+        async with self.session(pb.Open(client="grpc login")) as session:
             proven = session.user
         self.caller = self.caller._replace(password=None, proven=proven)
 
@@ -80,9 +81,15 @@ class Call:
         """Send a message; waits while the client takes none."""
         await self.context.write(reply)
 
-    def session(self) -> CallSession:
-        """Return a session of who calls, not open yet."""
-        return CallSession(self.new_connection(), self.hub, self.context, self.caller)
+    @asynccontextmanager
+    async def session(self, opened: pb.Open) -> AsyncGenerator[CallSession, None]:
+        """Give a session of the caller, which ends with the block."""
+        session = CallSession(self.new_connection(), self.hub, self.context, self.caller)
+        try:
+            await session.open(opened)
+            yield session
+        finally:
+            session.close()
 
     def timeout_s(self, wanted_s: float) -> float:
         """Return a statement's timeout, which ends no later than the call; 0: none."""

@@ -7,7 +7,7 @@ limits, delays and the audit log are the same. On the server's loop.
 import asyncio
 import ssl
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -80,8 +80,21 @@ def certificate_of(context: Any) -> bytes:
     return bytes(found[0]) if found else b""
 
 
-def answers_of(connection: "ServerConnection", context: Any) -> Answers:
-    """Return the transport that a call is for its connection."""
+def as_it_is(message: messages.Message) -> messages.Message:
+    """Encode nothing: the call makes its reply of the message itself."""
+    return message
+
+
+def answers_of(
+    connection: "ServerConnection",
+    context: Any,
+    caller: Caller,
+    encode: Callable[[messages.Message], Any] = as_it_is,
+) -> Answers:
+    """Return the transport that a call is for its connection, which believes a proven caller."""
+    connection.encode = encode
+    if caller.proven is not None:
+        connection.believe(caller.proven)
     pem = certificate_of(context)
     certificate = ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) if pem else None
     return Answers(connection, peer_of(context), certificate)
@@ -141,11 +154,10 @@ class LoginStream:
     """A login by a stream of typed messages: SCRAM-SHA-256, whose proof the client makes."""
 
     def __init__(self, connection: "ServerConnection", hub: "Hub", context: Any) -> None:
-        connection.encode = as_it_is
         self._connection = connection
         self._hub = hub
         self._context = context
-        self._answers = answers_of(connection, context)
+        self._answers = answers_of(connection, context, Caller())
         self._start = pb.LoginStart()
         self._before: Login | None = None
 
@@ -190,11 +202,6 @@ class LoginStream:
             except Error as error:
                 self._connection.refuse(error)
                 return
-
-
-def as_it_is(message: messages.Message) -> messages.Message:
-    """Encode nothing: the call makes its reply of the message itself."""
-    return message
 
 
 def logged_in(tokens: Tokens, before: Login | None, context: Any, verified: str) -> pb.LoggedIn:

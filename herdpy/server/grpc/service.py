@@ -17,12 +17,11 @@ from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
-from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
+from herdpy.proto.columns import read_columns
 from herdpy.proto.messages import FRAME_BYTES_MAX
 from herdpy.proto.typed_values import to_columns, to_decoded_rows, to_position, to_table
-from herdpy.proto.values import rows_decoder
 from herdpy.server.grpc.bulk import get_snapshot, ingest
 from herdpy.server.grpc.call import Call
 from herdpy.server.grpc.callers import (
@@ -123,8 +122,7 @@ class GrpcService:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
             before = self._hub.database.login(caller.user)
-            async with call.session() as session:
-                await session.open(pb.Open(client="grpc login"))
+            await call.prove()
             reply = logged_in(tokens, before, context, "")
         else:
             reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
@@ -143,8 +141,7 @@ async def _execute(call: Call) -> None:
     opened, statement = await call.read_one(
         lambda data: call.statement(pb.ExecuteRequest.FromString(data))
     )
-    async with call.session() as session:
-        await session.open(opened)
+    async with call.session(opened) as session:
         done = await session.ask(partial(_numbered, statement))
         rows = done.rows if done.result is None else await _whole(session, done.result)
     found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
@@ -165,10 +162,9 @@ async def _query(call: Call) -> None:
         return *call.statement(request.statement), request.is_arrow, request.rows_max or default
 
     opened, statement, is_arrow, rows_max = await call.read_one(convert)
-    async with call.session() as session:
-        await session.open(opened)
+    async with call.session(opened) as session:
         done = await session.ask(partial(_numbered, statement))
-        columns = to_columns(done.columns or ())
+        columns = to_columns(done.columns) or pb.Columns()
         first = pb.QueryReply(columns=columns, position=to_position(done.lsn))
         if done.result is None and not is_arrow:
             rows = await made(call.hub, len(done.rows), partial(to_decoded_rows, done.rows))
@@ -189,16 +185,14 @@ def _numbered(statement: messages.Execute, request: int) -> messages.Execute:
 
 async def _list_tables(call: Call) -> None:
     request = await call.read_one(pb.ListTablesRequest.FromString)
-    async with call.session() as session:
-        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+    async with call.session(pb.Open(tablespace=request.tablespace, autocommit=True)) as session:
         answer = await session.ask(messages.ListTables)
         await call.write(pb.ListTablesReply(tables=map(to_table, answer.tables)))
 
 
 async def _get_server(call: Call) -> None:
     await call.read_one(pb.GetServerRequest.FromString)
-    async with call.session() as session:
-        await session.open(pb.Open())
+    async with call.session(pb.Open()):
         await call.write(
             pb.ServerInfo(
                 server=call.hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
@@ -208,8 +202,7 @@ async def _get_server(call: Call) -> None:
 
 async def _get_tablespace(call: Call) -> None:
     request = await call.read_one(pb.GetTablespaceRequest.FromString)
-    async with call.session() as session:
-        await session.open(pb.Open(tablespace=request.tablespace, autocommit=True))
+    async with call.session(pb.Open(tablespace=request.tablespace, autocommit=True)) as session:
         answer = await session.ask(messages.ListTables)
         database = call.hub.database
         figures, listed = stats_of(database), database.replica.manifest.state
@@ -265,8 +258,7 @@ def _small_arrow(done: messages.Done) -> memoryview:
     """Return rows that came with their answer as an Arrow stream. On a worker."""
     from herdpy.exec.vector.arrow_stream import LEAD_BYTES, next_stream
 
-    columns = tuple((name, SqlType(Kind(kind), *rest)) for name, kind, *rest in done.columns or ())
-    rows = rows_decoder(tuple(sql_type.kind for _, sql_type in columns))(done.rows)
-    result = Result(columns, iter(rows))
+    columns, decode = read_columns(done.columns)
+    result = Result(columns, iter(decode(done.rows)))
     reader = result.arrow_batches(_ARROW_ROWS)
     return next_stream(reader.schema, reader, FRAME_BYTES_MAX)[0][LEAD_BYTES:]

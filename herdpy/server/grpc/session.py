@@ -7,7 +7,6 @@ On the server's loop.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
@@ -17,7 +16,7 @@ from herdpy.proto import messages
 from herdpy.proto.errors import from_failed, to_failed
 from herdpy.proto.messages import Message, encode_frame
 from herdpy.proto.typed_session import from_request, hello, to_reply
-from herdpy.server.grpc.callers import EOF, Caller, CallLogin, answers_of, as_it_is, serving
+from herdpy.server.grpc.callers import EOF, Caller, CallLogin, answers_of, serving
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 
 if TYPE_CHECKING:
@@ -41,14 +40,11 @@ class SessionStream:
     def __init__(
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
-        connection.encode = self._encode
-        if caller.proven is not None:
-            connection.believe(caller.proven)
         self._connection = connection
         self._hub = hub
         self._context = context
         self._user = caller.user
-        self._answers = answers_of(connection, context)
+        self._answers = answers_of(connection, context, caller, self._encode)
         is_login_ours = bool(caller.user) and not caller.is_proven
         self._login = CallLogin(hub, connection, caller) if is_login_ours else None
         self._may_go_on = asyncio.Event()  # behind the first message, when the login is ours
@@ -136,16 +132,13 @@ def _pieces(answer: Any) -> Iterator[pb.SessionReply]:
 
 
 class CallSession:
-    """A session for one call: `async with` opens and ends it. Errors are raised."""
+    """A session for one call, from open() to close(). Errors are raised."""
 
     def __init__(
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
-        connection.encode = as_it_is
-        if caller.proven is not None:
-            connection.believe(caller.proven)
         self._connection = connection
-        self._answers = answers_of(connection, context)
+        self._answers = answers_of(connection, context, caller)
         self._user = caller.user
         self._login = CallLogin(hub, connection, caller)
         self._last_request = 0
@@ -176,10 +169,6 @@ class CallSession:
             raise from_failed(answer)
         return answer
 
-    async def __aenter__(self) -> "CallSession":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End it; the connection rolls back."""
         self._connection.connection_lost(None)

@@ -1,10 +1,11 @@
 """What a target names."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from herdpy.driver.dsn import RemoteTarget, parse_target, with_password
+from herdpy.driver.dsn import RemoteTarget, Target, parse_target, with_password
 from herdpy.errors import Error, InterfaceError, NotSupportedError
 
 
@@ -20,6 +21,18 @@ def test_every_spelling_of_a_directory_is_one_path(in_directory) -> None:
     assert {parse_target(spelling).path for spelling in spellings} == {real}
     assert not (in_directory / "missing").exists()
     assert parse_target("missing").path == os.path.join(os.path.realpath("."), "missing")
+
+
+@pytest.mark.parametrize("name", ["a:b@c", "12:00@host.backup", "herd:", "herd;x", "user@host"])
+def test_a_path_object_is_a_path(name: str, in_directory: Path) -> None:
+    assert parse_target(Path(name)) == Target(str(in_directory.resolve() / name))
+
+
+@pytest.mark.parametrize("url", ["herd://host", "HERD+grpc://ada:secret@host/x"])
+def test_a_path_object_of_a_url_is_refused(url: str) -> None:
+    with pytest.raises(InterfaceError, match="expected herd://") as caught:
+        parse_target(Path(url))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("target", ["herd+zk://zk1,zk2/herd", "HTTP://x"])

@@ -12,9 +12,10 @@ import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.engine.database import Database
-from herdpy.engine.maintenance.digest import lease_rows_of
+from herdpy.engine.state import tablespace
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.settings import Settings
+from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.interrupts import LineInterrupter
 
 Rows = list[tuple[Any, ...]]
@@ -229,6 +230,40 @@ def test_statement_of_a_transaction_that_the_log_has_not_taken_is_dropped(
         world.goes_on()
         world.connection.close()
     assert seen >= 3
+
+
+NOTED = "INSERT INTO t VALUES (?, ?)"
+
+
+def _warm(world: World) -> None:
+    for text, values in ((NOTED, (8, 8)), ("DELETE FROM t WHERE id = ?", (8,))):
+        world.connection.execute(text, values)
+        world.connection.commit()
+
+
+@pytest.mark.parametrize("limit", [1, 12, 10_000])
+def test_rows_that_the_log_gets_later(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Each statement of the transaction happens wholly or not at all, and so does the whole."""
+    monkeypatch.setattr(tablespace, "unlogged_bytes_max", limit)
+    steps = [[*FIRST, *((key, key) for key in range(4, last + 1))] for last in range(3, 7)]
+    steps.append([row for row in steps[-1] if row != (1, 10)])
+
+    def call(world: World) -> None:
+        for key in (4, 5, 6):
+            world.connection.execute(NOTED, (key, key))
+        world.connection.execute("DELETE FROM t WHERE id = ?", (1,))
+
+    for world, where in interrupted(monkeypatch, before=_warm, call=call, autocommit=False):
+        assert world.committed() == FIRST, where
+        found = world.own()
+        assert found in steps, where
+        world.database.run_checkpoint()
+        world.connection.execute("UPSERT INTO t VALUES (?, ?)", (7, 7))
+        world.connection.execute("DELETE FROM t WHERE id = 7")
+        world.connection.commit()
+        assert world.committed() == found, where
+        world.check_nothing_held()
+        world.goes_on()
 
 
 def _change(world: World) -> None:

@@ -19,7 +19,6 @@ from herdpy.proto.messages import (
     KEPT_CHARACTERS_MAX,
     KEPT_MAX,
     MAGIC,
-    RESULT_COLUMNS_MAX,
     VERSION,
     Cancel,
     CloseResult,
@@ -319,11 +318,3 @@ class TestHostileServers:
         assert len(decode(encode_rows([(1,)] * ROWS_MAX))) == ROWS_MAX
         with pytest.raises(ValueError, match="length"):
             decode(encode_rows([(1,)] * (ROWS_MAX + 1)))
-
-    def test_more_columns_than_a_result_has(self) -> None:
-        column = ("a", 1, None, None, None)
-        fine = encode_frame(Done(1, in_transaction=False, columns=(column,) * RESULT_COLUMNS_MAX))
-        decode_to_driver(fine[4:])
-        more = (column,) * (RESULT_COLUMNS_MAX + 1)
-        with pytest.raises(ProtocolError, match="length"):
-            decode_to_driver(encode_frame(Done(1, in_transaction=False, columns=more))[4:])

@@ -63,7 +63,7 @@ REPLIES = st.one_of(
     st.builds(messages.Welcome, st.integers(0, 2**32 - 1), TEXT, COUNT, COUNT, TEXT),
     st.builds(
         messages.Done, NUMBER, st.booleans(), st.integers(-1, 2**40), MAYBE,
-        st.one_of(st.none(), COLUMNS.map(tuple)), ROWS, MAYBE,
+        st.one_of(st.none(), COLUMNS).map(msgspec.msgpack.encode).map(msgspec.Raw), ROWS, MAYBE,
     ),
     st.builds(messages.Rows, NUMBER, st.booleans(), ROWS),
     st.builds(messages.Arrow, NUMBER, st.booleans(), st.binary(max_size=50)),

@@ -9,7 +9,7 @@ import pytest
 import herdpy
 from herdpy.errors import LogFailedError
 from herdpy.model.durability import Durability
-from herdpy.server.loop_sync import PAUSE_S, STREAK, LoopSync
+from herdpy.server.loop_sync import MEAN_OF, PAUSE_S, STREAK, LoopSync
 from tests.fixtures.servers import running_server
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
@@ -108,14 +108,30 @@ def test_a_statement_on_a_worker_does(world: World) -> None:
     assert world.commit()
 
 
-def test_behind_a_slow_sync_there_is_a_pause(world: World) -> None:
-    world.last_s = MAX_S * 1.01
-    assert not world.commit()
-    world.last_s = MAX_S
+def test_behind_slow_syncs_there_is_a_pause(world: World) -> None:
+    world.last_s = MAX_S * 2
+    assert sum(world.commit() for _ in range(2 * MEAN_OF)) < MEAN_OF
+    world.last_s = MAX_S / 2
+    for _ in range(MEAN_OF):
+        assert not world.commit()  # the thread's syncs count, too
     world.clock.advance(PAUSE_S * 0.99)
     assert not world.commit()
     world.clock.advance(PAUSE_S * 0.02)
     assert world.commit()
+
+
+def test_behind_one_that_hung_there_is_a_pause(world: World) -> None:
+    world.last_s = MAX_S * MEAN_OF * 1.01
+    assert not world.commit()
+
+
+def test_a_slow_moment_of_a_fast_disk_is_none(world: World) -> None:
+    for _ in range(10):
+        world.last_s = MAX_S * MEAN_OF / 3
+        assert world.commit()
+        world.last_s = MAX_S / 10
+        for _ in range(3 * MEAN_OF):
+            assert world.commit()
 
 
 def test_a_commit_that_does_not_wait_is_left_to_the_syncer(world: World) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance.checkpoint import restore_engine
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.recovery import apply_records
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
@@ -32,6 +31,7 @@ from herdpy.model.schema import table_to_plain
 from herdpy.sql.reading.script import split_statements
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
 from tests.fixtures.backups import backed_up, restored
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Engine
 
 

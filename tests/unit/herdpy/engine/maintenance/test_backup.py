@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.restore import verify_backup
 from herdpy.errors import (
     CorruptionError,
@@ -16,6 +15,7 @@ from herdpy.errors import (
 )
 from herdpy.model.settings import Settings
 from tests.fixtures.backups import backed_up, restored
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Background, Engine, engine, rows, run
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 

@@ -15,7 +15,6 @@ import pytest
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.database import Database
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.maintenance.file_logs import LogSite, open_file_log
 from herdpy.engine.maintenance.recovery import restore
 from herdpy.engine.session.session import Session
@@ -37,6 +36,7 @@ from herdpy.log.interfaces import CommitLog
 from herdpy.log.syncer import unmeasured
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import Manifest
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Background, Engine, engine, rows, run, table
 from tests.fixtures.memory_log import MemoryLog, MemoryStore
 from tests.fixtures.metadata import SeededRng

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.transactions import UsedToken
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Engine
 from tests.sim.disk import SimulatedDisk
 

@@ -30,11 +30,6 @@ UPDATE = "UPDATE t SET v = v + 1 WHERE id = 1"
 
 
 @pytest.fixture
-def driver() -> WatchedDriver:
-    return WatchedDriver()
-
-
-@pytest.fixture
 def database(driver: WatchedDriver) -> Iterator[Engine]:
     with engine(driver=driver, is_threaded=True) as made:
         yield made

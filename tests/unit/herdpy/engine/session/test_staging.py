@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from herdpy.config import Config
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.session import staging as staging_module
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import Outcome, UsedToken
@@ -14,6 +13,7 @@ from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry, SerializationError
 from herdpy.log.record import BeginStaging, DropStages, EndStaging
 from tests.fixtures.access import refusal, run, session_of, small_engine
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, table
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk

@@ -16,11 +16,6 @@ POINT = "SELECT v FROM t WHERE id = ?"
 
 
 @pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture
 def db(clock: SimulatedClock) -> Iterator[Engine]:
     with engine(clock=clock) as made:
         session = made.session(autocommit=True)

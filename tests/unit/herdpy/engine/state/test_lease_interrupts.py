@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.engine.maintenance.digest import lease_rows_of
+from tests.fixtures.digest import lease_rows_of
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST, World, interrupted
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from herdpy.engine.maintenance.digest import lease_rows_of
 from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
 from herdpy.model.durability import Durability
+from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.engines import Engine, engine, rows, run, table
 
 MANY = FEW_ROWS + 1

@@ -10,7 +10,6 @@ import pytest
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
-from herdpy.engine.maintenance.digest import lease_rows_of
 from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.engine.session.session import Session
@@ -18,6 +17,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.errors import OperationalError, SnapshotTooOldError
 from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.model.settings import Settings
+from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk

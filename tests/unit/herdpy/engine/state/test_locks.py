@@ -10,13 +10,21 @@ from herdpy.engine.state.locks import LockTable, Mode, Resource, Waiter
 from herdpy.errors import (
     DeadlockError,
     IdleInTransactionError,
-    IntegrityError,
     InternalError,
     LockTimeoutError,
     QueryCanceledError,
 )
 from herdpy.exec.vector.duck import VectorResult
-from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run, table
+from tests.fixtures.engines import (
+    Background,
+    Engine,
+    WatchedDriver,
+    engine,
+    race_of_inserts,
+    rows,
+    run,
+    table,
+)
 from tests.sim.clock import SimulatedClock
 from tests.sim.driver import SimulatedDriver
 
@@ -331,35 +339,10 @@ def test_threads_that_wait_for_one_row_get_it_in_order(db: Engine) -> None:
     assert rows(a, ALL) == [(1, 50)]
 
 
-def insert_race(db: Engine, threads: int, rounds: int) -> None:
-    """Let threads insert one key per round; exactly one wins each."""
-    table(db.session())
-    barrier = threading.Barrier(threads)
-    wins: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-
-    def work(number: int) -> None:
-        session = db.session(autocommit=True)
-        for key in range(rounds):
-            if key % 50 == 0:
-                barrier.wait()
-            try:
-                run(session, "INSERT INTO t VALUES (?, ?)", key, number)
-            except IntegrityError as error:
-                if error.sqlstate != "23505":
-                    raise
-            else:
-                wins.put((key, number))
-
-    with Background() as background:
-        for number in range(threads):
-            background.start(lambda number=number: work(number))
-    found = sorted(wins.get() for _ in range(wins.qsize()))
-    assert [key for key, _ in found] == list(range(rounds))
-    assert rows(db.session(), ALL) == found
-
-
 def test_of_32_threads_that_insert_one_key_one_wins(db: Engine) -> None:
-    insert_race(db, threads=32, rounds=100)
+    table(db.session())
+    found = race_of_inserts(lambda: db.session(autocommit=True), rounds=100)
+    assert rows(db.session(), ALL) == found
 
 
 def test_idle_in_transaction_is_rolled_back_and_said_once(still: Engine) -> None:

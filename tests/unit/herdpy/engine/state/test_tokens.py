@@ -3,13 +3,13 @@
 import pytest
 
 from bookie.runtime.ticket import Ticket
-from herdpy.engine.maintenance.digest import state_digest
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import commit_tokens
 from herdpy.engine.state.commit_tokens import CommitTokens, Outcome, UsedToken, new_session_name
 from herdpy.errors import OperationalError, ProgrammingError, Retry, SerializationError
 from herdpy.log.record import Commit, Expire, Refuse
 from herdpy.model.durability import Durability
+from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 

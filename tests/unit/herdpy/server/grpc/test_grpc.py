@@ -14,22 +14,9 @@ import herdpy
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.messages import Ping, encode_frame
 from tests.fixtures.grpc_clients import WAIT_S, Client, Stream, error_of, grpc_client, plain
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.servers import RunningServer
 
 ROWS = 20_000
-
-
-@pytest.fixture
-def server() -> Iterator[RunningServer]:
-    with running_server(connections_max=4, login_failure_delay_s=0) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: RunningServer) -> Iterator[Client]:
-    with grpc_client(server.grpc_url) as found:
-        found.rows("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL, price DECIMAL(9,2))")
-        yield found
 
 
 def fill(server: RunningServer, row_count: int) -> None:

@@ -3,7 +3,7 @@
 import json
 import random
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,10 @@ import pytest
 import herdpy
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.server.requests import exports
-from tests.fixtures.grpc_clients import Client, Stream, error_of, grpc_client
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.grpc_clients import Client, Stream, error_of
+from tests.fixtures.servers import RunningServer
 
 PASSWORD = "correct horse"
-
-
-@pytest.fixture
-def server() -> Iterator[RunningServer]:
-    with running_server(connections_max=4, login_failure_delay_s=0) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: RunningServer) -> Iterator[Client]:
-    with grpc_client(server.grpc_url) as found:
-        found.rows("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL, price DECIMAL(9,2))")
-        yield found
 
 
 def basic(user: str) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,116 @@
+"""What a connection gives beside cursors: leases, stages and blocks, their calls awaited.
+
+One task at a time.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from herdpy.aio.awaiting import Awaited, awaited
+from herdpy.aio.cursor import AsyncCursor
+from herdpy.driver.connection import TransactionBlock
+from herdpy.driver.cursor import Parameters
+from herdpy.driver.leases import SnapshotLease
+from herdpy.driver.pipeline import Pipeline
+from herdpy.driver.staging import Stage
+
+if TYPE_CHECKING:
+    from herdpy.aio.connection import AsyncConnection
+
+
+class AsyncLease(Awaited[SnapshotLease]):
+    """SnapshotLease, awaited; `async with` releases it at the end of the block."""
+
+    renew = awaited(SnapshotLease.renew)
+    release = awaited(SnapshotLease.release)
+    __aexit__ = awaited(SnapshotLease.__exit__)
+
+    @property
+    def id(self) -> str:
+        return self.blocking.id
+
+    @property
+    def position(self) -> str:
+        """Which state it is: the position of the log, as text."""
+        return self.blocking.position
+
+    @property
+    def seconds(self) -> float:
+        """So long it lives without a use."""
+        return self.blocking.seconds
+
+    async def __aenter__(self) -> "AsyncLease":
+        return self
+
+    def __repr__(self) -> str:
+        return f"<herdpy.aio.AsyncLease {self.id} at {self.position}>"
+
+
+class AsyncStage(Awaited[Stage]):
+    """Stage, awaited; an async context manager that gives up."""
+
+    add = awaited(Stage.add)
+    finish = awaited(Stage.finish)
+    abort = awaited(Stage.abort)
+    __aexit__ = awaited(Stage.__exit__)
+
+    @property
+    def job(self) -> str:
+        return self.blocking.job
+
+    @property
+    def row_count(self) -> int:
+        """Rows staged so far."""
+        return self.blocking.row_count
+
+    async def __aenter__(self) -> "AsyncStage":
+        return self
+
+
+class AsyncPipeline(Awaited[Pipeline]):
+    """`async with conn.pipeline() as pipe:`."""
+
+    sync = awaited(Pipeline.sync)
+
+    async def execute(self, text: str, parameters: Parameters | None = None) -> AsyncCursor:
+        """Take a statement; return a cursor that has its result behind the next sync()."""
+        if self.blocking.is_full:
+            await self.sync()
+        owner = cast("AsyncConnection", self.owner)
+        return AsyncCursor(owner, self.blocking.execute(text, parameters))
+
+    async def __aenter__(self) -> "AsyncPipeline":
+        self.blocking.__enter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self.run(lambda: self.blocking.__exit__(*error))
+        except asyncio.CancelledError:
+            # Nothing to do if it had begun.
+            await self.run(lambda: self.blocking.__exit__(asyncio.CancelledError))
+            raise
+
+
+class AsyncTransaction(Awaited[TransactionBlock]):
+    """`async with conn.transaction():`; blocks do not nest."""
+
+    async def __aenter__(self) -> "AsyncConnection":
+        try:
+            await self.run(self.blocking.__enter__)
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        return cast("AsyncConnection", self.owner)
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self.run(lambda: self.blocking.__exit__(*error))
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+
+    async def _give_up(self) -> None:
+        """Roll back if the block is open: a thread had opened it, or its end had not begun."""
+        if cast("AsyncConnection", self.owner).blocking.block is self.blocking:
+            await self.run(lambda: self.blocking.__exit__(asyncio.CancelledError))
