@@ -38,6 +38,8 @@ class RecoveryPlan:
     switch_is_used: bool
     """AutoRecovery is off for a while."""
     copy_bytes_per_s: int | None
+    are_entries_checked: bool
+    """The auditor asks for lists of entries: copies that were never made are found, too."""
 
 
 def draw_plan(rng: random.Random) -> RecoveryPlan:
@@ -80,6 +82,7 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
         bookie_check_interval_s=rng.choice((1.0, 4.0)),
         lost_bookie_delay_s=rng.choice((0, 0, 0, 1)),
         switch_is_used=rng.random() < 0.1,
+        are_entries_checked=rng.random() < 0.3,
         copy_bytes_per_s=10_000 if is_busy else rng.choice((None, None, 50_000)),
     )
 

@@ -164,6 +164,7 @@ class RecoveryWorld(World):
         self.healer_config = AutoRecoveryConfig(
             bookie_check_interval_s=plan.bookie_check_interval_s,
             ledger_check_interval_s=0,
+            entry_check_interval_s=1.0 if plan.are_entries_checked else 0,
             open_ledger_grace_s=plan.grace_s,
             copy_window=rng.choice((1, 3, 100)),
             copy_bytes_per_s=plan.copy_bytes_per_s,
