@@ -1,9 +1,10 @@
-"""`bookie bookies …`: the registered bookies, and how much space each has."""
+"""`bookie bookies …`: the registered bookies, how much space each has, and their lifecycle."""
 
 import asyncio
 
 import click
 
+from bookie.admin.lifecycle import COMMANDS
 from bookie.admin.output import Output, bytes_text
 from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.client.channels import AsyncioChannels
@@ -15,7 +16,11 @@ from bookie.metadata.bookies import BookieDirectory
 
 @click.group()
 def bookies() -> None:
-    """List the bookies of a cluster and the space that they have."""
+    """List the bookies of a cluster, their space and lifecycle; drain and remove them."""
+
+
+for command in COMMANDS:
+    bookies.add_command(command)
 
 
 @bookies.command("list")

@@ -1,15 +1,16 @@
 """`bookie cookie …`: look at and mend the cookies that bind bookies to their directories."""
 
-import sys
 from pathlib import Path
 
 import click
 
+from bookie.admin.lifecycle import confirm
 from bookie.admin.output import Output
 from bookie.admin.recover import expect_stopped, expect_unnamed
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
+from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.server.identity import cookie_of
 
@@ -149,10 +150,7 @@ def delete(
 
     Refused while a ledger names the bookie, unless each of them is given with --accept-loss.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError("standard input is no terminal to ask at: say --yes")
-        click.confirm(f"Forget bookie {bookie_id}?", abort=True, err=True)
+    confirm(f"Forget bookie {bookie_id}?", is_sure=is_sure)
     run(_delete(cluster, bookie_id, accepted))
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
 
@@ -163,5 +161,12 @@ async def _delete(cluster: Cluster, bookie_id: str, accepted: tuple[int, ...]) -
         _, version = await _expect(cookies, bookie_id)
         parsed = parse_bookie_id(bookie_id)
         await expect_stopped(store, cluster.root, parsed)
+        state = await LifecycleStore(store, cluster.root).expect(parsed)
+        if state.version is not None:
+            raise IllegalOperationError(
+                f"bookie {bookie_id} is {state.record.state.value}: `bookie bookies remove` "
+                "forgets a Drained bookie, `bookie bookies cancel` ends a drain; nothing was "
+                "deleted"
+            )
         await expect_unnamed(store, cluster.root, parsed, accepted)
         await cookies.delete(parsed, version)

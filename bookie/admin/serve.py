@@ -33,6 +33,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
+from bookie.server.access import HttpAccess
 from bookie.server.metrics import Figure
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
@@ -162,6 +163,27 @@ def log_to_stderr() -> None:
     help="Serve /metrics, /heartbeat, /health and /ready here.  [default: nowhere]",
 )
 @click.option(
+    "--http-access",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Serve the management API below /api/ to those whom FILE gives a role: lines `read|admin "
+    "token TOKEN` and `read|admin certificate NAME`. Needs --http-port.",
+)
+@click.option(
+    "--http-tls",
+    nargs=2,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="CERTIFICATE KEY",
+    help="PEM files: serve HTTP by TLS with them. Needs --http-port.",
+)
+@click.option(
+    "--http-tls-trust",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="PEM file: clients of HTTP, probes too, show a certificate signed by these. "
+    "Needs --http-tls.",
+)
+@click.option(
     "--session-timeout",
     "session_timeout_s",
     type=click.FloatRange(0.1, 600),
@@ -215,6 +237,9 @@ def serve(
     advertised_address: str | None,
     bookie_id: str | None,
     http_port: int | None,
+    http_access: Path | None,
+    http_tls: tuple[str, str] | None,
+    http_tls_trust: str | None,
     settings: tuple[str, ...],
     tls: tuple[str, str] | None,
     tls_trust: str | None,
@@ -231,6 +256,10 @@ def serve(
     """
     if tls_trust is not None and tls is None:
         raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
+    if http_tls_trust is not None and http_tls is None:
+        raise click.UsageError("--http-tls-trust: expected --http-tls CERTIFICATE KEY with it")
+    if http_port is None and (http_access is not None or http_tls is not None):
+        raise click.UsageError("--http-access and --http-tls: expected --http-port with them")
     recovery = _recovery_config(recovery_settings, is_recovering=is_recovering)
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
@@ -244,6 +273,10 @@ def serve(
     )
     log_to_stderr()
     context = None if tls is None else server_context(*tls, tls_trust)
+    http_context = None if http_tls is None else server_context(*http_tls, http_tls_trust)
+    access = None
+    if http_access is not None:
+        access = HttpAccess(http_access.read_text(), str(http_access))
     data.mkdir(parents=True, exist_ok=True)
     check_directory(data)
     check_ports(config)
@@ -252,7 +285,7 @@ def serve(
     run(
         _serve(
             cluster, output, data.resolve(), config, context, session_timeout_s, recovery,
-            is_read_only=is_read_only,
+            is_read_only=is_read_only, access=access, http_tls=http_context,
         )
     )  # fmt: skip
 
@@ -276,6 +309,8 @@ async def _serve(
     recovery: AutoRecoveryConfig | None,
     *,
     is_read_only: bool,
+    access: HttpAccess | None,
+    http_tls: ssl.SSLContext | None,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
@@ -294,6 +329,8 @@ async def _serve(
             directory=str(data),
             tls=tls,
             is_read_only=is_read_only,
+            access=access,
+            http_tls=http_tls,
         )
         stack.push_async_callback(node.close)
         if recovery is not None:

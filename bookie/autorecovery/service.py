@@ -11,13 +11,15 @@ from collections.abc import Awaitable, Callable
 
 from bookie.autorecovery.auditor import Auditor
 from bookie.autorecovery.election import Elector
-from bookie.autorecovery.repair import Leaving, Repairer, no_leaving
-from bookie.autorecovery.tasks import TaskStore
+from bookie.autorecovery.repair import Leaving, Repairer
+from bookie.autorecovery.tasks import Guard, TaskStore
 from bookie.autorecovery.worker import ReplicationWorker
 from bookie.client.client import LedgerClient
 from bookie.config import AutoRecoveryConfig, ClientConfig
 from bookie.errors import BookieError
 from bookie.ledger.types import BookieId
+from bookie.lifecycle.coordinator import DrainCoordinator
+from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.interfaces import Clock, Rng
 
@@ -69,21 +71,40 @@ class AutoRecovery:
         client_config: ClientConfig | None = None,
         tls: ssl.SSLContext | None = None,
         local: BookieId | None = None,
-        leaving: Leaving = no_leaving,
+        leaving: Leaving | None = None,
     ) -> "AutoRecovery":
         """Return what is at work. `name` stands in votes, locks and statuses.
 
         local: the bookie of this process. leaving: which bookies must be left, asked before each
-        decision. Errors: MetadataStoreError, CorruptFileError (tasks of a format not known).
+        decision; None: those that drain. Errors: MetadataStoreError, CorruptFileError (tasks of a
+        format not known).
         """
         tasks = TaskStore(store, root)
         await tasks.prepare()
         client = await LedgerClient.connect(
             store, rng=rng, clock=clock, config=client_config, root=root, tls=tls
         )
+        if leaving is None:
+            leaving = LifecycleStore(store, root).leaving
         repairer = Repairer(client, clock, config, local=local, leaving=leaving)
         auditor = Auditor(client, tasks, clock, config, leaving)
-        elector = Elector(store, tasks, name, auditor.lead)
+
+        async def lead(guard: Guard) -> None:
+            """Audit, and coordinate drains beside it."""
+            drains = DrainCoordinator(
+                store, root, tasks, guard, rng, clock,
+                open_ledger_wait_s=config.open_ledger_grace_s,
+            )  # fmt: skip
+            beside = asyncio.get_running_loop().create_task(
+                _coordinate(drains, config.poll_interval_s)
+            )
+            try:
+                await auditor.lead(guard)
+            finally:
+                beside.cancel()
+                await asyncio.gather(beside, return_exceptions=True)
+
+        elector = Elector(store, tasks, name, lead)
         worker = ReplicationWorker(tasks, repairer, name, clock, rng, config)
         made = AutoRecovery(client, tasks, auditor, elector, worker)
         create_task = asyncio.get_running_loop().create_task
@@ -129,3 +150,13 @@ async def _keep(run: Callable[[], Awaitable[None]], what: str) -> None:
         except BookieError as error:
             _log.warning("the %s begins anew after: %s", what, error)
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _coordinate(drains: DrainCoordinator, interval_s: float) -> None:
+    """Look at the drains again and again; a deposed auditor's writes are refused by its guard."""
+    while True:
+        try:
+            await drains.round()
+        except BookieError as error:
+            _log.warning("a look at the drains ended early: %s", error)
+        await asyncio.sleep(interval_s)

@@ -66,6 +66,11 @@ class WritableBookies(Protocol):
         """The registered bookies that take writes, sorted."""
         ...
 
+    @property
+    def read_only(self) -> tuple[BookieId, ...]:
+        """The registered bookies that only answer reads, sorted."""
+        ...
+
     def on_change(self, callback: Callable[[], None]) -> Watch: ...
 
 
@@ -425,7 +430,7 @@ class LedgerWriter:
         self._run(self._machine.on_lac_reply(request, bookie, status))
 
     def _on_bookies(self) -> None:
-        self._run(self._machine.on_bookies(self._bookies.writable))
+        self._run(self._machine.on_bookies(self._bookies.writable, self._bookies.read_only))
 
     def _start_timer(self, timer: Timer) -> None:
         if self._watch is None:

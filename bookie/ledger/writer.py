@@ -18,6 +18,7 @@ from bookie.errors import (
     LedgerClosedError,
     LedgerFencedError,
     MetadataVersionError,
+    NotEnoughBookiesError,
     Retry,
     WriteError,
 )
@@ -90,6 +91,7 @@ class WriterMachine:
         self._error: BookieError | None = None  # no more adds
 
         self._writable = writable
+        self._read_only: frozenset[BookieId] = frozenset()
         self._suspects: dict[BookieId, None] = {}  # failed lately, in that order
         self._spent: dict[BookieId, None] = {}  # had their last chance since
         self._late_failures: dict[int, BookieId] = {}
@@ -385,10 +387,20 @@ class WriterMachine:
                 actions.append(SendAdd(entry_id, add.packet, bookies))
         actions += self._complete()
         actions += self._arm_retry()
+        leaving = self._leaving()  # what turned read-only meanwhile
+        if leaving:
+            actions += self._begin_change(leaving)
         return actions
 
-    def on_bookies(self, writable: tuple[BookieId, ...]) -> Actions:
-        """Take note of which bookies are writable now, sorted; fill gaps in the ensemble."""
+    def on_bookies(
+        self, writable: tuple[BookieId, ...], read_only: tuple[BookieId, ...] = ()
+    ) -> Actions:
+        """Take note of which bookies are writable or read-only now, sorted.
+
+        Fills gaps in the ensemble, and replaces members that turned read-only (a drain makes them
+        so) without waiting for an add to fail, where others can take their place.
+        """
+        self._read_only = frozenset(read_only)
         before, self._writable = self._writable, writable
         # A bookie that went and comes back has a new chance.
         for bookie in [b for b in self._suspects if b not in before or b not in writable]:
@@ -397,9 +409,45 @@ class WriterMachine:
         return self._fill_gaps()
 
     def _fill_gaps(self) -> Actions:
-        if not self._members.missing or self._change is not None or self._error is not None:
+        if self._change is not None or self._error is not None:
             return NOTHING
-        return self._begin_change({})
+        leaving = self._leaving()
+        if not (leaving or self._members.missing):
+            return NOTHING
+        return self._begin_change(leaving)
+
+    def _leaving(self) -> dict[int, BookieId]:
+        """Return the members that are read-only and for whom there are others, by index.
+
+        Without others they stay: the entries that they have can be read, and an add that one
+        refuses replaces it as any failure does.
+        """
+        members = self._members
+        leaving = {
+            i: bookie
+            for i, bookie in enumerate(members.bookies)
+            if bookie in self._read_only and not members.missing >> i & 1
+        }
+        if (
+            not leaving
+            or self._options.is_deferred_sync  # it takes no new bookies
+            or self._change_count >= self._options.ensemble_changes_max
+            # Failures begin a change of their own, which needs the same others; then it is asked
+            # again.
+            or self._late_failures
+            or any(add.failed for add in self._queue.pending.values())
+        ):
+            return {}
+        gaps = tuple(members.at(members.missing))
+        others = tuple(b for b in self._writable if b not in self._suspects)
+        for count in range(len(leaving), 0, -1):
+            indexes = (*gaps, *tuple(leaving)[:count])
+            try:
+                self._replacer.replace(indexes, members.bookies, others)
+            except NotEnoughBookiesError:
+                continue
+            return dict(list(leaving.items())[:count])
+        return {}
 
     def _arm_retry(self) -> Actions:
         if self._is_retry_timer_armed or not (self._suspects or self._members.missing):

@@ -1,13 +1,20 @@
-"""HttpServer: a few pages over a few lines of HTTP/1.0, for probes and scrapers.
+"""HttpServer: probes, scrapers and a management API over a few lines of HTTP/1.0.
 
-GET and HEAD only. One request per connection, REQUEST_BYTES_MAX long, within a few seconds; at
-most CONNECTIONS_MAX at once. Everything happens on one asyncio loop, so a page has to be made fast.
+Pages answer GET and HEAD at once and are open to all. An Api answers what needs a role: its calls
+are coroutines, may have a body and take longer, a few at a time. One request per connection; head
+and body have limits, and must have come within a few seconds; a peer that does not take its answer
+is cut off. At most CONNECTIONS_MAX at once. Everything happens on one asyncio loop, so a page has
+to be made fast.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, cast
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from urllib.parse import parse_qsl, unquote
 
 from bookie.runtime.metrics import exposition
 
@@ -17,18 +24,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 8192
+"""Of the head: the request's line and headers."""
+BODY_BYTES_MAX = 256 * 1024
 CONNECTIONS_MAX = 64
+API_CALLS_MAX = 4
+"""Calls of an Api under way; more are answered 503."""
+API_TIMEOUT_S = 60.0
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _TIMEOUT_S = 5.0
+_FIELDS_MAX = 100
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LENGTH = re.compile(r"[0-9]{1,9}")
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    409: "Conflict",
+    413: "Content Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
+    504: "Gateway Timeout",
 }
 
 
@@ -38,6 +58,34 @@ class Page(NamedTuple):
     status: int
     content_type: str
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it came; `path` is decoded, parameters may repeat."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By lower-case name; one that came twice is joined by a comma."""
+    body: bytes = b""
+    certificate_name: str | None = None
+    """The common name of the certificate that the client showed; it was verified."""
+
+
+class Api(Protocol):
+    """What answers requests that need a role."""
+
+    def owns(self, path: str) -> bool:
+        """Tell whether requests for this path are the Api's, whatever their method."""
+        ...
+
+    def refusal(self, request: Request) -> Page | None:
+        """Return why the client may not ask this; None: it may. Before its body is read."""
+        ...
+
+    def call(self, request: Request) -> Awaitable[Page]: ...
 
 
 def verdict(reason: str | None) -> Page:
@@ -59,22 +107,26 @@ class HttpServer:
     `paths` is what a 404 names.
     """
 
-    def __init__(self, page: Callable[[str], Page | None], paths: str) -> None:
+    def __init__(
+        self, page: Callable[[str], Page | None], paths: str, api: Api | None = None
+    ) -> None:
         self._page = page
         self._paths = paths
+        self._api = api
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[_HttpConnection, None] = {}
+        self._calls: dict[asyncio.Task[None], None] = {}
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; return the port. OSError when it is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _HttpConnection(self._connections, self.answer), host, port
+            lambda: _HttpConnection(self, self._connections), host, port, ssl=tls
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and end every connection; idempotent."""
+        """Stop listening and end every connection and call; idempotent."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -82,10 +134,14 @@ class HttpServer:
         ended = [connection.abort() for connection in list(self._connections)]
         if ended:
             await asyncio.wait(ended)
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
         await server.wait_closed()
 
     def answer(self, method: str, path: str) -> Page:
-        """Return the answer to a request; a page that breaks is a 500, and logged."""
+        """Return the page of a path; one that breaks is a 500, and logged."""
         if method not in ("GET", "HEAD"):
             return Page(405, TEXT, b"only GET and HEAD\n")
         try:
@@ -97,18 +153,43 @@ class HttpServer:
             return Page(404, TEXT, f"{self._paths}\n".encode())
         return page
 
+    def api_of(self, path: str) -> Api | None:
+        """Return the Api if the path is its own."""
+        return self._api if self._api is not None and self._api.owns(path) else None
+
+    def begin(self, api: Api, request: Request, reply: Callable[[Page], None]) -> None:
+        """Call the Api; reply comes later, or at once when too many calls are under way."""
+        if len(self._calls) >= API_CALLS_MAX:
+            reply(Page(503, TEXT, b"too many calls are under way; try again\n"))
+            return
+        task = asyncio.get_running_loop().create_task(_call(api, request, reply))
+        self._calls[task] = None
+        task.add_done_callback(lambda done: self._calls.pop(done, None))
+
+
+async def _call(api: Api, request: Request, reply: Callable[[Page], None]) -> None:
+    try:
+        async with asyncio.timeout(API_TIMEOUT_S):
+            page = await api.call(request)
+    except TimeoutError:
+        page = Page(504, TEXT, b"no end in time; what was asked may yet happen: look\n")
+    except Exception:  # noqa: BLE001 - a call that breaks is answered, and logged
+        _log.exception("%s %s failed", request.method, request.path)
+        page = Page(500, TEXT, b"see the server's log\n")
+    reply(page)
+
 
 class _HttpConnection(asyncio.Protocol):
     """One request, one answer, the end."""
 
-    def __init__(
-        self,
-        connections: "dict[_HttpConnection, None]",
-        answer: Callable[[str, str], Page],
-    ) -> None:
+    def __init__(self, server: HttpServer, connections: "dict[_HttpConnection, None]") -> None:
+        self._http = server
         self._connections = connections
-        self._answer = answer
-        self._received = b""
+        self._received = bytearray()
+        self._request: Request | None = None
+        """Of an Api, once its head was read; then the body is waited for."""
+        self._body_bytes = 0
+        self._is_answering = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -119,32 +200,109 @@ class _HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._connections[self] = None
-        self._timer = asyncio.get_running_loop().call_later(_TIMEOUT_S, self._transport.abort)
+        self._allow(_TIMEOUT_S)
+
+    def _allow(self, seconds: float) -> None:
+        """Cut the connection off when it lasts longer than this from now."""
+        assert self._transport is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._is_answering:
             return
         self._received += data
-        if len(self._received) > REQUEST_BYTES_MAX:
+        if self._request is None:
+            self._read_head()
+        else:
+            self._read_body(self._request)
+
+    def _read_head(self) -> None:
+        ends = [
+            (at, mark) for mark in (b"\r\n\r\n", b"\n\n") if (at := self._received.find(mark)) >= 0
+        ]
+        at, mark = min(ends, default=(len(self._received), b""))
+        if at > REQUEST_BYTES_MAX:
             self._reply(Page(400, TEXT, b"the request is too long\n"))
-        elif b"\r\n\r\n" in self._received or b"\n\n" in self._received:
-            words = self._received.split(b"\n", 1)[0].decode("latin-1").split()
-            if len(words) < 2:
-                self._reply(Page(400, TEXT, b"expected: GET /path HTTP/1.1\n"))
-                return
-            page = self._answer(words[0], words[1])
-            if words[0] == "HEAD":
-                page = page._replace(body=b"")
-            self._reply(page)
+            return
+        if not mark:
+            return
+        head = bytes(self._received[:at])
+        del self._received[: at + len(mark)]
+        lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+        words = lines[0].split()
+        if len(words) < 2:
+            self._reply(Page(400, TEXT, b"expected: GET /path HTTP/1.1\n"))
+            return
+        method, target = words[0], words[1]
+        path, _, query = target.partition("?")
+        path = unquote(path, errors="replace")
+        api = self._http.api_of(path)
+        if api is None:
+            page = self._http.answer(method, target)
+            self._reply(page._replace(body=b"") if method == "HEAD" else page)
+            return
+        headers = _headers(lines[1:])
+        length = "0" if headers is None else headers.get("content-length", "0")
+        if headers is None or "\r" in head.decode("latin-1").replace("\r\n", ""):
+            self._reply(Page(400, TEXT, b"expected headers of the form Name: value\n"))
+        elif "transfer-encoding" in headers or not _LENGTH.fullmatch(length):
+            self._reply(Page(400, TEXT, b"expected one Content-Length and no other encoding\n"))
+        else:
+            self._expect(api, method, path, query, headers, int(length))
+
+    def _expect(
+        self, api: Api, method: str, path: str, query: str, headers: dict[str, str], length: int
+    ) -> None:
+        """Refuse, or wait for the body of a request to the Api."""
+        assert self._transport is not None
+        try:
+            parameters = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
+        except ValueError:
+            self._reply(Page(400, TEXT, b"too many parameters\n"))
+            return
+        request = Request(
+            method, path, parameters, headers, certificate_name=_name_of(self._transport)
+        )
+        refusal = api.refusal(request)
+        if refusal is not None:
+            self._reply(refusal)
+        elif length > BODY_BYTES_MAX:
+            self._reply(Page(413, TEXT, b"the body is too long\n"))
+        else:
+            self._request, self._body_bytes = request, length
+            self._read_body(request)
+
+    def _read_body(self, request: Request) -> None:
+        if len(self._received) < self._body_bytes:
+            return
+        api = self._http.api_of(request.path)
+        assert api is not None
+        self._is_answering = True
+        self._allow(API_TIMEOUT_S + _TIMEOUT_S)
+        body = bytes(self._received[: self._body_bytes])
+        whole = Request(
+            request.method, request.path, request.query, request.headers, body,
+            request.certificate_name,
+        )  # fmt: skip
+        self._http.begin(api, whole, self._reply)
 
     def _reply(self, page: Page) -> None:
         assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        self._allow(_TIMEOUT_S)
         status, kind, body = page
         head = (
             f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n"
+            "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
         )
-        self._transport.write(head.encode() + body)
+        if status == 401:
+            head += "WWW-Authenticate: Bearer\r\n"
+        self._transport.write(f"{head}\r\n".encode() + body)
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,3 +317,25 @@ class _HttpConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         return self._ended
+
+
+def _headers(lines: list[str]) -> dict[str, str] | None:
+    """Return the headers by lower-case name; None when a line is none (a fold, too)."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _TOKEN.fullmatch(name):
+            return None
+        name, value = name.lower(), value.strip(" \t")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return headers
+
+
+def _name_of(transport: asyncio.Transport) -> str | None:
+    """Return the common name of the client's certificate, which TLS has verified."""
+    certificate = transport.get_extra_info("peercert")
+    for part in (certificate or {}).get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    return None

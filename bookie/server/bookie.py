@@ -11,6 +11,7 @@ docs/protocols).
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
@@ -38,6 +39,19 @@ _MASTER_KEY_BYTES_MAX = 1024
 _LAC_PACKET_BYTES_MAX = 256  # with the longest digest 36 are in use; each ledger's is in memory
 
 
+class Admission(IntEnum):
+    """Which adds a bookie takes; of several reasons for one the greatest counts."""
+
+    ALL = 0
+    PRIORITY = 1
+    """Read-only: those of high priority, which a ledger's recovery sends."""
+    PRIORITY_RECOVERY = 2
+    """Draining: recovery adds of high priority, or a ledger with this member could not be closed;
+    not those of a worker that copies a ledger."""
+    NONE = 3
+    """Drained, or its state is not known: an add taken now could be lost with the bookie."""
+
+
 class _HeldAdd(NamedTuple):
     """An add that came while the write caches were full."""
 
@@ -60,7 +74,7 @@ class Bookie:
         self._journal = journal
         self._clock = clock
         self._config = config
-        self._is_set_read_only = False
+        self._admission = Admission.ALL
         self._held: list[_HeldAdd] = []
         self._held_bytes = 0
         self._is_closed = False
@@ -123,7 +137,17 @@ class Bookie:
 
     @property
     def is_read_only(self) -> bool:
-        return self._is_set_read_only or self._storage.is_out_of_space
+        return self._admission is not Admission.ALL or self._storage.is_out_of_space
+
+    @property
+    def admission(self) -> Admission:
+        """Which adds are taken while there is space."""
+        return self._admission
+
+    @property
+    def takes_priority(self) -> bool:
+        """Tell whether recovery adds of high priority are taken."""
+        return self._admission is not Admission.NONE and not self._storage.is_out_of_space
 
     @property
     def failure(self) -> BaseException | None:
@@ -132,8 +156,12 @@ class Bookie:
 
     def set_read_only(self, is_read_only: bool) -> None:
         """Refuse adds from now on, or take them again; high-priority ones pass while they can."""
-        if self._is_set_read_only != is_read_only:
-            self._is_set_read_only = is_read_only
+        self.set_admission(Admission.PRIORITY if is_read_only else Admission.ALL)
+
+    def set_admission(self, admission: Admission) -> None:
+        """Take only these adds from now on. Those that were let in before go on."""
+        if self._admission is not admission:
+            self._admission = admission
             self._tell_read_only()
 
     def on_read_only_change(self, callback: Callable[[], None]) -> None:
@@ -170,7 +198,10 @@ class Bookie:
         ledger_id, entry_id, lac = _HEADER.unpack_from(packet)
         if ledger_id < 0 or entry_id < 0 or byte_count > self._config.frame_bytes_max:
             return on_done(Status.BAD_REQUEST)
-        if (self._is_set_read_only and not is_high_priority) or storage.is_out_of_space:
+        if storage.is_out_of_space or (
+            self._admission is not Admission.ALL
+            and not self._admits(is_recovery=is_recovery, is_high_priority=is_high_priority)
+        ):
             return on_done(Status.READ_ONLY)
         journal = self._journal
         if journal.failure is not None or self._is_closed:
@@ -202,6 +233,12 @@ class Bookie:
         if lac > state.lac:
             self._advance_lac(state, lac)
         return None
+
+    def _admits(self, *, is_recovery: bool, is_high_priority: bool) -> bool:
+        """Tell whether an add of this kind is taken by a bookie that does not take all."""
+        if not is_high_priority or self._admission is Admission.NONE:
+            return False
+        return is_recovery or self._admission is Admission.PRIORITY
 
     def _hold(self, add: "_HeldAdd") -> None:
         """Let an add wait for the flush that is under way, or refuse it when too much waits."""

@@ -8,7 +8,7 @@ happens on one asyncio loop.
 
 from collections.abc import Callable
 
-from bookie.runtime.http import TEXT, HttpServer, Page, metrics_page, verdict
+from bookie.runtime.http import TEXT, Api, HttpServer, Page, metrics_page, verdict
 from bookie.server.metrics import ServerMetrics, families
 
 
@@ -20,6 +20,7 @@ class HealthServer(HttpServer):
         metrics: ServerMetrics,
         health: Callable[[], str | None],
         readiness: Callable[[], str | None],
+        api: Api | None = None,
     ) -> None:
         def page(path: str) -> Page | None:
             match path.partition("?")[0]:
@@ -34,4 +35,4 @@ class HealthServer(HttpServer):
                 case _:
                     return None
 
-        super().__init__(page, "/heartbeat /health /ready /metrics")
+        super().__init__(page, "/heartbeat /health /ready /metrics", api)

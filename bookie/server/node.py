@@ -2,10 +2,11 @@
 
 Start: the directory is locked, cookies are checked (a wiped or foreign disk must not serve, G5),
 the journal is replayed, the server listens, and only then the bookie registers. Running: a full
-disk, or an operator, makes it read-only and registers it so; deleted ledgers are collected; a lost
-session registers again. The end: close(), or by itself, with the error that wait() raises, when
-another holds the bookie's id or when the journal can no longer be trusted. Used on one asyncio
-loop. Source of the order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
+disk, an operator or its lifecycle state makes it read-only and registers it so; deleted ledgers
+are collected; a lost session registers again. The end: close(), or by itself, with the error that
+wait() raises, when another holds the bookie's id, when its cookie is gone (it was removed from the
+cluster), or when the journal can no longer be trusted. Used on one asyncio loop. Source of the
+order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError, IllegalOperationError
 from bookie.ledger.types import BookieId
+from bookie.lifecycle.operations import Operations
+from bookie.lifecycle.states import LifecycleRecord, LifecycleState
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.cookies import CookieStore, check_cookies
 from bookie.metadata.interfaces import VersionedStore
@@ -23,7 +26,8 @@ from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
 from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
-from bookie.server.bookie import Bookie
+from bookie.server.access import HttpAccess
+from bookie.server.bookie import Admission, Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
@@ -34,6 +38,8 @@ from bookie.server.identity import (
     service_info_of,
 )
 from bookie.server.interfaces import EntryIndex
+from bookie.server.lifecycle_watch import LifecycleWatch
+from bookie.server.management import ManagementApi
 from bookie.server.metrics import Figure, ServerMetrics
 from bookie.server.storage.collector import Collector
 from bookie.server.wire.server import BookieServer
@@ -66,6 +72,9 @@ class BookieNode:
         """What was started, in order; closed from the end."""
         self._is_set_read_only = False
         self._is_disk_full = False
+        self._is_removed = False
+        self.lifecycle: LifecycleRecord | None = None
+        """As last read; None: it could not be, so that no add may be taken."""
         self._instance_id: str | None = None
         self._mode_changed = asyncio.Event()
         self._is_started = False
@@ -99,14 +108,18 @@ class BookieNode:
         directory: str = "",
         tls: ssl.SSLContext | None = None,
         is_read_only: bool = False,
+        access: HttpAccess | None = None,
+        http_tls: ssl.SSLContext | None = None,
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
         `directory`: the absolute path of the Disk's root, as the cookie calls it. is_read_only: an
-        operator's wish from the first request on, until set_read_only(). Store, index and
-        executors stay the caller's, who closes them after close(). Errors: BookieStartError (cookie
-        of another bookie or of a wiped disk, another owner of the directory or of the id, no
-        cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
+        operator's wish from the first request on, until set_read_only(). access: the roles of the
+        management API, which is not there without any. http_tls: what HTTP is served with. Store,
+        index and executors stay the caller's, who closes them after close(). Errors:
+        BookieStartError (cookie of another bookie or of a wiped disk, another owner of the
+        directory or of the id, no cluster), CorruptFileError, OSError, errors of the store. Nothing
+        is left behind then.
         """
         if config.is_tls_required and tls is None:
             raise BookieStartError(
@@ -129,8 +142,9 @@ class BookieNode:
             node._closers.append(node.bookie.close)
             node.bookie.on_read_only_change(node._bookie_changed)
             node.set_read_only(is_read_only=is_read_only)
+            await node._follow_lifecycle()
             node._start_disk_watch()
-            await node._listen(clock, tls, storage_executor)
+            await node._listen(clock, rng, tls, storage_executor, access, http_tls)
             await node._register()
             node._start_collector(rng, clock)
             if node._early_error is not None:
@@ -174,7 +188,26 @@ class BookieNode:
         if is_new:
             _log.info("bookie %s is new: its cookie was made", self.bookie_id)
 
-    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
+    async def _follow_lifecycle(self) -> None:
+        watch = LifecycleWatch(
+            self._store,
+            self._config.ledgers_root,
+            self.bookie_id,
+            self._lifecycle_changed,
+            self._removed,
+        )
+        self._closers.append(watch.close)
+        await watch.start()
+
+    async def _listen(
+        self,
+        clock: Clock,
+        rng: Rng,
+        tls: ssl.SSLContext | None,
+        executor: Executor,
+        access: HttpAccess | None,
+        http_tls: ssl.SSLContext | None,
+    ) -> None:
         config = self._config
         self.server = BookieServer(
             self.bookie, config, clock, tls=tls, metrics=self.metrics, executor=executor
@@ -193,8 +226,12 @@ class BookieNode:
             lambda: self.disk_watch.usage,
         )
         if config.http_port is not None:
-            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason)
-            self.http_port = await health.start(config.host, config.http_port)
+            api = None
+            if access is not None and not access.is_empty:
+                operations = Operations(self._store, config.ledgers_root, rng, clock)
+                api = ManagementApi(operations, self, config, access)
+            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason, api)
+            self.http_port = await health.start(config.host, config.http_port, http_tls)
             self._closers.append(health.close)
 
     async def _register(self) -> None:
@@ -251,8 +288,36 @@ class BookieNode:
         self._is_disk_full = is_full
         self._set_mode()
 
+    @property
+    def lifecycle_state(self) -> LifecycleState | None:
+        """As last read; None: it could not be, and no add is taken."""
+        return None if self.lifecycle is None else self.lifecycle.state
+
+    def _lifecycle_changed(self, record: LifecycleRecord | None) -> None:
+        if record != self.lifecycle and record is not None:
+            _log.info("bookie %s: its lifecycle state is %s", self.bookie_id, record.state.value)
+        self.lifecycle = record
+        self._set_mode()
+
+    def _removed(self) -> None:
+        self._is_removed = True
+        self._set_mode()
+        self._end(
+            BookieError(
+                f"bookie {self.bookie_id}: its cookie is gone from the metadata store: it was "
+                "removed from the cluster and takes no part any more. Start it with empty "
+                "directories to let it return as a new bookie"
+            )
+        )
+
     def _set_mode(self) -> None:
-        self.bookie.set_read_only(self._is_set_read_only or self._is_disk_full)
+        is_read_only = self._is_set_read_only or self._is_disk_full
+        self.bookie.set_admission(
+            max(
+                Admission.PRIORITY if is_read_only else Admission.ALL,
+                Admission.NONE if self._is_removed else admission_of(self.lifecycle),
+            )
+        )
 
     def _bookie_changed(self) -> None:
         self._mode_changed.set()
@@ -278,6 +343,21 @@ class BookieNode:
             self._end(
                 BookieError(f"bookie {self.bookie_id}: its registration cannot follow it: {error}")
             )
+
+    def serving_state(self) -> dict[str, object]:
+        """Return what BookKeeper's state endpoint says, and the lifecycle."""
+        state = self.lifecycle_state
+        return {
+            "running": self.unhealthy_reason() is None,
+            "readOnly": self.is_read_only,
+            "shuttingDown": self._closing is not None,
+            "availableForHighPriorityWrites": self.bookie.takes_priority,
+            "lifecycle": None if state is None else state.value,
+        }
+
+    def space(self) -> tuple[int, int]:
+        """Return (total, free) bytes over the ledger directories."""
+        return self.bookie.space()
 
     # --- what is known of it ----------------------------------------------------------------------
 
@@ -361,3 +441,11 @@ class BookieNode:
                 first = first or error
         if first is not None:
             raise first
+
+
+def admission_of(record: LifecycleRecord | None) -> Admission:
+    """Return which adds a bookie of this lifecycle state takes; None: the state is not known."""
+    if record is None or record.state is LifecycleState.DRAINED:
+        return Admission.NONE
+    is_active = record.state is LifecycleState.ACTIVE
+    return Admission.ALL if is_active else Admission.PRIORITY_RECOVERY

@@ -186,3 +186,33 @@ def test_an_operator_recovers_a_bookie_by_hand(cluster: Cluster) -> None:
         cluster.read_all(ledger_id)
     assert cluster.lines("bookies", "recover", "--dry-run", victim) == []
     assert cluster.lines("cookie", "delete", "--yes", victim) == [{"deleted": victim}]
+
+
+def test_a_drained_bookie_may_go(cluster: Cluster) -> None:
+    # The workers beside bookies copy to those alone, which some ledgers have among their members.
+    alone = cluster.spawn(
+        "autorecovery", "--name", "alone", "--session-timeout", "1",
+        "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",
+    )  # fmt: skip
+    assert alone.next() == {"name": "alone"}
+    ledgers = [cluster.write() for _ in range(6)]
+    victim = next(one for one in list(cluster.bookies)[:4] if one in cluster.named(ledgers[0]))
+    cluster.wait_until(lambda: cluster.lines("replication", "auditor")[0]["auditor"] is not None)
+    (risk,) = cluster.lines("bookies", "at-risk", victim)
+    assert risk["is_safe"] is False
+    assert risk["after"]["under_replicated"]["ledgers"] > 0
+    (status,) = cluster.lines("bookies", "drain", victim)
+    assert (status["lifecycle"], status["warning"]) == ("Draining", "")
+    assert "Draining: drain is not possible" in cluster.refused("bookies", "drain", victim)
+    cluster.wait_until(
+        lambda: cluster.lines("bookies", "status", victim)[0]["lifecycle"] == "Drained"
+    )
+    assert not any(victim in cluster.named(one) for one in ledgers)
+    assert "registered" in cluster.refused("bookies", "remove", "--yes", victim)
+    cluster.kill(victim)
+    (removed,) = cluster.lines("bookies", "remove", "--yes", victim)
+    assert removed == {"bookie_id": victim, "removed": True}
+    known = cluster.lines("bookies", "list", "--all")
+    assert victim not in {one["bookie_id"] for one in known}
+    for ledger_id in ledgers:
+        cluster.read_all(ledger_id)

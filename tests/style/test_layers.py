@@ -32,10 +32,11 @@ HERDPY = {
     "limits": 1,
 }
 BOOKIE = {
-    "admin": 8,
-    "autorecovery": 7,
-    "client": 6,
-    "server": 6,
+    "admin": 9,
+    "autorecovery": 8,
+    "client": 7,
+    "server": 7,
+    "lifecycle": 6,
     "proto": 5,
     "metadata": 5,
     "ledger": 4,
@@ -71,6 +72,9 @@ SUBLAYERS = {
         "disk_watch": 3,
         "health": 3,
         "identity": 3,
+        "access": 1,
+        "management": 3,
+        "lifecycle_watch": 3,
         "tls": 3,
         "wire": 2,
         "storage": 2,
@@ -94,7 +98,7 @@ WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/"
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
 LOOP_USERS = (
     "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
-    "bookie/runtime/http.py", "herdpy/server/",
+    "bookie/lifecycle/", "bookie/runtime/http.py", "herdpy/server/",
     "herdpy/aio/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.

@@ -264,7 +264,9 @@ class Schedule:
         self.call(lambda context: self.machine.add(payload, context, entry_id))
 
     def register(self, writable: tuple[BookieId, ...]) -> None:
-        self.run(self.machine.on_bookies(writable))
+        others = [b for b in self.names if b not in writable]
+        read_only = tuple(b for b in others if self.random.random() < 0.5)
+        self.run(self.machine.on_bookies(writable, read_only))
 
     def other_client(self) -> None:
         """Re-replication of an older segment, or a recovery that fences, maybe to its end."""

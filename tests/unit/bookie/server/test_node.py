@@ -1,8 +1,6 @@
 """The life of a whole bookie on the simulated loop: start, registration, disk, sessions, end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,108 +9,21 @@ import pytest
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError
 from bookie.ledger.types import Status
-from bookie.metadata.cluster import initialize
-from bookie.metadata.memory import MemoryStore, MemoryStoreServer
+from bookie.metadata.memory import MemoryStore
 from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.proto import v3
 from bookie.server.identity import bookie_id_of
-from bookie.server.node import BookieNode
-from bookie.server.storage.memory_index import MemoryIndex
-from tests.fixtures.bookies import CONFIG, KEY, Peer, add, ask
-from tests.sim.disk import SimulatedDisk
-from tests.sim.ledger.world import LoopClock, SeededRng
-from tests.sim.loop import SimulatedExecutor, SimulatedLoop
-
-ID = "world:3181"
-WRITABLE = f"/ledgers/available/{ID}"
-READ_ONLY = f"/ledgers/available/readonly/{ID}"
-COOKIE = f"/ledgers/cookies/{ID}"
-TEST_CONFIG = replace(
-    CONFIG,
-    host="world",
-    port=3181,
-    disk_check_interval_s=1.0,
-    gc_interval_s=5.0,
-    registration_timeout_s=10.0,
+from tests.fixtures.bookie_node import (
+    COOKIE,
+    ID,
+    READ_ONLY,
+    TEST_CONFIG,
+    WRITABLE,
+    Cluster,
+    simulate,
 )
-
-
-class Cluster:
-    """A metadata store, and the disk and index of one bookie that come and go."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        assert isinstance(self.loop, SimulatedLoop)
-        self.clock = LoopClock(self.loop)
-        self.metadata = MemoryStoreServer(self.clock, session_timeout_s=4.0)
-        self.store = MemoryStore(self.metadata)
-        self.disk = SimulatedDisk(3)
-        self.index = MemoryIndex()
-        self.nodes: list[BookieNode] = []
-        self.peers: list[Peer] = []
-
-    async def start(
-        self,
-        config: BookieConfig = TEST_CONFIG,
-        *,
-        store: MemoryStore | None = None,
-        disk: SimulatedDisk | None = None,
-        is_read_only: bool = False,
-    ) -> BookieNode:
-        node = await BookieNode.start(
-            store or self.store,
-            disk or self.disk,
-            self.index,
-            self.clock,
-            SeededRng(5),
-            config,
-            journal_executor=SimulatedExecutor(),  # type: ignore[arg-type]
-            storage_executor=SimulatedExecutor(),  # type: ignore[arg-type]
-            directory="/data",
-            is_read_only=is_read_only,
-        )
-        self.nodes.append(node)
-        return node
-
-    async def peer(self, port: int = 3181) -> Peer:
-        _, peer = await self.loop.create_connection(Peer, "world", port)
-        self.peers.append(peer)
-        return peer
-
-    def has(self, path: str) -> bool:
-        return self.metadata.tree.exists(path) is not None
-
-    async def until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> None:
-        end_s = self.loop.time() + limit_s
-        while not condition():
-            assert self.loop.time() < end_s, "it did not happen"
-            await asyncio.sleep(0.05)
-
-
-@asynccontextmanager
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    await initialize(made.store, rng=SeededRng(4))
-    try:
-        yield made
-    finally:
-        for peer in made.peers:
-            peer.close()
-        for node in made.nodes:
-            await node.close()
-        await made.store.close()
-
-
-def simulate(test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with cluster() as made:
-            await test(made)
-
-    loop = SimulatedLoop(2)
-    try:
-        loop.run_until_complete(main(), time_limit_s=10_000)
-    finally:
-        loop.close()
+from tests.fixtures.bookies import KEY, Peer, add, ask
+from tests.sim.disk import SimulatedDisk
 
 
 def test_a_bookie_starts_serves_and_stops() -> None:

@@ -1,0 +1,199 @@
+"""`bookie bookies drain|cancel|status|mark-drained|remove|at-risk`: before a bookie may go."""
+
+import getpass
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from bookie.admin.output import Output
+from bookie.admin.world import Cluster, cluster_options, run
+from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.lifecycle.operations import Json, Operations
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+
+_COLUMNS = ("bookie_id", "lifecycle", "registered", "ledgers_left", "ledgers_total", "reason")
+_LEDGER_COLUMNS = ("ledger_id", "problem", "cleared_count", "cleared_by")
+_RISKS = {
+    "last_copy": "lose their last copy",
+    "below_ack_quorum": "fall below the ack quorum",
+    "under_replicated": "stay under-replicated",
+}
+
+
+@asynccontextmanager
+async def operations(cluster: Cluster) -> AsyncGenerator[Operations]:
+    """Open a session for the block."""
+    async with cluster.existing() as store:
+        yield Operations(store, cluster.root, OsRng(), OsClock())
+
+
+def _do(cluster: Cluster, question: Callable[[Operations], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with operations(cluster) as asked:
+            return await question(asked)
+
+    return run(main())
+
+
+def _who() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # an id without a name
+        return socket.gethostname()
+
+
+def _show(output: Output, status: Json) -> None:
+    if output.is_json:
+        output.record(status)
+        return
+    text = f"bookie {status['bookie_id']} is {status['lifecycle']} and {status['registered']}"
+    if status["ledgers_left"] is not None:
+        text += f"; {status['ledgers_left']} of {status['ledgers_total']} ledgers name it"
+    if status["reason"]:
+        text += f"; {status['reason']}"
+    output.say(text)
+    if status["warning"]:
+        output.warn(f"warning: {status['warning']}")
+
+
+@click.command()
+@click.argument("bookie_id")
+@click.option(
+    "--no-fence",
+    "is_fence_spared",
+    is_flag=True,
+    help="Leave open ledgers whose writer is silent; the drain fails if any are left.",
+)
+@cluster_options
+def drain(cluster: Cluster, output: Output, bookie_id: str, *, is_fence_spared: bool) -> None:
+    """Empty a bookie: it takes no more writes, and its ledgers are copied to others.
+
+    Works while its host is down, too. Drained is a promise that no ledger names it any more.
+    After a failed drain this begins another.
+    """
+    wanted = parse_bookie_id(bookie_id)
+    _show(output, _do(cluster, lambda o: o.drain(wanted, _who(), may_fence=not is_fence_spared)))
+
+
+@click.command()
+@click.argument("bookie_id")
+@cluster_options
+def cancel(cluster: Cluster, output: Output, bookie_id: str) -> None:
+    """End a drain, or what came of it: the bookie is Active again and takes writes."""
+    wanted = parse_bookie_id(bookie_id)
+    _show(output, _do(cluster, lambda o: o.cancel(wanted)))
+
+
+@click.command()
+@click.argument("bookie_id", required=False)
+@cluster_options
+def status(cluster: Cluster, output: Output, bookie_id: str | None) -> None:
+    """Show the lifecycle of all bookies, or of one with the ledgers of its drain."""
+    if bookie_id is None:
+        records: list[Json] = _do(cluster, lambda o: o.statuses())
+        output.records(records, _COLUMNS, "no bookie has a cookie")
+        return
+    wanted = parse_bookie_id(bookie_id)
+    found: Json = _do(cluster, lambda o: o.status(wanted))
+    _show(output, found)
+    if not output.is_json and found["ledgers"]:
+        output.records(found["ledgers"], _LEDGER_COLUMNS, "")
+
+
+def _ledger_ids(text: str) -> tuple[int, ...]:
+    try:
+        ids = tuple(int(part) for part in text.split(",") if part)
+        if all(ledger_id >= 0 for ledger_id in ids):
+            return ids
+    except ValueError:
+        pass
+    raise click.BadParameter(
+        f"expected ledger ids with commas between, found {text!r}", param_hint="--accept-loss"
+    )
+
+
+@click.command("mark-drained")
+@click.argument("bookie_id")
+@click.option(
+    "--accept-loss",
+    metavar="LEDGERS",
+    default="",
+    help="Ledgers, with commas between, that may go on naming it: what only it has is lost.",
+)
+@cluster_options
+def mark_drained(cluster: Cluster, output: Output, bookie_id: str, accept_loss: str) -> None:
+    """Let a failed drain count as done, if no ledger names the bookie but those accepted."""
+    wanted, accepted = parse_bookie_id(bookie_id), _ledger_ids(accept_loss)
+    _show(output, _do(cluster, lambda o: o.mark_drained(wanted, _who(), accepted)))
+
+
+@click.command()
+@click.argument("bookie_id")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@cluster_options
+def remove(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
+    """Forget a stopped bookie that is Drained: cookie, state, all of it.
+
+    All ledgers are looked through once more. The id may return later as a new, empty bookie.
+    """
+    wanted = parse_bookie_id(bookie_id)
+    confirm(f"Remove bookie {bookie_id}?", is_sure=is_sure)
+    removed = _do(cluster, lambda o: o.remove(wanted))
+    output.record(removed, f"removed bookie {bookie_id}")
+
+
+def confirm(question: str, *, is_sure: bool) -> None:
+    """Ask at a terminal unless --yes was said; UsageError where there is none to ask at."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("standard input is no terminal to ask at: say --yes")
+    click.confirm(question, abort=True, err=True)
+
+
+@click.command("at-risk")
+@click.argument("bookie_ids", nargs=-1, required=True, metavar="BOOKIE_ID...")
+@cluster_options
+def at_risk(cluster: Cluster, output: Output, bookie_ids: tuple[str, ...]) -> None:
+    """Say what the ledgers would lose if these bookies went now, all of them together.
+
+    Bookies that have a cookie and are away count as lost already.
+    """
+    wanted: list[BookieId] = [parse_bookie_id(text) for text in bookie_ids]
+    found: Json = _do(cluster, lambda o: o.at_risk(wanted))
+    if output.is_json:
+        output.record(found)
+        return
+    going, lost = ", ".join(found["going"]) or "no other", ", ".join(found["lost"])
+    output.say(
+        f"{found['ledgers_scanned']} ledgers; if {going} went"
+        f"{f', with {lost} lost already' if lost else ''}:"
+    )
+    records: list[dict[str, object]] = []
+    for risk, text in _RISKS.items():
+        after, before = found["after"][risk], found["before"][risk]
+        records.append(
+            {
+                "what": text,
+                **{name: after[name] for name in ("ledgers", "segments", "write_sets", "entries")},
+                "ledgers_now": before["ledgers"],
+                "first": ", ".join(map(str, after["ledger_ids"][:5])),
+            }
+        )
+    columns = ("what", "ledgers", "segments", "write_sets", "entries", "ledgers_now", "first")
+    output.records(records, columns, "")
+    if found["ledgers_unreadable"]:
+        output.warn(f"{found['ledgers_unreadable']} ledgers cannot be read and may name them")
+    if found["segments_without_destination"]:
+        output.warn(
+            f"{found['segments_without_destination']} segments would find too few other bookies"
+        )
+    output.say("safe to leave now" if found["is_safe"] else "not safe to leave now: drain first")
+
+
+COMMANDS = (drain, cancel, status, mark_drained, remove, at_risk)

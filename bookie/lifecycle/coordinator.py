@@ -1,0 +1,221 @@
+"""DrainCoordinator: carries out the rounds of a DrainMachine for an auditor, and its decisions.
+
+The order of a round is what Drained rests on: states, registrations and tasks are read first, the
+scan of all ledgers begins after that and after a sync(). Every write goes with the auditor's guard,
+so that a deposed one decides nothing. Used on one asyncio loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Protocol
+
+from bookie.errors import NoNodeError
+from bookie.ledger.at_risk import DrainCheck
+from bookie.ledger.types import BookieId, LedgerMetadata
+from bookie.lifecycle.drains import (
+    Decision,
+    DrainMachine,
+    Facts,
+    Mode,
+    Move,
+    Publish,
+    Report,
+    Update,
+    WriteList,
+)
+from bookie.lifecycle.scan import Scan, scan
+from bookie.lifecycle.states import LifecycleState
+from bookie.lifecycle.store import Found, LifecycleStore
+from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.interfaces import Check, VersionedStore
+from bookie.metadata.ledger_paths import UNDER_REPLICATION
+from bookie.metadata.ledgers import LedgerManager
+from bookie.metadata.paths import join
+from bookie.metadata.patience import ask
+from bookie.runtime.interfaces import Clock, Rng
+
+_PATIENCE_S = 30.0
+_HOLDER_CHARS_MAX = 200
+OPEN = (LifecycleState.DRAINING, LifecycleState.DRAINING_FAILED)
+
+
+class Status(Protocol):
+    """Why a ledger is not replicated, as workers report it."""
+
+    @property
+    def ledger_id(self) -> int: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def failure_count(self) -> int: ...
+
+
+class Tasks(Protocol):
+    """What is needed of the store of replication tasks."""
+
+    async def is_enabled(self) -> bool:
+        """Tell whether auditors may publish and workers copy."""
+        ...
+
+    def ledger_ids(self) -> AsyncIterator[int]:
+        """Yield the ledgers that have a task."""
+        ...
+
+    async def statuses(self) -> Sequence[Status]:
+        """Return why ledgers could not be replicated."""
+        ...
+
+    async def publish(
+        self, ledger_id: int, missing: Sequence[BookieId], now_ms: int, guard: Sequence[Check]
+    ) -> None:
+        """Make a task, or add to the one there is, together with the guard's checks."""
+        ...
+
+
+class _OpenLedgers:
+    """Collects the ledgers whose last segment is open and names a bookie."""
+
+    def __init__(self, bookie_ids: Collection[BookieId]) -> None:
+        self.found: dict[BookieId, set[int]] = {bookie_id: set() for bookie_id in bookie_ids}
+
+    def add(self, metadata: LedgerMetadata) -> None:
+        if metadata.is_closed:
+            return
+        for bookie_id in metadata.last_segment.ensemble:
+            if bookie_id in self.found:
+                self.found[bookie_id].add(metadata.ledger_id)
+
+
+class DrainCoordinator:
+    """See the module. Made for one term of an auditor; its owner calls round() again and again."""
+
+    def __init__(
+        self,
+        store: VersionedStore,
+        root: str,
+        tasks: Tasks,
+        guard: Sequence[Check],
+        rng: Rng,
+        clock: Clock,
+        *,
+        open_ledger_wait_s: float = 30.0,
+    ) -> None:
+        self._store = store
+        self._root = root
+        self._tasks = tasks
+        self._guard = tuple(guard)
+        self._clock = clock
+        self._ledgers = LedgerManager(store, root, rng, clock)
+        self._states = LifecycleStore(store, root)
+        self._machine = DrainMachine(open_ledger_wait_s)
+
+    @property
+    def cleared_count(self) -> int:
+        """Tasks that were removed without a copy, in this term; for metrics."""
+        return self._machine.cleared_count
+
+    async def round(self) -> bool:
+        """Look at all drains once and act; False: there is none, and nothing was scanned.
+
+        Errors: MetadataStoreError; the error of the guard's check when the auditor was deposed.
+        """
+        founds = [found for found in await self._states.all() if found.record.state in OPEN]
+        if not founds:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        for found in founds:
+            if not self._machine.knows(found):
+                ledgers = await self._states.ledgers(found.bookie_id)
+                self._machine.restore(found, ledgers, now_s)
+        for decision in self._machine.decide(await self._facts(founds)):
+            await self._do(decision)
+        return True
+
+    async def _facts(self, founds: Sequence[Found]) -> Facts:
+        bookie_ids = [found.bookie_id for found in founds]
+        modes = await self._modes()
+        is_enabled = await self._tasks.is_enabled()
+        tasks = frozenset([ledger_id async for ledger_id in self._tasks.ledger_ids()])
+        reports = {
+            status.ledger_id: Report(status.reason, status.failure_count)
+            for status in await self._tasks.statuses()
+        }
+        waiting = [found for found in founds if not found.record.is_admitted]
+        # One that waits and is away counts as lost for none: two of them would wait for each other.
+        staying = {*modes, *(found.bookie_id for found in waiting)}
+        staying -= {found.bookie_id for found in founds if found.record.is_admitted}
+        writable = [bookie_id for bookie_id, mode in modes.items() if mode is Mode.WRITABLE]
+        checks = {
+            found.bookie_id: DrainCheck(found.bookie_id, staying, writable) for found in waiting
+        }
+        open_ledgers = _OpenLedgers(bookie_ids)
+        seen = await self._scan(bookie_ids, [*checks.values(), open_ledgers])
+        named = {bookie_id: seen.naming(bookie_id) for bookie_id in bookie_ids}
+        wanted = {ledger_id for ledgers in named.values() for ledger_id in ledgers}
+        return Facts(
+            now_s=asyncio.get_running_loop().time(),
+            is_enabled=is_enabled,
+            founds=founds,
+            modes=modes,
+            tasks=tasks,
+            holders=await self._holders(tasks & wanted),
+            reports=reports,
+            named=named,
+            open_last={b: frozenset(ids) for b, ids in open_ledgers.found.items()},
+            unreadable=seen.unreadable,
+            waits={bookie_id: check.reason() for bookie_id, check in checks.items()},
+        )
+
+    async def _scan(
+        self, bookie_ids: Sequence[BookieId], counters: Sequence[DrainCheck | _OpenLedgers]
+    ) -> Scan:
+        return await scan(self._ledgers, bookie_ids, counters)
+
+    async def _modes(self) -> dict[BookieId, Mode]:
+        """Return how bookies are registered, read after a sync()."""
+        directory = BookieDirectory(self._store, self._root)
+        try:
+            await directory.start()
+            await directory.refresh()
+            modes = dict.fromkeys(directory.writable, Mode.WRITABLE)
+            return modes | dict.fromkeys(directory.read_only, Mode.READ_ONLY)
+        finally:
+            await directory.close()
+
+    async def _holders(self, ledger_ids: Collection[int]) -> Mapping[int, str]:
+        """Return the content of the locks that there are for these ledgers."""
+        locks = join(join(self._root, UNDER_REPLICATION), "locks")
+        try:
+            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(locks))
+        except NoNodeError:
+            return {}
+        holders: dict[int, str] = {}
+        for ledger_id in sorted(ledger_ids):
+            name = f"urL{ledger_id:010d}"
+            if name not in names:
+                continue
+            try:
+                data, _ = await ask(
+                    self._store, _PATIENCE_S, lambda name=name: self._store.read(join(locks, name))
+                )
+            except NoNodeError:
+                continue  # given back since
+            text = data.decode("utf-8", "replace").strip()
+            holders[ledger_id] = text.removeprefix("bookieId: ").strip('"')[:_HOLDER_CHARS_MAX]
+        return holders
+
+    async def _do(self, decision: Decision) -> None:
+        match decision:
+            case Publish(ledger_id, bookie_id):
+                now_ms = self._clock.wall_us() // 1000
+                await self._tasks.publish(ledger_id, [bookie_id], now_ms, self._guard)
+                self._machine.published(bookie_id, ledger_id)
+            case WriteList(found, ledgers):
+                if not await self._states.write_ledgers(found, ledgers, guard=self._guard):
+                    self._machine.list_refused(found.bookie_id)
+            case Update(found, record):
+                await self._states.update(found, record, guard=self._guard)
+            case Move(found, step, record):
+                await self._states.finish(found, step, record, guard=self._guard)

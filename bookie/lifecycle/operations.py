@@ -1,0 +1,232 @@
+"""What operators ask for, one JSON model behind commands and HTTP: lifecycle, at-risk, removal.
+
+Every method returns what json can say. Nothing is cached: each call reads the metadata store after
+a sync(). Used on one asyncio loop.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bookie.errors import IllegalOperationError
+from bookie.ledger.at_risk import RiskReport
+from bookie.ledger.types import BookieId
+from bookie.lifecycle.scan import Scan, scan
+from bookie.lifecycle.states import LifecycleRecord, LifecycleState, Step
+from bookie.lifecycle.store import Found, LifecycleStore
+from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.ledger_paths import UNDER_REPLICATION
+from bookie.metadata.ledgers import LedgerManager
+from bookie.metadata.paths import join
+from bookie.metadata.patience import ask
+from bookie.runtime.interfaces import Clock, Rng
+
+_PATIENCE_S = 30.0
+LEDGERS_SHOWN_MAX = 1000
+_NAMED_IN_ERROR_MAX = 20
+
+Json = dict[str, Any]
+
+
+class Operations:
+    """See the module. The caller's names go into the state node: who asked for it."""
+
+    def __init__(self, store: VersionedStore, root: str, rng: Rng, clock: Clock) -> None:
+        self._store = store
+        self._root = root
+        self._clock = clock
+        self._ledgers = LedgerManager(store, root, rng, clock)
+        self.states = LifecycleStore(store, root)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def statuses(self) -> list[Json]:
+        """Return the status of every bookie that has a cookie, sorted by id."""
+        registered = await self.registered()
+        return [_status(found, registered) for found in await self.states.all()]
+
+    async def status(self, bookie_id: BookieId) -> Json:
+        """Return the status of one, with the ledgers of its drain. IllegalOperationError."""
+        found = await self.states.expect(bookie_id)
+        ledgers = await self.states.ledgers(bookie_id)
+        # Those that an operator has to look at come first.
+        ledgers.sort(key=lambda one: (not one.problem, -one.cleared_count, one.ledger_id))
+        return _status(found, await self.registered()) | {
+            "warning": await self._warning(found.record),
+            "ledgers": [one._asdict() for one in ledgers[:LEDGERS_SHOWN_MAX]],
+            "ledgers_not_shown": max(0, len(ledgers) - LEDGERS_SHOWN_MAX),
+        }
+
+    async def at_risk(self, bookie_ids: Iterable[BookieId]) -> Json:
+        """Return what the ledgers would lose if these bookies went, given what is lost already."""
+        going = tuple(dict.fromkeys(bookie_ids))
+        known = await self.states.bookie_ids()
+        registered = await self.registered()
+        for bookie_id in going:
+            if bookie_id not in known and bookie_id not in registered:
+                raise IllegalOperationError(
+                    f"bookie {bookie_id}: expected one of {', '.join(known) or 'none'}; it has no "
+                    "cookie and is not registered"
+                )
+        writable = [bookie for bookie, mode in registered.items() if mode == "writable"]
+        report = RiskReport(going, registered, writable)
+        found = await scan(self._ledgers, (), [report])
+        return risk_record(report, found)
+
+    async def registered(self) -> dict[BookieId, str]:
+        """Return which bookies are registered: "writable" or "read-only"."""
+        directory = BookieDirectory(self._store, self._root)
+        try:
+            await directory.start()
+            await directory.refresh()
+            modes = dict.fromkeys(directory.writable, "writable")
+            return modes | dict.fromkeys(directory.read_only, "read-only")
+        finally:
+            await directory.close()
+
+    async def _warning(self, record: LifecycleRecord) -> str:
+        """Say why a drain will not get on by itself; empty: nothing is known against it."""
+        if record.state is not LifecycleState.DRAINING:
+            return ""
+        base = join(self._root, UNDER_REPLICATION)
+
+        async def question() -> tuple[bool, list[str]]:
+            is_disabled = await self._store.exists(join(base, "disable")) is not None
+            votes = join(base, "auditorelection")
+            has_votes = await self._store.exists(votes) is not None
+            return is_disabled, await self._store.children(votes) if has_votes else []
+
+        is_disabled, votes = await ask(self._store, _PATIENCE_S, question)
+        if is_disabled:
+            return "AutoRecovery is disabled: nothing is copied until it is enabled"
+        if not votes:
+            return (
+                "no AutoRecovery runs (there is no vote for an auditor): nothing is copied until "
+                "it is started, beside a bookie or alone"
+            )
+        return ""
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    async def drain(self, bookie_id: BookieId, by: str, *, may_fence: bool = True) -> Json:
+        """Begin or retry a drain; also of a bookie whose host is down. IllegalOperationError."""
+
+        def change(record: LifecycleRecord) -> LifecycleRecord:
+            del record  # a retry begins anew: it is admitted again, its list is made again
+            return LifecycleRecord(since_ms=self._now_ms(), by=by, may_fence=may_fence)
+
+        await self.states.move(bookie_id, Step.DRAIN, change)
+        return await self.status(bookie_id)
+
+    async def cancel(self, bookie_id: BookieId) -> Json:
+        """Make a bookie Active again; what was copied away stays away. IllegalOperationError."""
+        await self.states.move(bookie_id, Step.CANCEL, lambda record: record)
+        return await self.status(bookie_id)
+
+    async def mark_drained(
+        self, bookie_id: BookieId, by: str, accepted_loss: Sequence[int] = ()
+    ) -> Json:
+        """Let a failed drain count as done, where a scan finds no ledger but the accepted ones.
+
+        IllegalOperationError names the ledgers that are left.
+        """
+        found = await self.states.expect(bookie_id)
+        if found.record.state is not LifecycleState.DRAINING_FAILED:
+            await self.states.move(bookie_id, Step.MARK_DRAINED, lambda record: record)  # refuses
+        if (await self.registered()).get(bookie_id) == "writable":
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected it read-only or away, found it writable: it may be "
+                "given new ledgers; stop it, or make it read-only"
+            )
+        accepted = tuple(sorted(set(accepted_loss)))
+        self._expect_unnamed(bookie_id, await self._scan(bookie_id), accepted)
+        record = replace(
+            found.record, since_ms=self._now_ms(), by=by, reason="", accepted_loss=accepted
+        )
+        if not await self.states.finish(found, Step.MARK_DRAINED, record, guard=()):
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: its state was changed meanwhile; look and decide again"
+            )
+        return await self.status(bookie_id)
+
+    async def remove(self, bookie_id: BookieId) -> Json:
+        """Forget a Drained bookie after a scan of its own. IllegalOperationError.
+
+        After it the id may return as a new bookie with empty directories.
+        """
+        found = await self.states.expect(bookie_id)
+        if found.record.state is LifecycleState.DRAINED:
+            accepted = found.record.accepted_loss
+            self._expect_unnamed(bookie_id, await self._scan(bookie_id), accepted)
+        await self.states.remove(found)
+        return {"bookie_id": bookie_id, "removed": True}
+
+    async def _scan(self, bookie_id: BookieId) -> Scan:
+        return await scan(self._ledgers, [bookie_id])
+
+    def _expect_unnamed(self, bookie_id: BookieId, found: Scan, accepted: Sequence[int]) -> None:
+        left = [ledger_id for ledger_id in found.naming(bookie_id) if ledger_id not in accepted]
+        if not left:
+            return
+        shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
+        more = len(left) - _NAMED_IN_ERROR_MAX
+        raise IllegalOperationError(
+            f"bookie {bookie_id}: {len(left)} ledgers name it: {shown}"
+            f"{f' and {more} more' if more > 0 else ''}; replicate them, or name them as lost "
+            "(mark-drained --accept-loss)"
+        )
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_us() // 1000
+
+
+def _status(found: Found, registered: dict[BookieId, str]) -> Json:
+    record = found.record
+    is_active = record.state is LifecycleState.ACTIVE
+    return {
+        "bookie_id": found.bookie_id,
+        "lifecycle": record.state.value,
+        "registered": registered.get(found.bookie_id, "away"),
+        "since_ms": None if is_active else record.since_ms,
+        "by": record.by,
+        "may_fence": record.may_fence,
+        "is_admitted": record.is_admitted,
+        "reason": record.reason,
+        "ledgers_total": record.ledgers_total,
+        "ledgers_left": record.ledgers_left,
+        "accepted_loss": list(record.accepted_loss),
+    }
+
+
+def risk_record(report: RiskReport, found: Scan) -> Json:
+    """Return a report as JSON; `before` is what is lost already, without those that go."""
+
+    def side(tallies: dict[Any, Any]) -> Json:
+        return {
+            risk.value: {
+                "ledgers": tally.ledgers,
+                "segments": tally.segments,
+                "write_sets": tally.write_sets,
+                "entries": tally.entries,
+                "ledger_ids": tally.ledger_ids,
+            }
+            for risk, tally in tallies.items()
+        }
+
+    return {
+        "going": sorted(report.going),
+        "lost": sorted(report.lost),
+        "is_safe": not (
+            found.unreadable
+            or any(
+                report.tallies[risk].write_sets > report.before[risk].write_sets
+                for risk in report.tallies
+            )
+        ),
+        "ledgers_scanned": found.total,
+        "ledgers_unreadable": len(found.unreadable),
+        "segments_without_destination": report.segments_without_destination,
+        "after": side(report.tallies),
+        "before": side(report.before),
+    }

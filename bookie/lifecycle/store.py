@@ -1,0 +1,399 @@
+"""LifecycleStore: reads and moves the lifecycle states in the metadata store, by multi alone.
+
+A state lies at `cookies/<bookie id>/state`, the list of its drain in pieces below. Every write
+checks the version of the cookie, and a cancellation writes the cookie anew with the same bytes: the
+state node of a later drain begins at version 0 again, and without that a slow writer of an earlier
+drain could pass for one of this. A lost answer is decided by content (ADR 0009). Used from its
+loop's thread only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bookie.errors import (
+    BadVersionError,
+    IllegalOperationError,
+    MetadataVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    StoreError,
+)
+from bookie.ledger.types import BookieId
+from bookie.lifecycle import codec
+from bookie.lifecycle.states import (
+    ACTIVE,
+    DrainLedger,
+    LifecycleRecord,
+    LifecycleState,
+    Step,
+    after,
+)
+from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore, Write
+from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
+from bookie.metadata.paths import join
+from bookie.metadata.patience import BROKEN, Patience, ask
+
+STATE = "state"
+_PIECE = "ledgers-"
+_PATIENCE_S = 30.0
+_ATTEMPTS_MAX = 20
+"""Conflicts in a row after which a writer gives up; each needs another writer to have succeeded."""
+_CONFLICTS = (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)
+
+
+class Found(NamedTuple):
+    """The lifecycle of one bookie as read; what a write of it is compared with."""
+
+    bookie_id: BookieId
+    record: LifecycleRecord
+    version: int | None
+    """Of the state node; None: there is none."""
+    cookie: bytes
+    cookie_version: int
+
+
+class LifecycleStore:
+    """See the module. Errors of all methods: MetadataStoreError, CorruptFileError."""
+
+    def __init__(self, store: VersionedStore, root: str) -> None:
+        self._store = store
+        self._root = root
+        self._cookies = join(root, COOKIES)
+
+    def cookie_path(self, bookie_id: BookieId) -> str:
+        return join(self._cookies, bookie_id)
+
+    def state_path(self, bookie_id: BookieId) -> str:
+        return join(self.cookie_path(bookie_id), STATE)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def find(self, bookie_id: BookieId) -> Found | None:
+        """Return the newest state; None: the bookie has no cookie."""
+
+        async def question() -> Found | None:
+            path = self.cookie_path(bookie_id)
+            await self._store.sync(path)
+            while True:
+                try:
+                    cookie, stat = await self._store.read(path)
+                except NoNodeError:
+                    return None
+                try:
+                    data, state_stat = await self._store.read(self.state_path(bookie_id))
+                except NoNodeError:
+                    return Found(bookie_id, ACTIVE, None, cookie, stat.version)
+                # A cancellation in between would pair a state with the cookie of another drain.
+                again = await self._store.exists(path)
+                if again is not None and again.version == stat.version:
+                    record = codec.record_from_bytes(data, self.state_path(bookie_id))
+                    return Found(bookie_id, record, state_stat.version, cookie, stat.version)
+
+        return await ask(self._store, _PATIENCE_S, question)
+
+    async def expect(self, bookie_id: BookieId) -> Found:
+        """Return the newest state; IllegalOperationError when the bookie has no cookie."""
+        found = await self.find(bookie_id)
+        if found is None:
+            names = ", ".join(await self.bookie_ids()) or "none"
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
+                f"there are those of {names}"
+            )
+        return found
+
+    async def bookie_ids(self) -> tuple[BookieId, ...]:
+        """Return every bookie that has a cookie, sorted."""
+        try:
+            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(self._cookies))
+        except NoNodeError:
+            names = []
+        return tuple(BookieId(name) for name in names)
+
+    async def all(self) -> list[Found]:
+        """Return every bookie that has a cookie, sorted by id."""
+        found = [await self.find(bookie_id) for bookie_id in await self.bookie_ids()]
+        return [one for one in found if one is not None]
+
+    async def leaving(self) -> frozenset[BookieId]:
+        """Return the bookies that drain: workers copy from them, and none to them."""
+        return frozenset(
+            found.bookie_id
+            for found in await self.all()
+            if found.record.state is LifecycleState.DRAINING and found.record.is_admitted
+        )
+
+    async def ledgers(self, bookie_id: BookieId) -> list[DrainLedger]:
+        """Return the list of the bookie's drain, ascending; empty: there is none."""
+        ledgers: list[DrainLedger] = []
+        for path in await self._pieces(bookie_id):
+            try:
+                data, _ = await ask(
+                    self._store, _PATIENCE_S, lambda path=path: self._store.read(path)
+                )
+            except NoNodeError:
+                continue  # removed since
+            ledgers += codec.ledgers_from_piece(data, path)
+        return sorted(set(ledgers))
+
+    async def _pieces(self, bookie_id: BookieId) -> list[str]:
+        parent = self.state_path(bookie_id)
+        try:
+            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(parent))
+        except NoNodeError:
+            return []
+        return [join(parent, name) for name in sorted(names)]
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def move(
+        self,
+        bookie_id: BookieId,
+        step: Step,
+        change: Callable[[LifecycleRecord], LifecycleRecord],
+        *,
+        guard: Sequence[Operation] = (),
+    ) -> Found:
+        """Take a step; change() gets the record as it is and returns the next one's content.
+
+        The machine says the next state, whatever change() says. Read and decided again after a
+        conflict. Errors: IllegalOperationError (not allowed from the state found, or no cookie),
+        MetadataVersionError (conflicts without end), what a Check of `guard` raises.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            found = await self.expect(bookie_id)
+            state = after(bookie_id, found.record.state, step)
+            if state is LifecycleState.ACTIVE:
+                is_done = await self._clear(found, guard)
+            else:
+                record = change(found.record)
+                wanted = _with_state(record, state)
+                is_done = await self._replace(found, wanted, guard)
+            if is_done:
+                return await self.expect(bookie_id)
+        raise self._contended(bookie_id)
+
+    async def update(
+        self, found: Found, record: LifecycleRecord, *, guard: Sequence[Operation] = ()
+    ) -> bool:
+        """Replace what was found by a record of the same state; False: it is no longer so."""
+        if record.state is not found.record.state or found.version is None:
+            raise IllegalOperationError(
+                f"bookie {found.bookie_id}: expected an update of {found.record.state.value}, "
+                f"found {record.state.value}; states change by a step"
+            )
+        return await self._replace(found, record, guard)
+
+    async def finish(
+        self, found: Found, step: Step, record: LifecycleRecord, *, guard: Sequence[Operation]
+    ) -> bool:
+        """Take a step from exactly what was found; False: it is no longer so, nothing was done."""
+        state = after(found.bookie_id, found.record.state, step)
+        return await self._replace(found, _with_state(record, state), guard)
+
+    async def write_ledgers(
+        self, found: Found, ledgers: Sequence[DrainLedger], *, guard: Sequence[Operation] = ()
+    ) -> bool:
+        """Replace the list of a drain; False: its state is no longer what was found."""
+        parent = self.state_path(found.bookie_id)
+        pieces = codec.pieces_of(ledgers)
+        there = await self._pieces(found.bookie_id)
+        # One node to a multi: all pieces together may be more than one message may hold.
+        for number, data in enumerate(pieces):
+            path = join(parent, f"{_PIECE}{number:06d}")
+            operation: Operation = Write(path, data) if path in there else Create(path, data)
+            if not await self._put(found, path, data, operation, guard):
+                return False
+        kept = {join(parent, f"{_PIECE}{number:06d}") for number in range(len(pieces))}
+        for path in there:
+            if path not in kept and not await self._put(found, path, None, Delete(path), guard):
+                return False
+        return True
+
+    async def remove(self, found: Found, *, guard: Sequence[Operation] = ()) -> None:
+        """Forget a Drained bookie: cookie, state and all below it in one multi.
+
+        The caller has repeated the scan. IllegalOperationError while the bookie is registered or
+        not Drained; MetadataVersionError when its state changed meanwhile.
+        """
+        bookie_id = found.bookie_id
+        if found.record.state is not LifecycleState.DRAINED:
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected it Drained to remove it, found "
+                f"{found.record.state.value}; drain it first"
+            )
+        patience = Patience(self._store, _PATIENCE_S)
+        for _ in range(_ATTEMPTS_MAX):
+            await self._expect_unregistered(bookie_id)
+            operations: list[Operation] = [*guard]
+            for path in await self._registrations(bookie_id):
+                # The store has no check of absence: a create that fails where there is one.
+                operations += [Create(path), Delete(path)]
+            operations += [Delete(path) for path in await self._pieces(bookie_id)]
+            operations += [
+                Delete(self.state_path(bookie_id), _version(found)),
+                Delete(self.cookie_path(bookie_id), found.cookie_version),
+            ]
+            try:
+                await self._store.multi(operations)
+                return
+            except BROKEN as error:
+                await patience.again(error)
+            except _CONFLICTS:
+                pass
+            now = await self.find(bookie_id)
+            if now is None:
+                return
+            if now != found:
+                raise MetadataVersionError(
+                    f"bookie {bookie_id}: its state or cookie was changed meanwhile, it is "
+                    f"{now.record.state.value} now; nothing was removed"
+                )
+        raise self._contended(bookie_id)
+
+    async def _registrations(self, bookie_id: BookieId) -> list[str]:
+        """Return where the bookie may be registered: below those parents that there are."""
+        available = join(self._root, AVAILABLE)
+        parents = available, join(available, READ_ONLY)
+
+        async def question() -> list[str]:
+            return [
+                join(parent, bookie_id)
+                for parent in parents
+                if await self._store.exists(parent) is not None
+            ]
+
+        return await ask(self._store, _PATIENCE_S, question)
+
+    async def _expect_unregistered(self, bookie_id: BookieId) -> None:
+        async def question() -> bool:
+            await self._store.sync(self._root)
+            paths = await self._registrations(bookie_id)
+            return any([await self._store.exists(path) is not None for path in paths])
+
+        if await ask(self._store, _PATIENCE_S, question):
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
+                "first (a killed one stays registered until its session has timed out)"
+            )
+
+    async def _replace(
+        self, found: Found, record: LifecycleRecord, guard: Sequence[Operation]
+    ) -> bool:
+        """Write record where `found` still stands; False: it does not."""
+        path = self.state_path(found.bookie_id)
+        data = codec.record_to_bytes(record)
+        if found.version is None:
+            write: Operation = Create(path, data)
+        else:
+            write = Write(path, data, found.version)
+        version = 0 if found.version is None else found.version + 1
+        operations = [
+            *guard,
+            Check(self.cookie_path(found.bookie_id), found.cookie_version),
+            write,
+        ]
+        wanted = found._replace(record=codec.record_from_bytes(data, path), version=version)
+        return await self._do(found, operations, guard, wanted)
+
+    async def _clear(self, found: Found, guard: Sequence[Operation]) -> bool:
+        """Make the bookie Active; False: `found` no longer stands."""
+        cookie_path = self.cookie_path(found.bookie_id)
+        operations = [
+            *guard,
+            *(Delete(path) for path in await self._pieces(found.bookie_id)),
+            Delete(self.state_path(found.bookie_id), _version(found)),
+            Write(cookie_path, found.cookie, found.cookie_version),
+        ]
+        wanted = found._replace(
+            record=ACTIVE, version=None, cookie_version=found.cookie_version + 1
+        )
+        return await self._do(found, operations, guard, wanted)
+
+    async def _do(
+        self,
+        found: Found,
+        operations: Sequence[Operation],
+        guard: Sequence[Operation],
+        wanted: Found,
+    ) -> bool:
+        """Do all or nothing; False after a conflict. A lost answer is decided by content."""
+        patience = Patience(self._store, _PATIENCE_S)
+        while True:
+            try:
+                await self._store.multi(operations)
+                return True
+            except _CONFLICTS as error:
+                if _is_guards(error, guard):
+                    raise
+                return False
+            except BROKEN as error:
+                await patience.again(error)
+            now = await self.find(found.bookie_id)
+            if now == wanted:
+                return True
+            if now != found:
+                return False
+
+    async def _put(
+        self,
+        found: Found,
+        path: str,
+        data: bytes | None,
+        operation: Operation,
+        guard: Sequence[Operation],
+    ) -> bool:
+        """Write or remove (data None) one piece where the state found still stands."""
+        operations = [
+            *guard,
+            Check(self.cookie_path(found.bookie_id), found.cookie_version),
+            Check(self.state_path(found.bookie_id), _version(found)),
+            operation,
+        ]
+        patience = Patience(self._store, _PATIENCE_S)
+        while True:
+            try:
+                await self._store.multi(operations)
+                return True
+            except _CONFLICTS as error:
+                if _is_guards(error, guard):
+                    raise
+            except BROKEN as error:
+                await patience.again(error)
+                if await self.find(found.bookie_id) == found and not await self._has(path, data):
+                    continue
+            is_there = await self._has(path, data)
+            return is_there and await self.find(found.bookie_id) == found
+
+    async def _has(self, path: str, data: bytes | None) -> bool:
+        async def question() -> bytes | None:
+            await self._store.sync(path)
+            try:
+                return (await self._store.read(path))[0]
+            except NoNodeError:
+                return None
+
+        return await ask(self._store, _PATIENCE_S, question) == data
+
+    def _contended(self, bookie_id: BookieId) -> MetadataVersionError:
+        return MetadataVersionError(
+            f"bookie {bookie_id}: its lifecycle state was changed by others {_ATTEMPTS_MAX} times "
+            "in a row; try again"
+        )
+
+
+def _with_state(record: LifecycleRecord, state: LifecycleState) -> LifecycleRecord:
+    return replace(record, state=state)
+
+
+def _is_guards(error: StoreError, guard: Sequence[Operation]) -> bool:
+    """Tell whether a conflict is one of the guard: the writer was deposed."""
+    return any(error.path == operation.path for operation in guard)
+
+
+def _version(found: Found) -> int:
+    if found.version is None:
+        raise IllegalOperationError(f"bookie {found.bookie_id}: it is Active and has no state node")
+    return found.version

@@ -1,0 +1,142 @@
+"""What goes with bookies that go: against a count of every single entry."""
+
+import random
+from dataclasses import replace
+
+from bookie.ledger.at_risk import LEDGERS_NAMED_MAX, DrainCheck, Risk, RiskReport
+from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, LedgerState, Segment
+from tests.fixtures.metadata import metadata
+
+B = [BookieId(f"b{i}") for i in range(6)]
+
+
+def ledger(
+    number: int, qw: int, qa: int, *segments: tuple[int, list[int]], last: int | None
+) -> LedgerMetadata:
+    made = metadata(
+        *(B[i] for i in segments[0][1]),
+        ledger_id=LedgerId(number),
+        write_quorum_size=qw,
+        ack_quorum_size=qa,
+        segments=tuple(Segment(first, tuple(B[i] for i in at)) for first, at in segments),  # type: ignore[arg-type]
+    )
+    return made if last is None else replace(made, state=LedgerState.CLOSED, last_entry_id=last)
+
+
+def report(going: str, lost: str, *ledgers: LedgerMetadata) -> RiskReport:
+    made = RiskReport(
+        [B[int(i)] for i in going], [b for i, b in enumerate(B) if str(i) not in lost], B
+    )
+    for one in ledgers:
+        made.add(one)
+    return made
+
+
+def test_three_copies_two_of_them_gone() -> None:
+    closed = ledger(7, 3, 2, (0, [0, 1, 2]), last=9)
+    one = report("0", "", closed)
+    assert one.tallies[Risk.UNDER_REPLICATED].entries == 10
+    assert one.tallies[Risk.UNDER_REPLICATED].write_sets == 3
+    assert one.tallies[Risk.ACK_QUORUM].ledgers == 0
+    two = report("0", "1", closed)
+    assert two.tallies[Risk.ACK_QUORUM].entries == 10
+    assert two.tallies[Risk.ACK_QUORUM].ledger_ids == [7]
+    assert two.before[Risk.UNDER_REPLICATED].entries == 10
+    three = report("02", "1", closed)
+    assert three.tallies[Risk.LAST_COPY].entries == 10
+    assert report("5", "", closed).tallies[Risk.UNDER_REPLICATED].ledgers == 0
+
+
+def test_an_open_last_segment_counts_write_sets_and_no_entries() -> None:
+    found = report("0", "", ledger(1, 2, 2, (0, [0, 1, 2]), (4, [3, 1, 2]), last=None))
+    tally = found.tallies[Risk.ACK_QUORUM]
+    assert (tally.segments, tally.write_sets, tally.entries) == (1, 2, 3)  # 0 and 3, 2 of 0 to 3
+    open_one = report("3", "", ledger(1, 2, 2, (0, [0, 1, 2]), (4, [3, 1, 2]), last=None))
+    tally = open_one.tallies[Risk.ACK_QUORUM]
+    assert (tally.segments, tally.write_sets, tally.entries) == (1, 2, 0)
+
+
+def test_segments_without_entries_lose_nothing() -> None:
+    empty = ledger(1, 2, 2, (0, [0, 1, 2]), last=-1)
+    assert report("012", "", empty).tallies[Risk.LAST_COPY].ledgers == 0
+    beyond = ledger(1, 2, 2, (0, [0, 1, 2]), (5, [3, 4, 5]), last=4)
+    assert report("345", "", beyond).tallies[Risk.LAST_COPY].ledgers == 0
+
+
+def test_destinations_are_counted_outside_of_each_ensemble() -> None:
+    made = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
+    found = RiskReport([B[0]], B, B[:4])
+    found.add(made)
+    assert found.segments_without_destination == 0
+    found = RiskReport([B[0]], B, B[:3])
+    found.add(made)
+    assert found.segments_without_destination == 1
+
+
+def test_many_ledgers_are_counted_and_some_named() -> None:
+    found = report("0", "", *(ledger(i, 1, 1, (0, [0]), last=0) for i in range(250)))
+    tally = found.tallies[Risk.LAST_COPY]
+    assert tally.ledgers == 250
+    assert tally.ledger_ids == list(range(LEDGERS_NAMED_MAX))
+
+
+def test_against_a_count_of_every_entry() -> None:
+    rng = random.Random(11)
+    for _ in range(300):
+        size = rng.randint(1, 5)
+        qw = rng.randint(1, size)
+        qa = rng.randint(1, qw)
+        firsts = sorted({0, *(rng.randrange(1, 20) for _ in range(rng.randrange(3)))})
+        segments = [(first, rng.sample(range(6), size)) for first in firsts]
+        last = rng.randrange(-1, 25)
+        made = ledger(1, qw, qa, *segments, last=last)
+        going = "".join(map(str, rng.sample(range(6), rng.randrange(4))))
+        lost = "".join(map(str, rng.sample(range(6), rng.randrange(3))))
+        found = report(going, lost, made)
+        wanted = dict.fromkeys(Risk, 0)
+        for entry_id in range(last + 1):
+            ensemble = next(at for first, at in reversed(segments) if first <= entry_id)
+            copies = {ensemble[(entry_id + i) % size] for i in range(qw)}
+            left = len(copies - {int(i) for i in going + lost})
+            if left == 0:
+                wanted[Risk.LAST_COPY] += 1
+            elif left < qa:
+                wanted[Risk.ACK_QUORUM] += 1
+            elif left < qw:
+                wanted[Risk.UNDER_REPLICATED] += 1
+        assert {risk: found.tallies[risk].entries for risk in Risk} == wanted
+
+
+def check(bookie: int, staying: str, writable: str, *ledgers: LedgerMetadata) -> str:
+    made = DrainCheck(B[bookie], [B[int(i)] for i in staying], [B[int(i)] for i in writable])
+    for one in ledgers:
+        made.add(one)
+    return made.reason()
+
+
+def test_a_drain_alone_may_begin_whatever_its_quorums() -> None:
+    for qw, qa in ((3, 3), (3, 2), (2, 2), (1, 1)):
+        assert check(0, "12345", "12345", ledger(1, qw, qa, (0, [0, 1, 2]), last=9)) == ""
+
+
+def test_beside_another_it_waits_where_they_share_a_quorum() -> None:
+    shared = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
+    assert check(0, "2345", "2345", shared) == (
+        "3 write sets would fall below their ack quorum together with b1: waits for those"
+    )
+    assert check(0, "2345", "2345", ledger(1, 3, 2, (0, [0, 2, 3]), last=9)) == ""
+    assert check(0, "2345", "2345", ledger(1, 3, 1, (0, [0, 1, 2]), last=9)) == ""
+
+
+def test_it_waits_for_bookies_that_can_take_its_copies() -> None:
+    made = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
+    assert "1 segments find too few other bookies" in check(0, "12", "12", made)
+    assert check(0, "123", "123", made) == ""
+    assert "1 segments find" in check(0, "123", "12", made)  # 3 is read-only
+
+
+def test_it_waits_for_bookies_that_open_ledgers_need() -> None:
+    other = ledger(2, 3, 2, (0, [1, 2, 3]), last=None)
+    assert "2 bookies would be writable, open ledgers need 3" in check(0, "123", "12", other)
+    assert check(0, "123", "123", other) == ""
+    assert check(0, "123", "12", replace(other, state=LedgerState.CLOSED)) == ""

@@ -1,0 +1,146 @@
+"""What operators ask for: drain, cancel, mark-drained, remove, status, at-risk."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bookie.errors import IllegalOperationError
+from bookie.ledger.types import BookieId, LedgerState
+from bookie.lifecycle.operations import Operations
+from bookie.lifecycle.states import DrainLedger, LifecycleRecord, Step
+from bookie.metadata.cookies import Cookie, CookieStore
+from bookie.metadata.service_info import ServiceInfo
+from tests.fixtures.metadata import ROOT, MetadataWorld, SeededRng, metadata, run
+
+B1, B2, B3 = (BookieId(f"b{i}:3181") for i in (1, 2, 3))
+
+
+def same(record: LifecycleRecord) -> LifecycleRecord:
+    return record
+
+
+async def made(world: MetadataWorld, *registered: str) -> Operations:
+    instance_id = await world.format()
+    store = world.client()
+    for bookie_id in (B1, B2, B3):
+        await CookieStore(store, ROOT).write(
+            bookie_id, Cookie(bookie_id, ("/j",), ("/l",), instance_id), None
+        )
+    for path in registered:
+        await store.create(f"{ROOT}/available/{path}", ServiceInfo(()).to_bytes())
+    return Operations(world.client(), ROOT, SeededRng(3), world.clock)
+
+
+async def create(world: MetadataWorld, *bookies: str, **changes: Any) -> tuple[int, int]:
+    manager = world.manager(world.client())
+    created, version = await manager.create(metadata(*bookies, **changes))
+    return created.ledger_id, version
+
+
+def test_a_drain_from_begin_to_end() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B2, B3)
+        ledger_id, _ = await create(world, B1, B2)
+        status = await asked.drain(B1, "me@here", may_fence=False)
+        assert status["lifecycle"] == "Draining"
+        assert status["registered"] == "away"
+        assert (status["by"], status["may_fence"]) == ("me@here", False)
+        assert "no AutoRecovery runs" in status["warning"]
+        with pytest.raises(IllegalOperationError, match="Draining: drain is not possible"):
+            await asked.drain(B1, "me")
+        with pytest.raises(IllegalOperationError, match="Draining: mark-drained is not possible"):
+            await asked.mark_drained(B1, "me")
+        with pytest.raises(IllegalOperationError, match="expected it Drained"):
+            await asked.remove(B1)
+        await asked.states.move(B1, Step.FAIL, same)
+        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {ledger_id};"):
+            await asked.mark_drained(B1, "me")
+        status = await asked.mark_drained(B1, "me", [ledger_id])
+        assert (status["lifecycle"], status["accepted_loss"]) == ("Drained", [ledger_id])
+        other, _ = await create(world, B1, B3)
+        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {other};"):
+            await asked.remove(B1)
+        await world.manager(world.client()).delete(other)
+        assert await asked.remove(B1) == {"bookie_id": B1, "removed": True}
+        assert [one["bookie_id"] for one in await asked.statuses()] == [B2, B3]
+
+    run(scenario)
+
+
+def test_disabled_auto_recovery_is_told_and_a_running_one_is_no_warning() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world)
+        store = world.client()
+        votes = f"{ROOT}/underreplication/auditorelection"
+        await store.create(f"{votes}/V_0000000001", make_parents=True)
+        assert (await asked.drain(B1, "me"))["warning"] == ""
+        await store.create(f"{ROOT}/underreplication/disable")
+        assert "AutoRecovery is disabled" in (await asked.status(B1))["warning"]
+        assert (await asked.cancel(B1))["warning"] == ""
+
+    run(scenario)
+
+
+def test_a_writable_bookie_is_not_marked_drained() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B1)
+        await asked.drain(B1, "me")
+        await asked.states.move(B1, Step.FAIL, same)
+        with pytest.raises(IllegalOperationError, match="found it writable"):
+            await asked.mark_drained(B1, "me")
+
+    run(scenario)
+
+
+def test_metadata_that_cannot_be_read_names_every_bookie() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world)
+        ledger_id, _ = await create(world, B2)
+        path = next(path for path in world.paths() if "/L" in path and "LAYOUT" not in path)
+        await world.client().write(path, b"no metadata", 0)
+        await asked.drain(B1, "me")
+        await asked.states.move(B1, Step.FAIL, same)
+        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {ledger_id};"):
+            await asked.mark_drained(B1, "me")
+        found = await asked.at_risk([B1])
+        assert (found["is_safe"], found["ledgers_unreadable"]) == (False, 1)
+
+    run(scenario)
+
+
+def test_at_risk_takes_what_is_away_for_lost() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B2, B3)
+        ledger_id, version = await create(world, B1, B2, ack_quorum_size=1)
+        manager = world.manager(world.client())
+        stored, _ = await manager.read(ledger_id)
+        closed = replace(stored, state=LedgerState.CLOSED, last_entry_id=4)  # type: ignore[arg-type]
+        await manager.write(closed, version)
+        found = await asked.at_risk([B2])
+        assert found["lost"] == [B1]
+        assert found["before"]["under_replicated"]["entries"] == 5
+        assert found["after"]["last_copy"] == {
+            "ledgers": 1, "segments": 1, "write_sets": 2, "entries": 5, "ledger_ids": [ledger_id],
+        }  # fmt: skip
+        assert not found["is_safe"]
+        assert (await asked.at_risk([B3]))["is_safe"]
+        assert (await asked.at_risk([B1]))["is_safe"]  # it is gone already
+        with pytest.raises(IllegalOperationError, match="expected one of b1:3181"):
+            await asked.at_risk([BookieId("b9:1")])
+
+    run(scenario)
+
+
+def test_the_ledgers_of_a_status_are_bounded() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world)
+        await asked.drain(B1, "me")
+        found = await asked.states.expect(B1)
+        rows = [DrainLedger(i, 0, "", "why" if i == 1999 else "") for i in range(2000)]
+        await asked.states.write_ledgers(found, rows)
+        status = await asked.status(B1)
+        assert (len(status["ledgers"]), status["ledgers_not_shown"]) == (1000, 1000)
+        assert status["ledgers"][0]["ledger_id"] == 1999
+
+    run(scenario)
