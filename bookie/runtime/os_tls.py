@@ -12,6 +12,8 @@ from typing import TypeVar, cast
 from bookie.runtime.os_stream import BlockingStream
 
 _PIECE_BYTES = 256 * 1024
+_RECORD_BYTES = 16 * 1024
+"""One read gives no more than a record of TLS holds; see os_stream.py about asking for more."""
 T = TypeVar("T")
 
 
@@ -66,7 +68,7 @@ class TlsStream(BlockingStream):
 
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
-        return self._read(lambda: self._tls.read(_PIECE_BYTES), b"")
+        return self._read(lambda: self._tls.read(_RECORD_BYTES), b"")
 
     def receive_into(self, room: memoryview) -> int:
         """Wait for bytes and put them into `room`; their number, 0 at the end; OSError."""

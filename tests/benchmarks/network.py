@@ -220,27 +220,41 @@ def _serve_echo(say: Any) -> None:
         runner.run(serve())
 
 
-def echo_rate(seconds: float) -> float:
+def _ask_echo(port: int, seconds: float, together: Any, say: Any) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        together.wait()
+        count, data, end = 0, bytes(64), perf_counter() + seconds
+        while perf_counter() < end:
+            stream.sendall(data)
+            stream.recv(4096)
+            count += 1
+    say.send(count)
+
+
+def echo_rate(seconds: float, clients: int) -> float:
     """Return how often a second 64 bytes go to a server of Python's that does nothing, and back.
 
-    The loop and the kind of socket are those that herdpy has: this is what is left of a round trip
-    without a database.
+    The loop, the kind of socket and the processes of one connection are those that herdpy has: this
+    is what is left of a round trip without a database.
     """
     context = multiprocessing.get_context("spawn")
     hear, say = context.Pipe(duplex=False)
-    process = context.Process(target=_serve_echo, args=(say,), daemon=True)
-    process.start()
+    server = context.Process(target=_serve_echo, args=(say,), daemon=True)
+    server.start()
     try:
-        with socket.create_connection(("127.0.0.1", hear.recv())) as stream:
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            count, data, end = 0, bytes(64), perf_counter() + seconds
-            while perf_counter() < end:
-                stream.sendall(data)
-                stream.recv(4096)
-                count += 1
+        asked = hear.recv(), seconds, context.Barrier(clients, timeout=_ANSWER_LIMIT_S)
+        ends = [context.Pipe(duplex=False) for _ in range(clients)]
+        asking = [context.Process(target=_ask_echo, args=(*asked, end)) for _, end in ends]
+        for process, (_, end) in zip(asking, ends, strict=True):
+            process.start()
+            end.close()  # so that one that died is told by EOFError
+        count = sum(hear.recv() for hear, _ in ends)
+        for process in asking:
+            process.join()
     finally:
-        process.terminate()
-        process.join()
+        server.terminate()
+        server.join()
     return count / seconds
 
 
@@ -335,11 +349,13 @@ def measure(directory: Path, options: argparse.Namespace) -> Bench:
         opener = stack.enter_context(Client("herdpy", url, 0))
         idle = idle_bytes(Side([opener], server), options.idle)
         peer_idle = None if peer is None else idle_bytes(peer, PEER_IDLE)
-        bare = echo_rate(seconds=cases.seconds)
+        bare = [(clients, echo_rate(cases.seconds, clients)) for clients in (1, MANY)]
         calibrations.append(fdatasync_us(directory))
     bench.fdatasync_us = round(statistics.median(calibrations), 1)
     report(bench, cases.found, rows, cases.many)
-    bench.add("the same bytes to a bare echo and back, 1 connection", "1/s", bare, None, None)
+    for clients, rate in bare:
+        many = f"{clients} connection{'s' * (clients > 1)}"
+        bench.add(f"the same bytes to a bare echo and back, {many}", "1/s", rate, None, None)
     bench.add("a point select's way to the server and back", "µs", far_us - near_us, None, None, 80)
     bench.add(
         f"memory of one of {options.idle:,} idle connections", "KB", idle / 1000, None, None, 200

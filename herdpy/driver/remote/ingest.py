@@ -1,7 +1,7 @@
 """RemoteIngest: batches on their way to a server, a few of them under way at a time."""
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from herdpy.errors import Error, ProtocolError, loading
 from herdpy.features import received_table
@@ -23,7 +23,7 @@ class RemoteIngest:
     def __init__(self, session: "RemoteSession", table: str, mode: str) -> None:
         self._session = session
         self._under_way: deque[int] = deque()
-        target = session.ask(lambda request: messages.BeginIngest(request, table, mode))
+        target = session.ask(messages.BeginIngest, table, mode)
         if not isinstance(target, messages.IngestBegun):
             raise ProtocolError(f"expected IngestBegun, found {type(target).__name__}")
         self._number = target.ingest
@@ -38,16 +38,13 @@ class RemoteIngest:
         while len(self._under_way) >= _UNDER_WAY_MAX:
             self._settle_one()
         data = batch_bytes(batch)
-        number = self._number
-        self._under_way.append(
-            self._session.start(lambda request: messages.IngestRows(request, number, data))
-        )
+        self._under_way.append(self._session.start(messages.IngestRows, self._number, data))
 
     def finish(self) -> int:
         """Let the server write everything; return the number of rows."""
         while self._under_way:
             self._settle_one()
-        done: Any = self._session.finish_ingest(self._number)
+        done = self._session.ask(messages.FinishIngest, self._number, has_token=True)
         self._is_over = True
         if not isinstance(done, messages.Done):
             raise ProtocolError(f"expected Done, found {type(done).__name__}")

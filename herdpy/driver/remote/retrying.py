@@ -247,15 +247,13 @@ class RetryingSession:
             pauses: Pauses | None = None
             while True:
                 session = self._session
-                is_lost = session.machine.failure is not None
-                is_interrupted = is_lost or self._lost is not None
-                if is_interrupted and self._new_pauses is not None and not self._is_closed:
+                problem = self._lost or session.machine.failure
+                if problem is not None and self._new_pauses is not None and not self._is_closed:
                     if self._lost is not None or self._is_inside(session):
                         self._end_lost(session, _kind(what))
                         return done()
-                    if is_lost:
-                        pauses = pauses or self._new_pauses()
-                        session = self._reconnect(pauses)
+                    pauses = pauses or self._new_pauses()
+                    session = self._reconnect(pauses)
                 was_inside = session.machine.in_transaction and session is not self._ended
                 try:
                     return body(session)

@@ -130,11 +130,6 @@ class RemoteSession:
         return self.machine.lsn
 
     @property
-    def is_lost(self) -> bool:
-        """The connection has ended; every call raises."""
-        return self.machine.failure is not None
-
-    @property
     def token_session(self) -> str:
         """The session in its commit tokens; empty: the server takes none."""
         welcome = self.machine.welcome
@@ -156,7 +151,7 @@ class RemoteSession:
 
     @autocommit.setter
     def autocommit(self, value: bool) -> None:
-        self._ask(messages.SetAutocommit, value)
+        self.ask(messages.SetAutocommit, value)
         self._autocommit = value
 
     # --- statements ------------------------------------------------------------------------------
@@ -170,7 +165,7 @@ class RemoteSession:
         if text.__class__ is not str:
             text = check_statement(text)
         kept = self._kept
-        done = self._ask(kept.message, text, to_wire(parameters), has_token=True)
+        done = self.ask(kept.message, text, to_wire(parameters), has_token=True)
         if text in kept.asked:
             with self._mutex:
                 kept.has_run(text)
@@ -185,7 +180,7 @@ class RemoteSession:
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
         text, items = check_statement(text), many_to_wire(list(rows))
-        return self._result(self._ask(messages.ExecuteMany, text, items, has_token=True))
+        return self._result(self.ask(messages.ExecuteMany, text, items, has_token=True))
 
     def execute_all(
         self, statements: Sequence[tuple[str, Parameters]]
@@ -196,7 +191,7 @@ class RemoteSession:
             (places.setdefault(check_statement(text), len(places)), to_wire(parameters))
             for text, parameters in statements
         ]
-        answers = self._ask(messages.ExecuteAll, list(places), items)
+        answers = self.ask(messages.ExecuteAll, list(places), items)
         results: list[Result] = []
         for raw in answers.answers:
             answer = decode_to_driver(raw)
@@ -221,33 +216,29 @@ class RemoteSession:
                 self._send(encode_frame(messages.DropIngest(ingest)))
 
     def begin(self, durability: str | None = None) -> None:
-        self._ask(messages.Begin, durability)
+        self.ask(messages.Begin, durability)
 
     def commit(self) -> None:
         if self.machine.in_transaction:
-            self._ask(messages.Commit, has_token=True)
+            self.ask(messages.Commit, has_token=True)
 
     def resolve(self, token_session: str, counter: int) -> str:
         """Return what became of a commit: committed, refused (it never happens), unknown."""
-        answer = self._ask(messages.Resolve, token_session, counter)
+        answer = self.ask(messages.Resolve, token_session, counter)
         if not isinstance(answer, messages.Resolved):
             raise ProtocolError(f"expected Resolved, found {type(answer).__name__}")
         return answer.outcome
 
-    def finish_ingest(self, ingest: int) -> Any:
-        """Let the server write an ingest; return the answer."""
-        return self._ask(messages.FinishIngest, ingest, has_token=True)
-
     def rollback(self) -> None:
         if self.machine.in_transaction:
-            self._ask(messages.Rollback)
+            self.ask(messages.Rollback)
 
     def reset(self) -> None:
         """Do nothing: RetryingSession notes what SET changed."""
 
     def export(self, kind: str) -> "RemoteExport":
         """Begin a backup or a dump."""
-        return RemoteExport(self, self._ask(messages.Export, kind))
+        return RemoteExport(self, self.ask(messages.Export, kind))
 
     def end_export(self, request: int | None) -> None:
         """Drop an export, and the piece that is under way."""
@@ -258,7 +249,7 @@ class RemoteSession:
 
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what is no statement."""
-        answer = self._ask(feature.request, *feature.fields(*arguments))
+        answer = self.ask(feature.request, *feature.fields(*arguments))
         if not isinstance(answer, feature.reply):
             expected = feature.reply.__name__
             raise ProtocolError(f"expected {expected}, found {type(answer).__name__}")
@@ -308,7 +299,7 @@ class RemoteSession:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _ask(self, make: Callable[..., Message], *fields: Any, has_token: bool = False) -> Any:
+    def ask(self, make: Callable[..., Message], *fields: Any, has_token: bool = False) -> Any:
         """Send a request and return its answer; what failed is raised.
 
         make(number of the request, *fields) gives it; has_token: behind the fields the counter of
@@ -329,14 +320,10 @@ class RemoteSession:
                     self._interrupted(last + 1)
                 raise
 
-    def ask(self, make: Callable[[int], Message]) -> Any:
-        """Send a request and return its answer; what failed is raised."""
-        return self._ask(make)
-
-    def start(self, make: Callable[[int], Message]) -> int:
-        """Send a request whose answer is taken later, by finish()."""
+    def start(self, make: Callable[..., Message], *fields: Any) -> int:
+        """Send a request as ask() does, whose answer is taken later, by finish()."""
         with self._mutex:
-            return self._begin_request(make, ())
+            return self._begin_request(make, fields)
 
     def finish(self, request: int) -> Any:
         """Return the answer of a request that start() sent; what failed is raised."""
@@ -379,11 +366,7 @@ class RemoteSession:
     ) -> int:
         if self.machine.failure is not None:
             raise self.machine.failure
-        given_up: list[Message] = []
-        while self._dropped:
-            fetches, result = self._dropped.popleft()
-            self._abandon(fetches)
-            given_up.append(messages.CloseResult(result))
+        given_up = self._give_up_dropped() if self._dropped else b""
         self._is_out = False
         request = self.machine.new_request()
         try:
@@ -394,9 +377,7 @@ class RemoteSession:
                     self._counter = counter = acknowledged + 1
                 self._undecided = counter
                 fields = (*fields, counter, acknowledged)
-            data = encode_frame(make(request, *fields))
-            if given_up:
-                data = frames(given_up) + data
+            data = given_up + encode_frame(make(request, *fields))
         except BaseException:
             self.machine.forget(request)
             self._undecided = None
@@ -408,6 +389,15 @@ class RemoteSession:
                 self.machine.forget(request)
             raise
         return request
+
+    def _give_up_dropped(self) -> bytes:
+        """Return what closes the results that were collected."""
+        closing: list[Message] = []
+        while self._dropped:
+            fetches, result = self._dropped.popleft()
+            self._abandon(fetches)
+            closing.append(messages.CloseResult(result))
+        return frames(closing)
 
     def _wait(self, request: int) -> Any:
         self._running = request

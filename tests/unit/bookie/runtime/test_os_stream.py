@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from bookie.runtime import os_stream
 from bookie.runtime.os_stream import BlockingStream
 
 
@@ -69,3 +70,42 @@ def test_another_thread_ends_it(ends: tuple[BlockingStream, socket.socket]) -> N
     stream.end()
     thread.join()
     assert got == [b""] or isinstance(got[0], OSError)
+
+
+def test_more_is_asked_for_behind_what_filled_the_room(
+    ends: tuple[BlockingStream, socket.socket],
+) -> None:
+    stream, peer = ends
+    sent = bytes(range(256)) * 4096
+    thread = threading.Thread(target=peer.sendall, args=(sent,))
+    thread.start()
+    pieces = [stream.receive()]
+    while sum(map(len, pieces)) < len(sent):
+        pieces.append(stream.receive())
+    thread.join()
+    assert b"".join(pieces) == sent
+    assert len(pieces[0]) <= os_stream._FEW_BYTES
+    assert max(map(len, pieces)) > os_stream._FEW_BYTES
+
+
+@pytest.mark.parametrize(("away_s", "pays"), [(60e-6, False), (40e-6, True)])
+def test_looking_does_not_pay_where_others_want_the_processor(
+    monkeypatch: pytest.MonkeyPatch, away_s: float, pays: bool
+) -> None:
+    now_s = 0.0
+
+    def give_away() -> None:
+        nonlocal now_s
+        now_s += away_s
+        peer.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = BlockingStream("127.0.0.1", listener.getsockname()[1], 10)
+        peer, _ = listener.accept()
+    monkeypatch.setattr(os_stream, "monotonic", lambda: now_s)
+    monkeypatch.setattr(os_stream, "yield_processor", give_away)
+    stream.set_timeout(None)
+    stream.set_spin(300e-6)
+    with closing(stream), peer:
+        assert stream.receive() == b"x"
+        assert stream._spinning.begin() is pays
