@@ -96,7 +96,8 @@ class Cursor:
                 f"executemany: expected rows of parameters, found {type(rows).__name__}",
                 sqlstate="07001",
             )
-        self._result = session.execute_many(text, map(checked_parameters, rows))
+        items = [row if row.__class__ is tuple else checked_parameters(row) for row in rows]
+        self._result = session.execute_many(text, items)
         return self
 
     def take(self, result: Result) -> None:

@@ -282,7 +282,7 @@ def compile_row_converter(
     The caller checks the number of values, and the row with compile_check_row.
     """
     space: dict[str, Any] = {}
-    tests, row = row_conversion(table, ordinals, space)
+    tests, row, _ = row_conversion(table, ordinals, space)
     lines = "".join(f"    {line}\n" for line in [*tests, f"return {row}"])
     exec(f"def convert(values, now_us):\n{lines}", space)  # noqa: S102 - our own text
     return space["convert"]
@@ -290,9 +290,14 @@ def compile_row_converter(
 
 def row_conversion(
     table: Table, ordinals: Sequence[int], space: dict[str, Any]
-) -> tuple[list[str], str]:
-    """Return lines that convert `values`, and source of the row, over `now_us` and space."""
+) -> tuple[list[str], str, str]:
+    """Return lines that convert `values`, and source of the row, over `now_us` and space.
+
+    And of the test behind the first line that `values` are the row as they are, as a sequence; "":
+    they never are.
+    """
     tests: list[str] = []
+    exact_tests: list[str] = []
     parts = default_sources(table, space)
     for position, ordinal in enumerate(ordinals):
         column = table.columns[ordinal]
@@ -302,8 +307,12 @@ def row_conversion(
         if column.type.length is not None:
             exact += f" and len({name}) <= {column.type.length}"
         tests.append(f"if not ({name} is None or {exact}): {name} = slow{position}({name})")
+        if column.type.kind in EXACT_TESTS:
+            exact_tests.append(f"({name} is None or {exact})")
     names = "".join(f"v{position}, " for position in range(len(ordinals)))
-    return [f"{names}= values", *tests] if names else tests, f"({', '.join(parts)},)"
+    is_exact = len(exact_tests) == len(table.columns) and list(ordinals) == sorted(ordinals)
+    lines = [f"{names}= values", *tests] if names else tests
+    return lines, f"({', '.join(parts)},)", " and ".join(exact_tests) if is_exact else ""
 
 
 def default_sources(table: Table, space: dict[str, Any]) -> list[str]:

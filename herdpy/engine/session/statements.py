@@ -41,7 +41,7 @@ class Statements(SessionPart):
 
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
-        items = list(rows)
+        items = rows if isinstance(rows, list) else list(rows)
         return self._runner.run_planned(lambda: self._execute_many(text, items), text)
 
     def execute_all(

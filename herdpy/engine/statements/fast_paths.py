@@ -179,18 +179,29 @@ def compile_rows(table: Table, ordinals: Sequence[int]) -> MakeRows:
     there are ordinals, or is neither tuple nor list, is given to prepare(), which says why.
     """
     source = Writer(None)
-    lines, row = row_conversion(table, ordinals, source.space)
-    lines = [
+    lines, row, exact = row_conversion(table, ordinals, source.space)
+    head = [
         "kind = values.__class__",
         "is_sequence = kind is tuple or kind is list",
         f"if not is_sequence or len(values) != {len(ordinals)}: prepare(values)",
-        *lines,
-        f"r = {row}",
-        *check_lines(source, table),
-        "add(r)",
+        *lines[:1],
     ]
-    body = [f"    {line}" for line in lines]
+    lines = [*lines[1:], f"r = {row}", *check_lines(source, table)]
+    if exact:
+        lines = [
+            f"if kind is tuple and {exact}:",
+            "    r = values",
+            *indented(check_lines(source, table, is_exact=True)),
+            "else:",
+            *indented(lines),
+        ]
+    body = indented([*head, *lines, "add(r)"])
     return source.function("items, now_us, prepare, add", ["for values in items:", *body])
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return lines of source one level further in."""
+    return [f"    {line}" for line in lines]
 
 
 _LOOKUP = """\

@@ -41,13 +41,17 @@ def compile_check_row(table: Table) -> CheckRow:
     return writer.function("r", [*check_lines(writer, table), "return None"])
 
 
-def check_lines(writer: Writer, table: Table) -> list[str]:
-    """Return the lines of that function, for one that has a row `r` anyway."""
+def check_lines(writer: Writer, table: Table, *, is_exact: bool = False) -> list[str]:
+    """Return the lines of that function, for one that has a row `r` anyway.
+
+    is_exact: its values were tested for the ranges and lengths of their types (EXACT_TESTS).
+    """
     lines: list[str] = []
     for ordinal, column in enumerate(table.columns):
         if not column.hidden:
             lines += _null_lines(writer, table, ordinal)
-            lines += _value_lines(writer, column, f"r[{ordinal}]")
+            if not is_exact:
+                lines += _value_lines(writer, column, f"r[{ordinal}]")
     lines += _key_lines(writer, table)
     lines += _row_lines(writer, table)
     return lines

@@ -185,6 +185,7 @@ def test_now_is_the_time_of_the_transaction(db: Engine) -> None:
 # --- when it is not for the fast path ------------------------------------------------------------
 
 SIMPLE = "INSERT INTO s VALUES (?, ?)"
+SIX = "(?, ?, ?, ?, ?, ?)"
 
 
 @pytest.fixture
@@ -387,6 +388,39 @@ def test_a_transaction_begins_and_ends_in_the_log(db: Engine, simple: Session) -
     simple.commit()
     kinds = [type(record) for record in logged(db)[before:]]
     assert kinds == [Begin, Rows, Commit]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (2, 3, "x", 1.5, True, b"y"),
+        (2, None, None, None, None, None),
+        (None, 3, "x", 1.5, True, b"y"),
+        (2, 2**31, "x", 1.5, True, b"y"),
+        (2**63, 3, "x", 1.5, True, b"y"),
+        (2, 3, "ä", 1, 0, b"y"),
+        (2, 3, "three", 1.5, True, b"y"),
+        (2, 3, "x\0", 1.5, True, b"y"),
+        (2, 3, "x", 1.5, True, b"y" * (row_bytes_max + 1)),
+        (2, 3, "x", "nan", "no", "y"),
+        (2, 3, "x", 1.5, True),
+    ],
+    ids=lambda values: repr(values)[:60],
+)
+def test_many_rows_that_need_no_conversion(db: Engine, values: tuple[Any, ...]) -> None:
+    """A tuple that is its own row is taken as it is; a list, and any other tuple, is converted."""
+    session = db.session(autocommit=True)
+    columns = "a BIGINT PRIMARY KEY, i INTEGER, t VARCHAR(4), x DOUBLE, f BOOLEAN, y BYTEA"
+    run(session, f"CREATE TABLE m ({columns})")
+    found: list[object] = []
+    for kind in (tuple, list):
+        items = [kind((1, 1, "one", 0.0, False, b"")), kind(values)]
+        told_of = told(
+            lambda items=items: session.execute_many(f"INSERT INTO m VALUES {SIX}", items)
+        )
+        found.append((told_of, rows(session, "SELECT * FROM m ORDER BY a")))
+        run(session, "DELETE FROM m")
+    assert repr(found[0]) == repr(found[1])
 
 
 @pytest.mark.parametrize("durability", list(Durability))
