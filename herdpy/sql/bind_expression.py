@@ -35,6 +35,8 @@ from herdpy.sql.scope import Scope, StatementContext
 _VARCHARS = frozenset(("VARCHAR", "CHARACTER VARYING", "CHAR VARYING", "VARCHAR2"))
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "%"))
+_CHAINED = _ARITHMETIC | {"||", "^"}
+_NESTED_MAX = 30  # operators; a longer chain is one call, of which GROUP BY knows no beginning
 _OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), BOOLEAN),
@@ -72,10 +74,15 @@ def bind_condition(node: syntax.Node, scope: Scope, clause: str) -> tree.Express
 
 def bind_open(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind one expression; the result may be an untyped literal or a pending parameter."""
-    while isinstance(node, syntax.Paren):
-        node = node.operand
+    node = _bare(node)
     scope.context.budget.spend()
     return BINDERS[type(node)](node, scope)
+
+
+def _bare(node: syntax.Node) -> syntax.Node:
+    while isinstance(node, syntax.Paren):
+        node = node.operand
+    return node
 
 
 def _refused(what: str, node: syntax.Node, scope: Scope) -> Exception:
@@ -296,8 +303,39 @@ def _bind_binary(node: syntax.Binary, scope: Scope) -> tree.Expression:
         return _compare_rows(operator, node.left, node.right, node, scope)
     if not is_comparison and operator not in _ARITHMETIC and operator not in _OTHERS:
         raise _refused(f"the operator {operator}", node, scope)
-    left, right = bind_open(node.left, scope), bind_open(node.right, scope)
-    if is_comparison:
+    chain = [node]  # from its last operator to the first: without recursion
+    while isinstance(left := _bare(chain[-1].left), syntax.Binary) and left.operator in _CHAINED:
+        chain.append(left)
+    bound = bind_open(left, scope)
+    for node in reversed(chain):
+        scope.context.budget.spend()
+        bound = _operated(node, bound, bind_open(node.right, scope), scope)
+        if len(chain) > _NESTED_MAX:
+            bound = _joined(bound)
+    return bound
+
+
+def _joined(call: tree.Expression) -> tree.Expression:
+    """Return a call of operators whose first operand is one, too, as one of all operands."""
+    first = call.arguments[0] if isinstance(call, tree.Call) else None
+    if not isinstance(call, tree.Call) or not isinstance(first, tree.Call):
+        return call
+    if first.type != call.type:
+        return call
+    arguments = (*first.arguments, *call.arguments[1:])
+    if call.function == first.function == "||":
+        return tree.Call(call.type, "||", arguments)
+    if tree.is_arithmetic(call.function) and tree.is_arithmetic(first.function):
+        return tree.Call(call.type, first.function + call.function, arguments)
+    return call
+
+
+def _operated(
+    node: syntax.Binary, left: tree.Expression, right: tree.Expression, scope: Scope
+) -> tree.Expression:
+    """Return left operator right, of bound operands."""
+    operator = node.operator
+    if operator in _COMPARISONS:
         return compare(operator, left, right, node, scope)
     if operator in _ARITHMETIC:
         return arithmetic(operator, left, right, node, scope)

@@ -43,7 +43,7 @@ def bind_query(
     if node.with_ is not None:
         outer, ctes = bind_with(node.with_, context, outer)
     if isinstance(node, syntax.Subquery):
-        query = _bind_parenthesized(node, context, outer, is_open)
+        query = bind_query(node.query, context, outer, is_open=is_open)
     elif isinstance(node, syntax.Select):
         query = _bind_select(node, context, outer, is_open)
     elif isinstance(node, syntax.Values):
@@ -74,25 +74,6 @@ def bind_with(
         cte = tree.Cte(context.next_cte(), item.name, replace(query, columns=columns))
         scope.ctes[item.name] = cte
     return scope, tuple(scope.ctes.values())
-
-
-def _bind_parenthesized(
-    node: syntax.Subquery, context: StatementContext, outer: Scope | None, is_open: bool
-) -> tree.Query:
-    query = bind_query(node.query, context, outer, is_open=is_open and not node.has_tail)
-    if not node.has_tail:
-        return query
-    wrapped = _wrap(query, [kind for _, kind in query.columns], context)
-    body = wrapped.body
-    if not isinstance(body, tree.Select):
-        raise TypeError("a wrapped query is a SELECT")
-    keys = [
-        replace(key, expression=body.outputs[key.expression.ordinal].expression)
-        for key in _output_keys(node.order, query.columns, context)
-        if isinstance(key.expression, tree.ColumnRef)
-    ]
-    limit, offset = _bind_limits(node, context)
-    return replace(wrapped, order_by=tuple(keys), limit=limit, offset=offset)
 
 
 # --- SELECT --------------------------------------------------------------------------------------

@@ -209,6 +209,14 @@ class ExpressionPrinter:
             level = _AND if name == "and" else _OR
             parts = [self._inside(part, level + 1) for part in arguments]
             return f" {name.upper()} ".join(parts), level
+        if name == "||" or tree.is_arithmetic(name):
+            operators = ["||"] * (len(arguments) - 1) if name == "||" else name
+            text, level = self._print(arguments[0])
+            for operator, argument in zip(operators, arguments[1:], strict=True):
+                own = _BINARY[operator]
+                left = text if level >= own else f"({text})"
+                text, level = f"{left} {operator} {self._inside(argument, own + 1)}", own
+            return text, level
         if name in _BINARY:
             level = _BINARY[name]
             left = self._inside(arguments[0], level + (level == _COMPARISON))

@@ -60,6 +60,7 @@ _SETTINGS = (
     "error_on_division_by_zero = true",
     "scalar_subquery_error_on_multiple_rows = true",
     "default_null_order = 'nulls_last_on_asc_first_on_desc'",
+    "max_expression_depth = 1100",  # room for limits.statement_chain_max operators in a function
     "TimeZone = 'UTC'",
     "enable_external_access = false",
     "lock_configuration = true",

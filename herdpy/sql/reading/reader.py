@@ -100,7 +100,7 @@ class Reader(ExpressionReader):
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in QUERIES and following != "(":
             columns = self.placed_names()
-        if not self.accept_all("DEFAULT", "VALUES"):
+        if columns is not None or not self.accept_all("DEFAULT", "VALUES"):
             self.allows_default = True
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
@@ -304,6 +304,9 @@ class Reader(ExpressionReader):
             query = yield from self._set_operations(query)
         if self.words[self.index] not in _TAILS:
             return query
+        start, target = self.tokens[self.index].start, query
+        while isinstance(target, syntax.Subquery):  # whose tail goes on behind its parentheses
+            target = target.query
         order = yield from self._order_by()
         limit: Node | None = None
         offset: Node | None = None
@@ -322,7 +325,13 @@ class Reader(ExpressionReader):
                 self.accept_any(("ROW", "ROWS"))
             elif not self.accept("ALL"):
                 limit = yield self.expression()
-        query.order, query.limit, query.offset = order, limit, offset
+        for name, value in (("order", order), ("limit", limit), ("offset", offset)):
+            if value and getattr(target, name):
+                clause = "ORDER BY" if name == "order" else name.upper()
+                message = f"multiple {clause} clauses are not allowed"
+                raise ProgrammingError(message, sqlstate="42601", position=start + 1)
+            if value:
+                setattr(target, name, value)
         return query
 
     def _set_operations(self, query: Query) -> Steps:
@@ -418,7 +427,10 @@ class Reader(ExpressionReader):
             if (word, following) == ("GROUPING", "SETS"):
                 raise self.refused("GROUP BY with GROUPING SETS")
             if not self.accept_all("(", ")"):
-                items.append((yield from self._item()))
+                item = yield from self._item()
+                while isinstance(item, syntax.Paren):
+                    item = item.operand
+                items += item.items if isinstance(item, syntax.Row) else [item]
             if not self.accept(","):
                 return items
 
@@ -516,6 +528,8 @@ class Reader(ExpressionReader):
                 item = yield from self._joins(item)
         else:
             item = yield from self._joined()
+        if not isinstance(item, Query | syntax.Join):  # (t) is none
+            raise self.unexpected()
         self.expect(")")
         return item
 

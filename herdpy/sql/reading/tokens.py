@@ -23,18 +23,22 @@ Kind = Literal["word", "name", "string", "special", "number", "placeholder", "sy
 
 PLACEHOLDER_HINT: Final = "Placeholders are ? or :name, not %s, %(name)s, {}, ?1, $1 or @name."
 
+# PostgreSQL's: every character above ASCII is a letter. (Surrogates are no characters.)
+_LETTERS = r"A-Za-z_\x80-\ud7ff\ue000-\U0010ffff"
+_WORD = rf"[{_LETTERS}][{_LETTERS}0-9$]*+"
+_TAG = rf"(?:[{_LETTERS}][{_LETTERS}0-9]*+)?"
 _TOKEN = re.compile(
-    r"""(?:[ \t\r\n\f\v]+|--[^\n\r]*)*+
+    rf"""(?:[ \t\r\n\f\v]+|--[^\n\r]*)*+
     (?:(?P<special>[bBxXnN]'[^']*+(?:''[^']*+)*+'|[uU]&'[^']*+(?:''[^']*+)*+')
     |(?P<escaped>[eE]'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+')
     |(?P<unended>[bBxXnNeE]'|[uU]&')
-    |(?P<word>[^\W\d]\w*+)
+    |(?P<word>{_WORD})
     |(?P<number>(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+)
     |(?P<string>'[^']*+(?:''[^']*+)*+')
     |(?P<name>"[^"]*+(?:""[^"]*+)*+")
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)
+    |(?P<dollar>\${_TAG}\$)
     |(?P<comment>/\*)
-    |:(?P<named>[^\W\d]\w*+)
+    |:(?P<named>{_WORD})
     |(?P<mark>\?)
     |(?P<unended_too>['"])
     |(?P<symbol>!~~\*|!~~|!~\*|~~\*|->>|\#>>|-\|-|<->|::|:=|<=|>=|<>|!=|\|\||->|\#>|~~|~\*|!~|<<|>>
@@ -42,8 +46,9 @@ _TOKEN = re.compile(
     )?""",
     re.DOTALL | re.VERBOSE,
 )
+_BEFORE_LABELS = frozenset(("AS", "."))  # a word behind one is a name, whatever it is elsewhere
 _COMMENT_MARKS = re.compile(r"/\*|\*/")
-_DOLLAR_MARKS = re.compile(r"\$(?=((?:[^\W\d]\w*)?)\$)")
+_DOLLAR_MARKS = re.compile(rf"\$(?=({_TAG})\$)")
 _SPECIAL = {
     "B": "a B'…' string", "X": "an X'…' string", "N": "an N'…' string", "U": "a U&'…' string",
 }  # fmt: skip
@@ -141,7 +146,8 @@ def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Sca
                 position=end + 1,
                 hint="Execute them one by one.",
             )
-        extent.add(word, token.start)
+        if token.kind != "word" or not tokens or tokens[-1].word not in _BEFORE_LABELS:
+            extent.add(word, token.start)
         if token.kind == "placeholder":
             _check_placeholder(token, sources)
             sources.append(token.text or len(sources))

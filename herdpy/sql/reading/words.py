@@ -64,7 +64,7 @@ class Words:
     def name(self, what: str = "a name") -> str:
         """Read a name; in lower case unless quoted. 42622 for one that is too long."""
         token = self.tokens[self.index]
-        if token.kind != "name" and not (token.kind == "word" and token.text.isidentifier()):
+        if token.kind not in ("name", "word"):
             raise self.unexpected(what)
         name = self.checked_name(token)
         self.index += 1
