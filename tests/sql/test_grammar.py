@@ -1,11 +1,13 @@
 """Details of PostgreSQL's grammar; the outcomes are those of PostgreSQL 15."""
 
 import datetime
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import herdpy
+from herdpy.driver.connection import Connection
 
 DAY = datetime.timedelta(days=1)
 ROWS: list[tuple[str, list[tuple[Any, ...]]]] = [
@@ -63,7 +65,7 @@ REFUSED = [
 
 
 @pytest.fixture
-def connection(target: str):  # noqa: ANN201 - a generator of herdpy's Connection
+def connection(target: str) -> Iterator[Connection]:
     with herdpy.connect(target, autocommit=True) as found:
         found.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b INTEGER)")
         found.execute("INSERT INTO t VALUES (1, 2), (3, 4)")
@@ -71,27 +73,27 @@ def connection(target: str):  # noqa: ANN201 - a generator of herdpy's Connectio
 
 
 @pytest.mark.parametrize(("text", "rows"), ROWS)
-def test_rows(connection: Any, text: str, rows: list[tuple[Any, ...]]) -> None:
+def test_rows(connection: Connection, text: str, rows: list[tuple[Any, ...]]) -> None:
     assert connection.execute(text).fetchall() == rows
 
 
 @pytest.mark.parametrize(("text", "sqlstate"), REFUSED)
-def test_refused(connection: Any, text: str, sqlstate: str) -> None:
+def test_refused(connection: Connection, text: str, sqlstate: str) -> None:
     with pytest.raises(herdpy.Error) as caught:
         connection.execute(text)
     assert caught.value.sqlstate == sqlstate
 
 
 @pytest.mark.parametrize("text", ["SELECT \u00e9$", "SHOW \U0001f600", "CREATE ROLE a$\u0301"])
-def test_names_of_other_statements_are_the_same(connection: Any, text: str) -> None:
+def test_names_of_other_statements_are_the_same(connection: Connection, text: str) -> None:
     try:
         connection.execute(text)
     except herdpy.Error as error:
         assert error.sqlstate in ("42703", "42704")  # noqa: PT017 - names, of nothing
 
 
-def test_labels_are_no_operators(connection: Any) -> None:
+def test_labels_are_no_operators(connection: Connection) -> None:
     items = ", ".join(f"1 AS {word}" for word in ("case", "like", "in", "is", "not") * 300)
-    assert len(connection.execute(f"SELECT {items}").fetchone()) == 1_500
+    assert connection.execute(f"SELECT {items}").fetchall() == [(1,) * 1_500]
     names = " + ".join(["t.like"] * 900)
     assert connection.execute(f"SELECT {names} FROM (SELECT 1 AS like) t").fetchall() == [(900,)]
