@@ -29,9 +29,12 @@ from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS
 from herdpy.sql.functions import (
+    AGGREGATES,
     EXTRACT_FIELDS,
     INTERVAL_FIELDS,
     INTERVAL_TRUNCS,
+    RANKINGS,
+    ROW_VALUES,
     needs_names,
     resolve,
 )
@@ -46,17 +49,11 @@ _TYPE_NAMES = {
     Kind.INTERVAL: "INTERVAL",
 }  # fmt: skip
 _INFIX = {*COMPARISONS, "/", "%", "||"}
-_AGGREGATES = {
-    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
-    "stddev_pop", "var_samp", "var_pop",
-}  # fmt: skip
+_AGGREGATES = frozenset(AGGREGATES.values())
 _SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
 _REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
 _SUBQUERIES = (tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified)
-_WINDOWS = _AGGREGATES | {
-    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
-    "first_value", "last_value", "nth_value",
-}  # fmt: skip
+_WINDOWS = _AGGREGATES.union(RANKINGS, ROW_VALUES)
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
@@ -380,9 +377,15 @@ class _Printer:
         return f" FROM (SELECT {', '.join(outputs) or '1'}{tail}) AS {alias}"
 
     def _values(self, values: tree.Values) -> str:
-        rows = ", ".join(f"({', '.join(map(self.expression, row))})" for row in values.rows)
         names = ", ".join(f"c{number}" for number in range(len(values.names)))
-        return f"SELECT * FROM (VALUES {rows}) AS v({names})"  # noqa: S608 - printed by us
+        columns = list(zip(*values.rows, strict=True))
+        if len(values.rows) > vector_list_items_max and all(map(_are_constants, columns)):
+            # DuckDB takes ten times as long, and its memory, for the expressions of as many rows.
+            text = f"SELECT {', '.join(f'unnest({self._list(column)})' for column in columns)}"
+        else:
+            rows = (f"({', '.join(map(self.expression, row))})" for row in values.rows)
+            text = f"VALUES {', '.join(rows)}"
+        return f"SELECT * FROM ({text}) AS v({names})"  # noqa: S608 - printed by us
 
     def group_key(self, key: tree.Expression) -> str:
         text = self.expression(key)
@@ -681,25 +684,20 @@ class _Printer:
 
     def in_list(self, node: tree.InList) -> str:
         word = "NOT IN" if node.is_negated else "IN"
-        if len(node.items) > vector_list_items_max and self.hoisted is None and self.allows_lists:
-            items = self._list(node.items)
-            if items is not None:
-                return f"({self.operand(node.operand)} {word} {items})"
-        items = ", ".join(map(self.operand, node.items))
+        is_long = len(node.items) > vector_list_items_max and _are_constants(node.items)
+        if is_long and self.hoisted is None and self.allows_lists:
+            items = f"SELECT unnest({self._list(node.items)})"
+        else:
+            items = ", ".join(map(self.operand, node.items))
         return f"({self.operand(node.operand)} {word} ({items}))"
 
-    def _list(self, items: tuple[tree.Expression, ...]) -> str | None:
-        """Return a query of constants that are one parameter; None where others are among them."""
-        if not all(
-            isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
-            for item in items
-        ):
-            return None
+    def _list(self, items: tuple[tree.Expression, ...]) -> str:
+        """Return a list of constants that is one parameter."""
         kinds = {item.type.kind: item.type for item in items}
         kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
         name = f"l{len(self.lists)}"
         self.lists.append(DuckList(name, items, kind))
-        return f"(SELECT unnest(CAST(${name} AS {type_text(kind)}[])))"
+        return f"CAST(${name} AS {type_text(kind)}[])"
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
         return self._deferred(node) if self.is_lazy else f"({self.query(node.query)})"
@@ -784,12 +782,7 @@ class _Printer:
         return text
 
     def _aggregate_text(
-        self,
-        node: tree.Aggregate | tree.Window,
-        texts: list[str],
-        word: str,
-        order: str,
-        tail: str,
+        self, node: tree.Aggregate | tree.Window, texts: list[str], word: str, order: str, tail: str
     ) -> str:
         function, result = node.function, node.type
         walked = tuple(tree.walk(node, is_deep=False))
@@ -947,6 +940,14 @@ def _is_cheap(part: tree.Expression) -> bool:
     if not isinstance(part, tree.Call) or part.function not in COMPARISONS:
         return False
     return all(isinstance(item, tree.Atom) for item in part.arguments)
+
+
+def _are_constants(items: Sequence[tree.Expression]) -> bool:
+    """Tell whether items may be one parameter, which holds no interval."""
+    return all(
+        isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
+        for item in items
+    )
 
 
 def _stands_alone(query: tree.Query) -> bool:

@@ -2,12 +2,14 @@
 
 import datetime
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 import herdpy
 from herdpy.driver.connection import Connection
+from herdpy.limits import columns_max
 
 DAY = datetime.timedelta(days=1)
 ROWS: list[tuple[str, list[tuple[Any, ...]]]] = [
@@ -97,3 +99,27 @@ def test_labels_are_no_operators(connection: Connection) -> None:
     assert connection.execute(f"SELECT {items}").fetchall() == [(1,) * 1_500]
     names = " + ".join(["t.like"] * 900)
     assert connection.execute(f"SELECT {names} FROM (SELECT 1 AS like) t").fetchall() == [(900,)]
+
+
+@pytest.mark.parametrize("start", ["SELECT ", "INSERT INTO t SELECT ", "VALUES (1), ((SELECT "])
+def test_too_many_columns_are_refused_at_the_first_that_is(
+    connection: Connection, start: str
+) -> None:
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute(f"{start}{'1, ' * columns_max}2, oops oops oops")
+    assert (caught.value.sqlstate, caught.value.position) == (
+        "54011", len(start) + 3 * columns_max + 1,
+    )  # fmt: skip
+
+
+def test_long_values(connection: Connection) -> None:
+    rows = [(i, f"'{i}", None if i % 3 else Decimal(i) / 100) for i in range(3_000)]
+    text = ", ".join("(?, ?, ?::numeric(9,2))" for _ in rows)
+    values = [value for row in rows for value in row]
+    found = connection.execute(f"VALUES {text}", values).fetchall()
+    assert found == rows
+    query = f"SELECT sum(a), max(b), sum(c) FROM (VALUES {text}) AS v (a, b, c) WHERE a > 2990"
+    assert connection.execute(query, values).fetchall() == [(26955, "'2999", Decimal("89.82"))]
+    plain = ", ".join(f"({i}, {'NULL' if i % 2 else i / 4})" for i in range(2_000))
+    query = f"VALUES {plain} ORDER BY column1 DESC LIMIT 2"
+    assert connection.execute(query).fetchall() == [(1999, None), (1998, Decimal("499.50"))]

@@ -13,39 +13,19 @@ from typing import Any, Final, NamedTuple
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import statement_nodes_max
+from herdpy.model.python_values import shortened
 from herdpy.sql.reading import syntax
-from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.extent import OTHER_SIGNS, Budget
 from herdpy.sql.reading.refusals import NO_SCHEMAS, refusal, wrong_hint
 from herdpy.sql.reading.syntax import Node, Query
-from herdpy.sql.reading.tokens import Scanned, shortened
-from herdpy.sql.reading.words import Words
+from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import FUNCTION_WORDS, NO_NAMES, RESERVED, Words, words_of
 
 Steps = Generator[Any, Any, Any]
 """A construct that is being read: yields the Steps of those in it, is sent their nodes."""
 
 
-def words_of(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _LINE_END = re.compile(r"[\n\r]")
-_RESERVED = words_of(
-    """ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN
-    CONSTRAINT CREATE CURRENT_CATALOG CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP
-    CURRENT_USER DEFAULT DEFERRABLE DESC DISTINCT DO ELSE END EXCEPT FALSE FETCH FOR FOREIGN FROM
-    GRANT GROUP HAVING IN INITIALLY INTERSECT INTO LATERAL LEADING LIMIT LOCALTIME LOCALTIMESTAMP
-    NOT NULL OFFSET ON ONLY OR ORDER PLACING PRIMARY REFERENCES RETURNING SELECT SESSION_USER SOME
-    SYMMETRIC TABLE THEN TO TRAILING TRUE UNION UNIQUE USER USING VARIADIC WHEN WHERE WINDOW
-    WITH"""
-)
-# Reserved, but for the names of functions and types.
-_FUNCTION_WORDS = words_of(
-    """AUTHORIZATION BINARY COLLATION CONCURRENTLY CROSS CURRENT_SCHEMA FREEZE FULL ILIKE INNER IS
-    ISNULL JOIN LEFT LIKE NATURAL NOTNULL OUTER OVERLAPS RIGHT SIMILAR TABLESAMPLE
-    VERBOSE"""
-)
-_NO_NAMES = _RESERVED | _FUNCTION_WORDS
-
 # How strongly operators bind, as in PostgreSQL.
 (_OR, _AND, _NOT, _IS, _COMPARISON, _RANGE, _OTHER, _SUM, _PRODUCT, _POWER, _AT, _COLLATE, _SIGN,
  _CAST) = range(14)  # fmt: skip
@@ -56,11 +36,7 @@ _LEVELS: Final[dict[str, int]] = {
     "OR": _OR, "AND": _AND, "IS": _IS, "ISNULL": _IS, "NOTNULL": _IS,
     **dict.fromkeys(_COMPARISONS, _COMPARISON),
     **dict.fromkeys(("NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR", "ESCAPE"), _RANGE),
-    **dict.fromkeys(
-        words_of("""|| & | # << >> ~ ~* !~ !~* ~~ !~~ ~~* !~~* -> ->> #> #>> @> <@ && ^@ @@ -|- <->
-               &< &>"""),
-        _OTHER,
-    ),
+    **dict.fromkeys(OTHER_SIGNS, _OTHER),
     "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "^": _POWER, "AT": _AT,
     "COLLATE": _COLLATE, "::": _CAST,
 }  # fmt: skip
@@ -211,7 +187,7 @@ class ExpressionReader(Words):
     def is_name(self) -> bool:
         """Tell whether a column or a table may be called so."""
         kind = self.kinds[self.index]
-        return kind == "name" or (kind == "word" and self.words[self.index] not in _NO_NAMES)
+        return kind == "name" or (kind == "word" and self.words[self.index] not in NO_NAMES)
 
     def name(self, what: str = "") -> str:
         if not self.is_name():
@@ -493,7 +469,7 @@ class ExpressionReader(Words):
         if word in _LITERAL_TYPES and self._is_before_string():
             type_name = self.type()
             return syntax.Cast(self._string(), type_name)
-        if word not in _RESERVED and word != "CURRENT_SCHEMA":
+        if word not in RESERVED and word != "CURRENT_SCHEMA":
             return None
         node: Node | None = None
         if word in _CONSTANTS:
@@ -581,7 +557,7 @@ class ExpressionReader(Words):
             raise self.refused(f"{word.lower()} with a number of digits")
         if is_word and word in _LITERAL_TYPES and self._is_before_string():
             return self._constant(word, start)
-        name = self.label() if is_word and word in _FUNCTION_WORDS else self.name()
+        name = self.label() if is_word and word in FUNCTION_WORDS else self.name()
         if not is_word and name in _NO_FUNCTIONS:
             raise ProgrammingError(
                 f'function "{name}" does not exist',
@@ -702,7 +678,7 @@ class ExpressionReader(Words):
 
     def type(self) -> syntax.TypeName:
         first = self.tokens[self.index]
-        if self.words[self.index] in _RESERVED:
+        if self.words[self.index] in RESERVED:
             raise self.unexpected()
         is_internal = self.accept_all("PG_CATALOG", ".")
         word = self.label().upper()

@@ -6,13 +6,13 @@ What it knows is bound, or refused while binding, by what stands behind. How it 
 recursion: read_expression.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from herdpy.errors import NotSupportedError, ProgrammingError
-from herdpy.limits import statement_depth_max
+from herdpy.limits import columns_max, statement_depth_max
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep_at
-from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps, words_of
+from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps
 from herdpy.sql.reading.refusals import (
     COLUMN_FEATURES,
     INSTEAD,
@@ -23,6 +23,7 @@ from herdpy.sql.reading.refusals import (
 )
 from herdpy.sql.reading.syntax import Node, Query
 from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import words_of
 
 # No names of columns without AS: these words go on with what stands before them.
 _NO_LABELS = words_of(
@@ -176,6 +177,7 @@ class Reader(ExpressionReader):
                 keys.append(self.placed_names())
             else:
                 self._refuse_feature()
+                self._check_count(columns, "a table")
                 columns.append((yield from self._column_definition()))
             if not self.accept(","):
                 break
@@ -397,6 +399,7 @@ class Reader(ExpressionReader):
             self.accept("ALL")
         outputs = [(yield from self._output())]
         while self.accept(","):
+            self._check_count(outputs, "a select list")
             outputs.append((yield from self._output()))
         sources: list[syntax.FromItem] = []
         if self.accept("FROM"):
@@ -433,6 +436,15 @@ class Reader(ExpressionReader):
                 items += item.items if isinstance(item, syntax.Row) else [item]
             if not self.accept(","):
                 return items
+
+    def _check_count(self, items: Sequence[Node], what: str) -> None:
+        """Refuse the item that begins here where there are as many as there may be (54011)."""
+        if len(items) >= columns_max:
+            raise ProgrammingError(
+                f"more than {columns_max} columns in {what}",
+                sqlstate="54011",
+                position=self.tokens[self.index].start + 1,
+            )
 
     def _output(self) -> Steps:
         """Read one item of a select list."""

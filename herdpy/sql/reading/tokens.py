@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from herdpy.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
-from herdpy.limits import (
-    parameters_max,
-    statement_bytes_max,
-    statement_tokens_max,
-)
+from herdpy.limits import parameters_max, statement_bytes_max, statement_tokens_max
 from herdpy.sql.reading.extent import Budget, Extent
 
 Kind = Literal["word", "name", "string", "special", "number", "placeholder", "symbol", "end"]
@@ -53,7 +49,6 @@ _SPECIAL = {
     "B": "a B'…' string", "X": "an X'…' string", "N": "an N'…' string", "U": "a U&'…' string",
 }  # fmt: skip
 _HEREDOC = "a $$…$$ string"
-_QUOTED_MAX = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -109,11 +104,6 @@ def folded(name: str) -> str:
 def token_name(token: Token) -> str:
     """Return the name that a token is: in lower case unless quoted."""
     return token.text if token.kind == "name" else folded(token.text)
-
-
-def shortened(text: str) -> str:
-    """Return a piece of a statement as a message quotes it: its beginning, when it is long."""
-    return text if len(text) <= _QUOTED_MAX else f"{text[:_QUOTED_MAX]}…"
 
 
 def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Scanned:
@@ -173,9 +163,7 @@ def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Sca
 def _check_placeholder(token: Token, sources: list[int | str]) -> None:
     if sources and bool(token.text) != isinstance(sources[0], str):
         raise ProgrammingError(
-            "syntax error: ? and :name in one statement",
-            sqlstate="42601",
-            position=token.start + 1,
+            "syntax error: ? and :name in one statement", sqlstate="42601", position=token.start + 1
         )
 
 
