@@ -100,13 +100,15 @@ def _like_sign(operator: str, operand: Any, pattern: Node, *, is_negated: bool) 
     return _negated(like, is_negated)
 
 
-_BINARY |= {
-    f"{'!' * is_negated}~~{'*' * (operator == 'ilike')}": _Operator(
-        _OTHER, partial(_like_sign, operator, is_negated=is_negated)
-    )
-    for operator in ("like", "ilike")
-    for is_negated in (False, True)
-}
+_BINARY.update(
+    {
+        f"{'!' * is_negated}~~{'*' * (operator == 'ilike')}": _Operator(
+            _OTHER, partial(_like_sign, operator, is_negated=is_negated)
+        )
+        for operator in ("like", "ilike")
+        for is_negated in (False, True)
+    }
+)
 
 
 class ExpressionReader(Words):
