@@ -11,13 +11,19 @@ from herdpy.model.types import Kind
 INTEGER_BITS_MAX = 13_000
 """Python refuses to write more as digits, or to read them; no type holds a tenth of it."""
 
+_SHOWN_MAX = 80
+
 
 def shown(value: object) -> str:
     """Return a value for a message, cut to a length that a person reads."""
     if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
         return f"of {value.bit_length():,} bits"
-    text = repr(value) if isinstance(value, (str, bytes)) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(repr(value) if isinstance(value, (str, bytes)) else str(value))
+
+
+def shortened(text: str) -> str:
+    """Return a text for a message: its beginning, when it is long."""
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def kind_of(value: Any) -> Kind:

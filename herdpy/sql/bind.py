@@ -278,12 +278,12 @@ def _bind_default(
             return None, "CURRENT_DATE"
     bound = assign(bind_open(node, scope), kind, name, node, scope)
     if not isinstance(bound, tree.Literal) or isinstance(bound.value, tuple):
-        raise scope.context.error(
+        raise scope.error(
             "0A000", f'DEFAULT of column "{name}" must be a constant of its type', node
         )
     value = bound.value
     if isinstance(value, str) and kind.length is not None and len(value) > kind.length:
-        raise scope.context.error("22001", f'DEFAULT of column "{name}" is too long', node)
+        raise scope.error("22001", f'DEFAULT of column "{name}" is too long', node)
     return value, None
 
 

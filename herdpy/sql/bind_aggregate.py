@@ -5,31 +5,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from herdpy.limits import decimal_precision_max
-from herdpy.model.types import (
-    BIGINT,
-    DOUBLE,
-    INTEGER,
-    TEXT,
-    Kind,
-    decimal_type,
-)
+from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Kind, decimal_type
 from herdpy.sql import tree
-from herdpy.sql.bind_expression import (
-    bind_condition,
-    bind_expression,
-    bind_open,
-    convert,
-    unify,
-)
-from herdpy.sql.bind_function import (
-    AGGREGATES,
-    RANKINGS,
-    ROW_VALUES,
-    bind_function,
-    is_known,
-    unknown_function,
-)
+from herdpy.sql.bind_expression import bind_condition, bind_expression, bind_open, convert, unify
+from herdpy.sql.bind_function import bind_function, is_known, unknown_function
 from herdpy.sql.conversions import quotient_scale
+from herdpy.sql.functions import AGGREGATES, RANKINGS, ROW_VALUES
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
@@ -44,18 +25,16 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
         bound = _bind_aggregate(node, scope)
         return bound if node.filter is None else _with_filter(bound, _filter(node.filter, scope))
     if node.name in RANKINGS or node.name in ROW_VALUES:
-        raise scope.context.error("42809", "a window function needs OVER", node)
+        raise scope.error("42809", "a window function needs OVER", node)
     if node.filter is not None:
-        raise scope.context.error("42809", "FILTER follows aggregates only", node)
+        raise scope.error("42809", "FILTER follows aggregates only", node)
     return bind_function(node, scope)
 
 
 def _bind_aggregate(node: syntax.Call, scope: Scope) -> tree.Expression:
     name = AGGREGATES[node.name]
     if scope.clause is not None:
-        raise scope.context.error(
-            "42803", f"aggregate {name} is not allowed in {scope.clause}", node
-        )
+        raise scope.error("42803", f"aggregate {name} is not allowed in {scope.clause}", node)
     scope.has_aggregates = True
     return _aggregate(node, scope, _INSIDE)
 
@@ -93,7 +72,7 @@ def _check_own(
         around.update(named.id for named in outer.relations)
         outer = outer.outer
     if refs & around and refs.isdisjoint(named.id for named in scope.relations):
-        raise scope.context.error("0A000", f"{name} over columns of an outer query", node)
+        raise scope.error("0A000", f"{name} over columns of an outer query", node)
 
 
 def _typed_aggregate(
@@ -113,11 +92,9 @@ def _typed_aggregate(
             raise wrong
         text, separator = (convert(part, TEXT, node, scope) for part in arguments)
         if not isinstance(separator, (tree.Literal, tree.Parameter)):
-            raise scope.context.error("0A000", "string_agg: the separator must be constant", node)
+            raise scope.error("0A000", "string_agg: the separator must be constant", node)
         if is_distinct and any(key.expression != text for key in order):
-            raise scope.context.error(
-                "42P10", "string_agg(DISTINCT): ORDER BY must be the argument", node
-            )
+            raise scope.error("42P10", "string_agg(DISTINCT): ORDER BY must be the argument", node)
         return tree.Aggregate(TEXT, name, (text, separator), is_distinct, None, order)
     if len(arguments) != 1:
         raise wrong
@@ -175,7 +152,7 @@ def _with_filter(bound: tree.Expression, condition: tree.Expression | None) -> t
 
 def _bind_window(node: syntax.Call, over: syntax.Window, scope: Scope) -> tree.Expression:
     if not scope.allows_windows:
-        raise scope.context.error(
+        raise scope.error(
             "42803" if scope.clause == _INSIDE else "42P20",
             "window functions are not allowed here, only in SELECT and ORDER BY",
             node,
@@ -267,12 +244,12 @@ def _window_parts(
     if node.base is not None:
         found = scope.windows.get(node.base)
         if found is None:
-            raise scope.context.error("42704", f'window "{node.base}" does not exist', node)
+            raise scope.error("42704", f'window "{node.base}" does not exist', node)
         partition, order, frame = _window_parts(found, scope)
         if node.partition:
-            raise scope.context.error("42P20", "a named window cannot be partitioned anew", node)
+            raise scope.error("42P20", "a named window cannot be partitioned anew", node)
         if order and node.order:
-            raise scope.context.error("42P20", "a named window cannot be ordered anew", node)
+            raise scope.error("42P20", "a named window cannot be ordered anew", node)
     if node.partition:
         partition = tuple(bind_expression(item, scope) for item in node.partition)
     if node.order:
@@ -316,22 +293,22 @@ def _bound(
         return (value, 0) if value == "CURRENT ROW" else (f"UNBOUNDED {side}", 2 * direction)
     bound = bind_open(value, Scope(scope.context, clause="a frame"))
     if not isinstance(bound, tree.Literal) or bound.value is None:
-        raise scope.context.error("0A000", "offsets of frames must be constants", node)
+        raise scope.error("0A000", "offsets of frames must be constants", node)
     if node.kind == "ROWS":
         if not isinstance(bound.value, int) or not bound.type.is_integer:
-            raise scope.context.error("42804", "offsets of ROWS must be whole numbers", node)
+            raise scope.error("42804", "offsets of ROWS must be whole numbers", node)
         text = str(bound.value)
     else:
         if len(order) != 1:
-            raise scope.context.error(
+            raise scope.error(
                 "42P20", "RANGE with an offset needs exactly one ORDER BY column", node
             )
         key = order[0].expression.type
         if not key.is_integer or not bound.type.is_integer or not isinstance(bound.value, int):
-            raise scope.context.error(
+            raise scope.error(
                 "0A000", "RANGE with an offset is for ORDER BY of whole numbers only", node
             )
         text = str(bound.value)
     if text.startswith("-"):
-        raise scope.context.error("22013", "a frame's offset must not be negative", node)
+        raise scope.error("22013", "a frame's offset must not be negative", node)
     return f"{text} {side}", direction

@@ -36,6 +36,8 @@ from herdpy.sql.scope import Scope, StatementContext
 _VARCHARS = frozenset(("VARCHAR", "CHARACTER VARYING", "CHAR VARYING", "VARCHAR2"))
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "%"))
+_CHAINED = _ARITHMETIC | {"||", "^"}
+_NESTED_MAX = 30  # operators; a longer chain is one call, of which GROUP BY knows no beginning
 _OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), BOOLEAN),
@@ -58,14 +60,14 @@ _CONSTANTS = {None: tree.Literal(UNKNOWN, None), True: TRUE, False: FALSE}
 
 def bind_expression(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind one expression; an untyped literal or parameter becomes TEXT."""
-    return scope.context.settle(bind_open(node, scope))
+    return scope.settle(bind_open(node, scope))
 
 
 def bind_condition(node: syntax.Node, scope: Scope, clause: str) -> tree.Expression:
     """Bind what must be BOOLEAN (42804)."""
     bound = bind_open(node, scope)
     if bound.type.kind not in (Kind.BOOLEAN, Kind.UNKNOWN):
-        raise scope.context.error(
+        raise scope.error(
             "42804", f"{clause} must be of type boolean, not {str(bound.type).lower()}", node
         )
     return convert(bound, BOOLEAN, node, scope)
@@ -73,14 +75,19 @@ def bind_condition(node: syntax.Node, scope: Scope, clause: str) -> tree.Express
 
 def bind_open(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind one expression; the result may be an untyped literal or a pending parameter."""
-    while isinstance(node, syntax.Paren):
-        node = node.operand
+    node = _bare(node)
     scope.context.budget.spend()
     return BINDERS[type(node)](node, scope)
 
 
+def _bare(node: syntax.Node) -> syntax.Node:
+    while isinstance(node, syntax.Paren):
+        node = node.operand
+    return node
+
+
 def _refused(what: str, node: syntax.Node, scope: Scope) -> Exception:
-    return scope.context.error("0A000", f"{what} is not supported", node)
+    return scope.error("0A000", f"{what} is not supported", node)
 
 
 # --- conversion ----------------------------------------------------------------------------------
@@ -179,7 +186,7 @@ def unify(
         if part.type.kind is not Kind.UNKNOWN:
             found = part.type if target is None else conversions.common_type(target, part.type)
             if found is None:
-                raise scope.context.error(
+                raise scope.error(
                     "42804", f"{what}: types {target} and {part.type} do not match".lower(), node
                 )
             target = found
@@ -198,13 +205,13 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
     numbers = node.numbers
     if node.name in _VARCHARS and len(numbers) == 1:
         if not 1 <= numbers[0] <= varchar_length_max:
-            raise scope.context.error(
+            raise scope.error(
                 "22023", f"varchar length must be 1 to {varchar_length_max}, not {numbers[0]}"
             )
         return varchar_type(numbers[0])
     if node.name in _DECIMALS:
         if not 1 <= len(numbers) <= 2:
-            raise scope.context.error(
+            raise scope.error(
                 "0A000",
                 "numeric needs its digits: one value may not need more of them than another",
                 node,
@@ -212,14 +219,14 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
             )
         precision, scale = (*numbers, 0)[:2]
         if not (1 <= precision <= decimal_precision_max and 0 <= scale <= precision):
-            raise scope.context.error(
+            raise scope.error(
                 "22023",
                 f"numeric({precision},{scale}): expected a precision of 1 to "
                 f"{decimal_precision_max} and a scale of 0 to it",
             )
         return decimal_type(precision, scale)
     if node.name not in _TYPES or numbers:
-        raise scope.context.error(
+        raise scope.error(
             "0A000",
             f"type {node.text.lower()} is not supported",
             node,
@@ -247,7 +254,7 @@ def _bind_number(node: syntax.Number, scope: Scope) -> tree.Expression:
 
 
 def _bind_default(node: syntax.Default, scope: Scope) -> tree.Expression:
-    raise scope.context.error("42601", "DEFAULT stands for a whole value only", node)
+    raise scope.error("42601", "DEFAULT stands for a whole value only", node)
 
 
 def _bind_cast(node: syntax.Cast, scope: Scope) -> tree.Expression:
@@ -257,9 +264,7 @@ def _bind_cast(node: syntax.Cast, scope: Scope) -> tree.Expression:
     else:
         target = bind_type(node.type, scope)
     if not conversions.is_castable(operand.type, target):
-        raise scope.context.error(
-            "42846", f"cannot cast type {operand.type} to {target}".lower(), node
-        )
+        raise scope.error("42846", f"cannot cast type {operand.type} to {target}".lower(), node)
     if target.length is not None:  # an explicit cast cuts, where an assignment refuses
         return tree.Cast(target, convert(operand, TEXT, node, scope))
     return convert(operand, target, node, scope)
@@ -275,7 +280,7 @@ def _unbounded(operand: tree.Expression, node: syntax.Node, scope: Scope) -> Sql
         _, kind = conversions.number_constant(str(operand.value).strip().lstrip("+-"))
         if kind.is_integer or kind.kind is Kind.DECIMAL:
             return conversions.as_decimal(kind)
-    raise scope.context.error(
+    raise scope.error(
         "0A000",
         f"CAST of {operand.type} to numeric without digits".lower(),
         node,
@@ -297,8 +302,39 @@ def _bind_binary(node: syntax.Binary, scope: Scope) -> tree.Expression:
         return _compare_rows(operator, node.left, node.right, node, scope)
     if not is_comparison and operator not in _ARITHMETIC and operator not in _OTHERS:
         raise _refused(f"the operator {operator}", node, scope)
-    left, right = bind_open(node.left, scope), bind_open(node.right, scope)
-    if is_comparison:
+    chain = [node]  # from its last operator to the first: without recursion
+    while isinstance(left := _bare(chain[-1].left), syntax.Binary) and left.operator in _CHAINED:
+        chain.append(left)
+    bound = bind_open(left, scope)
+    for node in reversed(chain):
+        scope.context.budget.spend()
+        bound = _operated(node, bound, bind_open(node.right, scope), scope)
+        if len(chain) > _NESTED_MAX:
+            bound = _joined(bound)
+    return bound
+
+
+def _joined(call: tree.Expression) -> tree.Expression:
+    """Return a call of operators whose first operand is one, too, as one of all operands."""
+    first = call.arguments[0] if isinstance(call, tree.Call) else None
+    if not isinstance(call, tree.Call) or not isinstance(first, tree.Call):
+        return call
+    if first.type != call.type:
+        return call
+    arguments = (*first.arguments, *call.arguments[1:])
+    if call.function == first.function == "||":
+        return tree.Call(call.type, "||", arguments)
+    if tree.is_arithmetic(call.function) and tree.is_arithmetic(first.function):
+        return tree.Call(call.type, first.function + call.function, arguments)
+    return call
+
+
+def _operated(
+    node: syntax.Binary, left: tree.Expression, right: tree.Expression, scope: Scope
+) -> tree.Expression:
+    """Return left operator right, of bound operands."""
+    operator = node.operator
+    if operator in _COMPARISONS:
         return compare(operator, left, right, node, scope)
     if operator in _ARITHMETIC:
         return arithmetic(operator, left, right, node, scope)
@@ -438,7 +474,7 @@ def _check_width(
     scope: Scope,
 ) -> None:
     if len(left) != len(right) or not left:
-        raise scope.context.error("42601", "rows of unequal length are compared", node)
+        raise scope.error("42601", "rows of unequal length are compared", node)
 
 
 def _row_in(node: syntax.In, left: syntax.Row, scope: Scope) -> tree.Expression:
@@ -476,11 +512,7 @@ def _row_in(node: syntax.In, left: syntax.Row, scope: Scope) -> tree.Expression:
 
 
 def compare(
-    operator: str,
-    left: tree.Expression,
-    right: tree.Expression,
-    node: syntax.Node,
-    scope: Scope,
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
     """Return left operator right with both sides made comparable (42883)."""
     left, right = make_comparable(operator, left, right, node, scope)
@@ -488,18 +520,14 @@ def compare(
 
 
 def make_comparable(
-    operator: str,
-    left: tree.Expression,
-    right: tree.Expression,
-    node: syntax.Node,
-    scope: Scope,
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tuple[tree.Expression, tree.Expression]:
     unknown = (left.type.kind is Kind.UNKNOWN, right.type.kind is Kind.UNKNOWN)
     if any(unknown):
         target = TEXT if all(unknown) else right.type if unknown[0] else left.type
         target = TEXT if target.kind is Kind.TEXT else target
     elif conversions.is_comparable(left.type, right.type):
-        return scope.context.settle(left), scope.context.settle(right)
+        return scope.settle(left), scope.settle(right)
     else:
         # A constant that means the same in the column's type leaves the column bare, so that the
         # key and zone maps can be used.
@@ -530,13 +558,9 @@ def _means_same(constant: tree.Expression, target: SqlType) -> bool:
 
 
 def no_operator(
-    operator: str,
-    left: tree.Expression,
-    right: tree.Expression,
-    node: syntax.Node,
-    scope: Scope,
+    operator: str, left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> Exception:
-    return scope.context.error(
+    return scope.error(
         "42883",
         f"operator does not exist: {left.type} {operator} {right.type}".lower(),
         node,
@@ -563,7 +587,7 @@ def arithmetic(
             raise no_operator(operator, left, right, node, scope)
         parts = (convert(left, common, node, scope), convert(right, common, node, scope))
         return tree.Call(common, operator, parts)
-    left, right = scope.context.settle(left), scope.context.settle(right)
+    left, right = scope.settle(left), scope.settle(right)
     left_type, right_type = (conversions.as_decimal(side.type) for side in (left, right))
     (left_whole, left_scale), (right_whole, right_scale) = map(
         conversions.digits, (left_type, right_type)
@@ -582,7 +606,7 @@ def arithmetic(
     else:
         scale, whole = max(left_scale, right_scale), max(left_whole, right_whole) + 1
     if scale > decimal_precision_max:
-        raise scope.context.error(
+        raise scope.error(
             "22003",
             f"numeric result would have scale {scale}, at most {decimal_precision_max} digits fit",
             node,
@@ -615,20 +639,20 @@ def _moment_arithmetic(
         right = convert(right, INTERVAL, node, scope)
         kinds = (kinds[0], Kind.INTERVAL)
     if operator in "+-" and kinds[0] is Kind.DATE and right.type.is_integer:
-        parts = (scope.context.settle(left), scope.context.settle(right))
+        parts = (scope.settle(left), scope.settle(right))
         return tree.Call(DATE, "date_plus" if operator == "+" else "date_minus", parts)
     if operator in "+-" and kinds[0] in moments and kinds[1] is Kind.INTERVAL:
         result = TIMESTAMPTZ if kinds[0] is Kind.TIMESTAMPTZ else TIMESTAMP
         moment = convert(left, result, node, scope)
         name = "timestamp_plus" if operator == "+" else "timestamp_minus"
-        return tree.Call(result, name, (moment, scope.context.settle(right)))
+        return tree.Call(result, name, (moment, scope.settle(right)))
     if operator == "-" and Kind.UNKNOWN in kinds:
         known = left.type if kinds[1] is Kind.UNKNOWN else right.type
         if known.kind in moments:
             left, right = convert(left, known, node, scope), convert(right, known, node, scope)
             kinds = (known.kind, known.kind)
     if operator == "-" and kinds == (Kind.DATE, Kind.DATE):
-        parts = (scope.context.settle(left), scope.context.settle(right))
+        parts = (scope.settle(left), scope.settle(right))
         return tree.Call(INTEGER, "date_diff", parts)
     if operator == "-" and kinds[0] in moments and kinds[1] in moments:
         parts = (convert(left, TIMESTAMP, node, scope), convert(right, TIMESTAMP, node, scope))
@@ -649,7 +673,7 @@ def _interval_arithmetic(
     if operator not in "*/" or left.type.kind is not Kind.INTERVAL or not is_number:
         raise no_operator(operator, left, right, node, scope)
     name = "interval_times" if operator == "*" else "interval_over"
-    parts = (scope.context.settle(left), convert(right, DOUBLE, node, scope))
+    parts = (scope.settle(left), convert(right, DOUBLE, node, scope))
     return tree.Call(INTERVAL, name, parts)
 
 
@@ -660,7 +684,7 @@ def _bind_at_zone(node: syntax.Binary, scope: Scope) -> tree.Expression:
     """Bind moment AT TIME ZONE 'UTC': a TIMESTAMP gets the zone, any other loses it."""
     zone = node.right
     if not isinstance(zone, syntax.String) or zone.text.lower() not in _UTC_NAMES:
-        raise scope.context.error(
+        raise scope.error(
             "0A000", "AT TIME ZONE takes 'UTC', and no other time zone", node, "Add an interval."
         )
     operand = bind_open(node.left, scope)
@@ -678,7 +702,7 @@ def _bind_negative(node: syntax.Unary, scope: Scope) -> tree.Expression:
         return tree.Literal(kind, value)
     operand = bind_open(node.operand, scope)
     if operand.type.kind is Kind.UNKNOWN:
-        raise scope.context.error(
+        raise scope.error(
             "42725", "operator is not unique: - unknown", node, "Write a CAST to a type of numbers."
         )
     if not (operand.type.is_numeric or operand.type.kind is Kind.INTERVAL):
@@ -690,7 +714,7 @@ def _bind_negative(node: syntax.Unary, scope: Scope) -> tree.Expression:
             error.position = scope.context.position(node)
             raise
         return tree.Literal(operand.type, value)
-    return tree.Call(operand.type, "neg", (scope.context.settle(operand),))
+    return tree.Call(operand.type, "neg", (scope.settle(operand),))
 
 
 def _signed_number(node: syntax.Node) -> str | None:
@@ -708,7 +732,7 @@ def _signed_number(node: syntax.Node) -> str | None:
 
 def _no_sign(sign: str, operand: tree.Expression, node: syntax.Node, scope: Scope) -> Exception:
     message = f"operator does not exist: {sign} {operand.type}".lower()
-    return scope.context.error("42883", message, node)
+    return scope.error("42883", message, node)
 
 
 def _concatenation(
@@ -731,10 +755,10 @@ def _bind_like(node: syntax.Like, scope: Scope) -> tree.Expression:
         raise _refused("SIMILAR TO", node, scope)
     if node.escape is not None:
         if not isinstance(node.escape, syntax.String):
-            raise scope.context.error("0A000", "ESCAPE takes a constant", node)
+            raise scope.error("0A000", "ESCAPE takes a constant", node)
         escape = node.escape.text
         if len(escape) > 1:
-            raise scope.context.error(
+            raise scope.error(
                 "22025", f"ESCAPE must be one character or none, found {len(escape)}", node
             )
     sides = (bind_open(node.operand, scope), bind_open(node.pattern, scope))
@@ -742,7 +766,7 @@ def _bind_like(node: syntax.Like, scope: Scope) -> tree.Expression:
         raise no_operator(name, *sides, node, scope)
     text, pattern = (convert(side, TEXT, node, scope) for side in sides)
     if isinstance(pattern, tree.Literal) and escape and _ends_in_escape(pattern.value, escape):
-        raise scope.context.error("22025", "LIKE pattern must not end with escape character", node)
+        raise scope.error("22025", "LIKE pattern must not end with escape character", node)
     return tree.Call(BOOLEAN, name, (text, pattern, tree.Literal(TEXT, escape)))
 
 
@@ -793,9 +817,7 @@ def _bind_between(node: syntax.Between, scope: Scope) -> tree.Expression:
 
     if node.is_symmetric:  # both bounds are needed, whichever is the lower
         return let(
-            (operand, low, high),
-            (),
-            lambda x, a, b: _chain("or", (test(x, a, b), test(x, b, a))),
+            (operand, low, high), (), lambda x, a, b: _chain("or", (test(x, a, b), test(x, b, a)))
         )
     if isinstance(operand, tree.Atom):
         return test(operand, low, high)

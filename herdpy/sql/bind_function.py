@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
-    BIGINT,
     DATE,
-    DOUBLE,
     INTEGER,
     INTERVAL,
     TEXT,
@@ -27,12 +25,15 @@ from herdpy.sql.bind_expression import (
     unify,
 )
 from herdpy.sql.functions import (
+    AGGREGATES,
     BY_SPELLING,
     EXTRACT_FIELDS,
     FUNCTIONS,
     INTERVAL_FIELDS,
     INTERVAL_TRUNCS,
     PARAMETER_TYPES,
+    RANKINGS,
+    ROW_VALUES,
     SPECIAL,
     TRUNC_UNITS,
     resolve,
@@ -49,21 +50,6 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
-AGGREGATES = {
-    name: name
-    for name in (
-        "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
-        "stddev_pop", "var_samp", "var_pop",
-    )
-} | {"stddev": "stddev_samp", "variance": "var_samp"}  # fmt: skip
-RANKINGS = {
-    "row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE,
-    "cume_dist": DOUBLE,
-}  # fmt: skip
-ROW_VALUES = {  # and how many arguments they take
-    "lag": (1, 3), "lead": (1, 3), "first_value": (1, 1), "last_value": (1, 1),
-    "nth_value": (2, 2), "ntile": (1, 1),
-}  # fmt: skip
 _KNOWN = frozenset(
     (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, "current_timestamp")
 )
@@ -99,7 +85,7 @@ def unknown_function(name: str, node: syntax.Node, scope: Scope, types: str = ""
         hint = f"There is {' and '.join(forms)}."
     elif name not in _KNOWN:
         hint = _suggested(name)
-    return scope.context.error("42883", f"function {name}({types}) does not exist", node, hint)
+    return scope.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
 def call(
@@ -116,9 +102,7 @@ def call(
         if target is None and argument.type.kind is Kind.UNKNOWN:
             target = INTEGER
         parts.append(
-            scope.context.settle(argument)
-            if target is None
-            else convert(argument, target, node, scope)
+            scope.settle(argument) if target is None else convert(argument, target, node, scope)
         )
     return tree.Call(found.result_type([part.type for part in parts]), name, tuple(parts))
 
@@ -150,7 +134,7 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
 def _bind_type_of(node: syntax.Call, scope: Scope) -> tree.Expression:
     operand = bind_open(node.arguments[0], scope)
     if any(isinstance(p, (tree.Aggregate, tree.Window)) for p in tree.walk(operand)):
-        raise scope.context.error("0A000", "pg_typeof of an aggregate", node)
+        raise scope.error("0A000", "pg_typeof of an aggregate", node)
     kind = operand.type
     shown = "character varying" if kind.length is not None else _TYPE_NAMES[kind.kind]
     return tree.Literal(TEXT, shown)
@@ -179,7 +163,7 @@ def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
         test = compare("=", left, right, node, scope)
         shown, _ = make_comparable("=", left, right, node, scope)
         if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
-            shown = scope.context.settle(left)
+            shown = scope.settle(left)
         return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
 
     return case(left, right) if isinstance(left, tree.Atom) else let((left, right), (), case)
@@ -188,7 +172,7 @@ def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
 def as_text(expression: tree.Expression, node: syntax.Node, scope: Scope) -> tree.Expression:
     """Convert to TEXT as output does, where a BOOLEAN is t or f."""
     if expression.type.kind is Kind.BOOLEAN:
-        word = tree.Cast(TEXT, scope.context.settle(expression))
+        word = tree.Cast(TEXT, scope.settle(expression))
         return tree.Call(TEXT, "left", (word, tree.Literal(INTEGER, 1)))
     return convert(expression, TEXT, node, scope)
 
@@ -242,13 +226,13 @@ def _bind_round(node: syntax.Call, scope: Scope) -> tree.Expression:
     if digits.type.kind not in (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN):
         raise unknown_function(name, node, scope, f"numeric, {_TYPE_NAMES[digits.type.kind]}")
     if not isinstance(digits, tree.Literal) or not isinstance(digits.value, int):
-        raise scope.context.error("0A000", f"{name}: the number of digits must be constant", node)
+        raise scope.error("0A000", f"{name}: the number of digits must be constant", node)
     precision, scale = operand.type.precision or decimal_precision_max, operand.type.scale or 0
     shown = min(max(digits.value, 0), decimal_precision_max)
     whole = min(precision - scale + 1, decimal_precision_max - shown)
     if whole < 1:
-        raise scope.context.error("22003", f"{name}: the result would have scale {shown}", node)
-    operand = scope.context.settle(operand)
+        raise scope.error("22003", f"{name}: the result would have scale {shown}", node)
+    operand = scope.settle(operand)
     result = decimal_type(whole + shown, shown)
     if digits.value >= scale:
         return convert(operand, result, node, scope)
@@ -266,19 +250,19 @@ def _bind_now(node: syntax.Call, scope: Scope) -> tree.Expression:
 def _bind_date_trunc(node: syntax.Call, scope: Scope) -> tree.Expression:
     first, second, *zone = node.arguments
     if zone:
-        raise scope.context.error("0A000", "date_trunc with a time zone is not supported", node)
+        raise scope.error("0A000", "date_trunc with a time zone is not supported", node)
     unit = _word_of(first, node, scope)
     operand = bind_open(second, scope)
     if unit not in TRUNC_UNITS and f"{unit}s" in TRUNC_UNITS:
         unit += "s"
     if unit not in TRUNC_UNITS:
-        raise scope.context.error(
+        raise scope.error(
             "22023", f'date_trunc: unit "{unit}" is not one of {", ".join(TRUNC_UNITS)}', node
         )
     if operand.type.kind is Kind.INTERVAL:
         if unit not in INTERVAL_TRUNCS:
             raise _no_unit("date_trunc", unit, node, scope)
-        operand = scope.context.settle(operand)
+        operand = scope.settle(operand)
         return tree.Call(INTERVAL, f"trunc_interval:{unit}", (operand,))
     if not (operand.type.is_moment or operand.type.kind is Kind.UNKNOWN):
         types = f"unknown, {_TYPE_NAMES[operand.type.kind]}"
@@ -290,12 +274,12 @@ def _bind_date_trunc(node: syntax.Call, scope: Scope) -> tree.Expression:
 def _word_of(node: syntax.Node, call: syntax.Call, scope: Scope) -> str:
     """Return the constant that says which field or unit is meant."""
     if not isinstance(node, syntax.String):
-        raise scope.context.error("0A000", f"{call.name} takes a constant as its first", call)
+        raise scope.error("0A000", f"{call.name} takes a constant as its first", call)
     return node.text.lower()
 
 
 def _no_unit(name: str, unit: str, node: syntax.Node, scope: Scope) -> Exception:
-    return scope.context.error("0A000", f"{name}: an interval has no {unit}", node)
+    return scope.error("0A000", f"{name}: an interval has no {unit}", node)
 
 
 def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
@@ -305,14 +289,14 @@ def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
         field = plural if field not in EXTRACT_FIELDS and plural in EXTRACT_FIELDS else field
     operand = bind_open(second, scope)
     if field not in EXTRACT_FIELDS:
-        raise scope.context.error(
+        raise scope.error(
             "22023", f'extract: field "{field}" is not one of {", ".join(EXTRACT_FIELDS)}', node
         )
     result = decimal_type(20, EXTRACT_FIELDS[field][1])
     if operand.type.kind is Kind.INTERVAL:
         if field not in INTERVAL_FIELDS:
             raise _no_unit("extract", field, node, scope)
-        operand = scope.context.settle(operand)
+        operand = scope.settle(operand)
         return tree.Call(result, f"extract_interval:{field}", (operand,))
     if not operand.type.is_moment:
         raise unknown_function("extract", node, scope, _TYPE_NAMES[operand.type.kind])
@@ -323,8 +307,8 @@ def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
         "milliseconds",
         "microseconds",
     ):
-        raise scope.context.error("0A000", f"extract: a date has no {field}", node)
-    return tree.Call(result, f"extract:{field}", (scope.context.settle(operand),))
+        raise scope.error("0A000", f"extract: a date has no {field}", node)
+    return tree.Call(result, f"extract:{field}", (scope.settle(operand),))
 
 
 _ANY = range(1, 100_000)

@@ -45,7 +45,7 @@ def bind_query(
     if node.with_ is not None:
         outer, ctes = bind_with(node.with_, context, outer)
     if isinstance(node, syntax.Subquery):
-        query = _bind_parenthesized(node, context, outer, is_open)
+        query = bind_query(node.query, context, outer, is_open=is_open)
     elif isinstance(node, syntax.Select):
         query = _bind_select(node, context, outer, is_open)
     elif isinstance(node, syntax.Values):
@@ -76,25 +76,6 @@ def bind_with(
         cte = tree.Cte(context.next_cte(), item.name, replace(query, columns=columns))
         scope.ctes[item.name] = cte
     return scope, tuple(scope.ctes.values())
-
-
-def _bind_parenthesized(
-    node: syntax.Subquery, context: StatementContext, outer: Scope | None, is_open: bool
-) -> tree.Query:
-    query = bind_query(node.query, context, outer, is_open=is_open and not node.has_tail)
-    if not node.has_tail:
-        return query
-    wrapped = _wrap(query, [kind for _, kind in query.columns], context)
-    body = wrapped.body
-    if not isinstance(body, tree.Select):
-        raise TypeError("a wrapped query is a SELECT")
-    keys = [
-        replace(key, expression=body.outputs[key.expression.ordinal].expression)
-        for key in _output_keys(node.order, query.columns, context)
-        if isinstance(key.expression, tree.ColumnRef)
-    ]
-    limit, offset = _bind_limits(node, context)
-    return replace(wrapped, order_by=tuple(keys), limit=limit, offset=offset)
 
 
 # --- SELECT --------------------------------------------------------------------------------------
@@ -139,15 +120,12 @@ def _bind_select(
 def _collect_windows(node: syntax.Select, scope: Scope) -> None:
     for name, window in node.windows:
         if name in scope.windows:
-            raise scope.context.error("42P20", f'window "{name}" is defined twice', window)
+            raise scope.error("42P20", f'window "{name}" is defined twice', window)
         scope.windows[name] = window
 
 
 def _bind_distinct(
-    node: syntax.Select,
-    outputs: Sequence[tree.Output],
-    order_by: list[tree.SortKey],
-    scope: Scope,
+    node: syntax.Select, outputs: Sequence[tree.Output], order_by: list[tree.SortKey], scope: Scope
 ) -> tuple[tree.Expression, ...]:
     """Return the expressions of DISTINCT ON; check that ORDER BY fits DISTINCT (42P10)."""
     context = scope.context
@@ -205,7 +183,7 @@ def _bind_from(node: syntax.Select, scope: Scope) -> tree.Relation | None:
 
 
 def _too_many_tables(node: syntax.Select, scope: Scope) -> Error:
-    return scope.context.error("54000", f"more than {join_tables_max} tables in one query", node)
+    return scope.error("54000", f"more than {join_tables_max} tables in one query", node)
 
 
 def _left_spine(node: syntax.FromItem) -> list[syntax.FromItem]:
@@ -325,8 +303,8 @@ def _only_one(name: str, item: _Item, node: syntax.Join, scope: Scope) -> tree.E
         return found[0]
     if not found:
         message = f'column "{name}" of USING is not on both sides'
-        raise scope.context.error("42703", message, node)
-    raise scope.context.error("42702", f'column "{name}" of USING is ambiguous', node)
+        raise scope.error("42703", message, node)
+    raise scope.error("42702", f'column "{name}" of USING is ambiguous', node)
 
 
 # --- select list ---------------------------------------------------------------------------------
@@ -345,7 +323,7 @@ def _bind_outputs(nodes: Sequence[syntax.Output], scope: Scope, is_open: bool) -
             bound = bind(node, scope)
             outputs.append(tree.Output(_named(node, bound)[0], bound))
     if len(outputs) > columns_max:
-        raise scope.context.error("54011", f"more than {columns_max} columns in a select list")
+        raise scope.error("54011", f"more than {columns_max} columns in a select list")
     return outputs
 
 
@@ -353,7 +331,7 @@ def _bind_open_output(node: syntax.Node, scope: Scope) -> tree.Expression:
     """Bind an output whose type, where it has none of its own, is decided by what is around."""
     bound = bind_open(node, scope)
     is_constant = isinstance(bound, tree.Literal) and bound.type.kind is not Kind.UNKNOWN
-    return scope.context.settle(bound) if is_constant else bound
+    return scope.settle(bound) if is_constant else bound
 
 
 def _expand_star(node: syntax.Star, scope: Scope) -> list[tree.Output]:
@@ -364,7 +342,7 @@ def _expand_star(node: syntax.Star, scope: Scope) -> list[tree.Output]:
             for name, kind, ordinal in named.columns
         ]
     if not scope.relations:
-        raise scope.context.error("42601", "SELECT * needs a FROM", node)
+        raise scope.error("42601", "SELECT * needs a FROM", node)
     return [tree.Output(visible.name, visible.expression) for visible in scope.visible]
 
 
@@ -418,10 +396,10 @@ def _bind_group_by(
         if expression is None:
             expression = bind_expression(item, scope)
         if any(isinstance(part, tree.Aggregate) for part in tree.walk(expression, is_deep=False)):
-            raise scope.context.error("42803", "aggregates are not allowed in GROUP BY", item)
+            raise scope.error("42803", "aggregates are not allowed in GROUP BY", item)
         if any(isinstance(part, tree.Window) for part in tree.walk(expression, is_deep=False)):
             message = "window functions are not allowed in GROUP BY"
-            raise scope.context.error("42P20", message, item)
+            raise scope.error("42P20", message, item)
         keys.append(expression)
     scope.clause = None
     return tuple(dict.fromkeys(keys))
@@ -496,11 +474,9 @@ def _by_ordinal(
     if not isinstance(node, (syntax.Number, syntax.String, syntax.Constant)):
         return None
     if not isinstance(node, syntax.Number) or not node.text.isdecimal():
-        raise scope.context.error("42601", f"a constant in {clause} must be a whole number", node)
+        raise scope.error("42601", f"a constant in {clause} must be a whole number", node)
     if not 1 <= int(node.text[:10]) <= len(outputs):
-        raise scope.context.error(
-            "42P10", f"{clause} position {node.text} is not in the select list", node
-        )
+        raise scope.error("42P10", f"{clause} position {node.text} is not in the select list", node)
     return outputs[int(node.text) - 1].expression
 
 
@@ -517,7 +493,7 @@ def _by_name(
 ) -> tree.Expression | None:
     found = list(dict.fromkeys(o.expression for o in outputs if o.name == node.name))
     if len(found) > 1:
-        raise scope.context.error("42702", f'"{node.name}" is ambiguous', node)
+        raise scope.error("42702", f'"{node.name}" is ambiguous', node)
     return found[0] if found else None
 
 
@@ -552,7 +528,7 @@ def _check_grouping(
     for expression in expressions:
         for part in tree.walk(expression, (*keys,)):
             if isinstance(part, tree.ColumnRef) and part not in keys and part.relation in own:
-                raise scope.context.error(
+                raise scope.error(
                     "42803",
                     f'column "{part.name}" must be in GROUP BY or in an aggregate',
                     _first_column(node, part.name),
@@ -735,7 +711,7 @@ def _bind_scalar(node: syntax.Subquery, scope: Scope) -> tree.Expression:
 def _bind_column_query(node: syntax.Query, scope: Scope) -> tree.Query:
     query = bind_query(node, scope.context, scope)
     if len(query.columns) != 1:
-        raise scope.context.error(
+        raise scope.error(
             "42601", f"subquery must return one column, it has {len(query.columns)}", node
         )
     return query
@@ -748,7 +724,7 @@ def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
 def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
     """Bind operand IN (query)."""
     if isinstance(node.operand, syntax.Row) or node.query is None:
-        raise scope.context.error("0A000", "a row IN (query) is not supported", node)
+        raise scope.error("0A000", "a row IN (query) is not supported", node)
     operand, query = _meet_query("=", node.operand, node.query, node, scope)
     return tree.InQuery(BOOLEAN, operand, query, False)
 
@@ -765,7 +741,7 @@ def _meet_query(
     ((_, found),) = query.columns
     if operand.type.kind is Kind.UNKNOWN:
         return convert(operand, found, node, scope), query
-    operand = scope.context.settle(operand)
+    operand = scope.settle(operand)
     common = operand.type
     if operand.type != found:
         target = conversions.common_type(operand.type, found)
@@ -779,7 +755,7 @@ def _meet_query(
 def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:
     """Bind operand operator ANY | ALL (query)."""
     if not isinstance(node.right, syntax.Query):
-        raise scope.context.error("0A000", "ANY and ALL take a query only", node)
+        raise scope.error("0A000", "ANY and ALL take a query only", node)
     operand, query = _meet_query(node.operator, node.operand, node.right, node, scope)
     return tree.Quantified(BOOLEAN, operand, node.operator, query, node.is_all)
 

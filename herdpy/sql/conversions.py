@@ -12,7 +12,7 @@ from decimal import Decimal
 from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.intervals import read_interval
-from herdpy.model.python_values import shown
+from herdpy.model.python_values import shortened, shown
 from herdpy.model.types import (
     BIGINT,
     BIGINT_MAX,
@@ -247,7 +247,9 @@ def number_constant(text: str) -> tuple[Physical, SqlType]:
         value, scale = parsed
         return value, decimal_type(max(len(str(abs(value))), scale, 1), scale)
     if not _ANY_NUMBER.fullmatch(text):
-        raise DataError(f'invalid input syntax for type numeric: "{text}"', sqlstate="22P02")
+        raise DataError(
+            f'invalid input syntax for type numeric: "{shortened(text)}"', sqlstate="22P02"
+        )
     raise too_wide()
 
 
@@ -276,7 +278,7 @@ def read_text(text: str, target: SqlType) -> Physical:
         value = read_interval(text)
     if value is None:
         raise DataError(
-            f'invalid input syntax for type {str(target).lower()}: "{text}"',
+            f'invalid input syntax for type {str(target).lower()}: "{shortened(text)}"',
             sqlstate="22007" if kind is Kind.INTERVAL else "22P02",
         )
     return value
@@ -320,7 +322,7 @@ def _read_moment(text: str, target: SqlType) -> int:
     match = _MOMENTS[target.kind].fullmatch(text)
     if match is None:
         raise DataError(
-            f'invalid input syntax for type {str(target).lower()}: "{text}"',
+            f'invalid input syntax for type {str(target).lower()}: "{shortened(text)}"',
             sqlstate="22007",
             hint="Write 2024-01-31, with a time 2024-01-31 23:59:58.123456"
             + (", with a zone …58.123456+02:00." if target.kind is Kind.TIMESTAMPTZ else "."),
@@ -335,7 +337,7 @@ def _read_moment(text: str, target: SqlType) -> int:
         moment = datetime(int(year), int(month), int(day), hour, minute, second, micro)
     except ValueError as error:
         raise DataError(
-            f'date/time field value out of range: "{text}" ({error})', sqlstate="22008"
+            f'date/time field value out of range: "{shortened(text)}" ({error})', sqlstate="22008"
         ) from error
     seconds = (hour * 60 + minute) * 60 + second
     found = (moment.toordinal() - EPOCH_DAY) * DAY_US + seconds * 1_000_000 + micro
@@ -343,7 +345,7 @@ def _read_moment(text: str, target: SqlType) -> int:
         return found
     found -= _offset_us(zone, text)
     if not MOMENT_MIN <= found <= MOMENT_MAX:
-        raise DataError(f'timestamp out of range: "{text}"', sqlstate="22008")
+        raise DataError(f'timestamp out of range: "{shortened(text)}"', sqlstate="22008")
     return found
 
 
@@ -352,7 +354,7 @@ def _offset_us(zone: list[str | None], text: str) -> int:
     hours, minutes, seconds = (int(part or 0) for part in zone[1:])
     if hours > _ZONE_HOURS_MAX or minutes > 59 or seconds > 59:
         raise DataError(
-            f'time zone displacement out of range: "{text}"',
+            f'time zone displacement out of range: "{shortened(text)}"',
             sqlstate="22009",
             hint=f"Expected at most {_ZONE_HOURS_MAX}:59:59.",
         )
@@ -365,7 +367,7 @@ def _read_bytes(text: str) -> bytes | None:
         try:
             return bytes.fromhex(text[2:])
         except ValueError:
-            message = f'invalid hexadecimal data: "{text}"'
+            message = f'invalid hexadecimal data: "{shortened(text)}"'
             raise DataError(message, sqlstate="22023") from None
     return None if "\\" in text else text.encode()
 

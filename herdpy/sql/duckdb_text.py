@@ -29,9 +29,12 @@ from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS
 from herdpy.sql.functions import (
+    AGGREGATES,
     EXTRACT_FIELDS,
     INTERVAL_FIELDS,
     INTERVAL_TRUNCS,
+    RANKINGS,
+    ROW_VALUES,
     needs_names,
     resolve,
 )
@@ -45,18 +48,12 @@ _TYPE_NAMES = {
     Kind.TIMESTAMPTZ: "TIMESTAMP",  # in UTC: DuckDB's own such type wants an extension of it
     Kind.INTERVAL: "INTERVAL",
 }  # fmt: skip
-_INFIX = {*COMPARISONS, "+", "-", "*", "/", "%", "||"}
-_AGGREGATES = {
-    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
-    "stddev_pop", "var_samp", "var_pop",
-}  # fmt: skip
+_INFIX = {*COMPARISONS, "/", "%", "||"}
+_AGGREGATES = frozenset(AGGREGATES.values())
 _SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
 _REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
 _SUBQUERIES = (tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified)
-_WINDOWS = _AGGREGATES | {
-    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead",
-    "first_value", "last_value", "nth_value",
-}  # fmt: skip
+_WINDOWS = _AGGREGATES.union(RANKINGS, ROW_VALUES)
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
 _TEMPLATES = {
     "is_null": "({0} IS NULL)",
@@ -78,6 +75,7 @@ _TEMPLATES = {
 }
 _VARIADIC = ("coalesce", "greatest", "least", "concat", "concat_ws")
 _NODE_CHARACTERS = 16  # of the text of one expression, about
+_JOINED_MAX = 32  # operands of || in one chain
 _LATE_PARTS_MAX = 4  # each is one more lambda in a lambda
 _QUOTIENT_DIGITS = 10  # of one step of a division, where the divisor may have 28
 
@@ -379,9 +377,15 @@ class _Printer:
         return f" FROM (SELECT {', '.join(outputs) or '1'}{tail}) AS {alias}"
 
     def _values(self, values: tree.Values) -> str:
-        rows = ", ".join(f"({', '.join(map(self.expression, row))})" for row in values.rows)
         names = ", ".join(f"c{number}" for number in range(len(values.names)))
-        return f"SELECT * FROM (VALUES {rows}) AS v({names})"  # noqa: S608 - printed by us
+        columns = list(zip(*values.rows, strict=True))
+        if len(values.rows) > vector_list_items_max and all(map(_are_constants, columns)):
+            # DuckDB takes ten times as long, and its memory, for the expressions of as many rows.
+            text = f"SELECT {', '.join(f'unnest({self._list(column)})' for column in columns)}"
+        else:
+            rows = (f"({', '.join(map(self.expression, row))})" for row in values.rows)
+            text = f"VALUES {', '.join(rows)}"
+        return f"SELECT * FROM ({text}) AS v({names})"  # noqa: S608 - printed by us
 
     def group_key(self, key: tree.Expression) -> str:
         text = self.expression(key)
@@ -632,7 +636,14 @@ class _Printer:
                 divisor = "1" if call.arguments[1].value == -1 else arguments[1]
             return f"({arguments[0]} % {divisor})"
         if name in _INFIX:
-            return f"({arguments[0]} {name} {arguments[1]})"
+            while len(arguments) > _JOINED_MAX:  # DuckDB nests what it reads: only || has so many
+                arguments = [
+                    f"({f' {name} '.join(arguments[place : place + _JOINED_MAX])})"
+                    for place in range(0, len(arguments), _JOINED_MAX)
+                ]
+            return f"({f' {name} '.join(arguments)})"
+        if tree.is_arithmetic(name):
+            return _chain_text(name, arguments)
         if name in ("greatest", "least") and call.type.kind is Kind.INTERVAL:
             # DuckDB's own compare the parts one by one.
             return f"list_{'max' if name == 'greatest' else 'min'}([{', '.join(arguments)}])"
@@ -673,25 +684,20 @@ class _Printer:
 
     def in_list(self, node: tree.InList) -> str:
         word = "NOT IN" if node.is_negated else "IN"
-        if len(node.items) > vector_list_items_max and self.hoisted is None and self.allows_lists:
-            items = self._list(node.items)
-            if items is not None:
-                return f"({self.operand(node.operand)} {word} {items})"
-        items = ", ".join(map(self.operand, node.items))
+        is_long = len(node.items) > vector_list_items_max and _are_constants(node.items)
+        if is_long and self.hoisted is None and self.allows_lists:
+            items = f"SELECT unnest({self._list(node.items)})"
+        else:
+            items = ", ".join(map(self.operand, node.items))
         return f"({self.operand(node.operand)} {word} ({items}))"
 
-    def _list(self, items: tuple[tree.Expression, ...]) -> str | None:
-        """Return a query of constants that are one parameter; None where others are among them."""
-        if not all(
-            isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
-            for item in items
-        ):
-            return None
+    def _list(self, items: tuple[tree.Expression, ...]) -> str:
+        """Return a list of constants that is one parameter."""
         kinds = {item.type.kind: item.type for item in items}
         kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
         name = f"l{len(self.lists)}"
         self.lists.append(DuckList(name, items, kind))
-        return f"(SELECT unnest(CAST(${name} AS {type_text(kind)}[])))"
+        return f"CAST(${name} AS {type_text(kind)}[])"
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
         return self._deferred(node) if self.is_lazy else f"({self.query(node.query)})"
@@ -739,7 +745,7 @@ class _Printer:
             order = f" ORDER BY {', '.join(map(self.sort_key, node.order))}"
         tail = self._filter(node.filter)
         word = "DISTINCT " if node.is_distinct else ""
-        return self._aggregate(node.function, node.arguments, node.type, word, order, tail)
+        return self._aggregate(node, word, order, tail)
 
     def window(self, node: tree.Window) -> str:
         if node.function not in _WINDOWS:
@@ -753,7 +759,7 @@ class _Printer:
             parts.append(node.frame)
         tail = f"{self._filter(node.filter)} OVER ({' '.join(parts)})"
         if node.function in _AGGREGATES:
-            return self._aggregate(node.function, node.arguments, node.type, "", "", tail)
+            return self._aggregate(node, "", "", tail)
         first, rest = node.arguments[:1], node.arguments[1:]
         texts = [self.expression(argument) for argument in first]
         if node.function == "nth_value":
@@ -766,62 +772,81 @@ class _Printer:
         return "" if condition is None else f" FILTER (WHERE {self.expression(condition)})"
 
     def _aggregate(
-        self,
-        function: str,
-        arguments: tuple[tree.Expression, ...],
-        result: SqlType,
-        word: str,
-        order: str,
-        tail: str,
+        self, node: tree.Aggregate | tree.Window, word: str, order: str, tail: str
     ) -> str:
-        texts = [self.expression(argument) for argument in arguments]
+        texts = [self.expression(argument) for argument in node.arguments]
+        text = self._aggregate_text(node, texts, word, order, tail)
+        # Copies of the texts: one in the argument or FILTER of another would double each time.
+        copied = len(text) - sum(map(len, texts)) - len(tail)
+        self.budget.spend(max(copied, 0) // _NODE_CHARACTERS)
+        return text
+
+    def _aggregate_text(
+        self, node: tree.Aggregate | tree.Window, texts: list[str], word: str, order: str, tail: str
+    ) -> str:
+        function, result = node.function, node.type
+        walked = tuple(tree.walk(node, is_deep=False))
+        has_queries = any(isinstance(part, _SUBQUERIES) for part in walked)
+
+        def applied(values: Sequence[str], make: Callable[[Sequence[str]], str]) -> str:
+            """Return make(values), where DuckDB reads each once if there are queries in them."""
+            if not has_queries:
+                return make(values)
+            fields = [f"a{place}" for place in range(len(values))]
+            return self._lambda(
+                list(zip(fields, values, strict=True)),
+                lambda name: make([f"{name}.{field}" for field in fields]),
+            )
+
         if function == "avg" and result.kind is Kind.DECIMAL:
-            found = arguments[0].type
-            scale = found.scale or 0
-            # Both texts are there twice.
-            self.budget.spend((len(texts[0]) + len(tail)) // _NODE_CHARACTERS)
+            scale = node.arguments[0].type.scale or 0
             total = f"sum({word}{texts[0]}){tail}"
             total = f"CAST({total} AS {f'DECIMAL(38,{scale})' if scale else 'HUGEINT'})"
             count = f"count({word}{texts[0]}){tail}"
             # Without rows the count is 0 and the sum NULL.
             count = f"CAST(nullif({count}, 0) AS HUGEINT)"
             number = f"h_unscaled({total})" if scale else total
-            factor = 10 ** ((result.scale or 0) - scale)
-            return _scaled(f"h_steps1({number}, {count}, {_huge(factor)})", result)
+            factor = _huge(10 ** ((result.scale or 0) - scale))
+            return applied(
+                (number, count),
+                lambda found: _scaled(f"h_steps1({', '.join((*found, factor))})", result),
+            )
         if result.kind is Kind.INTERVAL and function in ("sum", "avg"):
-            copies = 7  # of both texts
-            self.budget.spend(copies * (len(texts[0]) + len(tail)) // _NODE_CHARACTERS)
-            return _interval_total(function, texts[0], word, tail)
+            return _interval_total(function, texts[0], word, tail, applied)
+        if function in _SPREADS:
+            is_once = has_queries or len(walked) > _REPEATED_MAX
+            return _spread(function, texts[0], word, tail, applied, is_once=is_once)
         if function == "string_agg":  # NULL between the texts is nothing
             texts[1] = f"coalesce({texts[1]}, '')"
         text = f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
-        walked = tuple(tree.walk(arguments, is_deep=False))
-        is_once = len(walked) > _REPEATED_MAX or any(isinstance(p, _SUBQUERIES) for p in walked)
-        if function == "sum" and result.kind is Kind.DOUBLE and not is_once:
-            # DuckDB begins with 0, which -0 added to is 0. signbit() takes longer than the sum.
-            value = texts[0]
-            signs = f"CASE WHEN {value} = 0 THEN signbit({value}) ELSE {value} < 0 END"
-            return (
-                f"(CASE WHEN min({signs}){tail} AND {text} = 0"
-                f" THEN CAST('-0.0' AS DOUBLE) ELSE {text} END)"
-            )
-        if function in _SPREADS:
-            return _spread(function, texts[0], word, tail, is_once=is_once)
+        if function == "sum" and result.kind is Kind.DOUBLE and not has_queries:
+            # DuckDB begins with 0, which -0 added to is 0.
+            signs = f"min(signbit({texts[0]})){tail}"
+            zero = "CAST('-0.0' AS DOUBLE)"
+            return f"(CASE WHEN {text} = 0 AND {signs} THEN {zero} ELSE {text} END)"
         return text
 
 
-def _spread(function: str, value: str, word: str, tail: str, *, is_once: bool) -> str:
+_Applied = Callable[[Sequence[str], Callable[[Sequence[str]], str]], str]
+
+
+def _spread(
+    function: str, value: str, word: str, tail: str, applied: _Applied, *, is_once: bool
+) -> str:
     """Return the text of a variance or standard deviation.
 
     DuckDB's own loses as many digits as the mean has more than the deviations, and is 0 for one
     NaN. So the whole parts of the values and their rests are added up exactly, but where the
     values are DISTINCT, long to compute, or beyond functions._WHOLE_MAX.
     """
-    count = f"CAST(count({word}{value}){tail} AS HUGEINT)"
-    simple = f"var_pop({word}{value}){tail}"
-    squares = f"{simple} * {count}"
+    values = [
+        f"CAST(count({word}{value}){tail} AS HUGEINT)",
+        f"var_pop({word}{value}){tail}",
+        f"max(abs({value})){tail}",
+        f"avg({word}{value}){tail}",
+    ]
+    whole, rest = f"h_whole({value})", f"h_rest({value})"
     if not (word or is_once):
-        whole, rest = f"h_whole({value})", f"h_rest({value})"
         parts = (
             f"sum({whole})",
             f"sum({whole} * {whole})",
@@ -829,10 +854,16 @@ def _spread(function: str, value: str, word: str, tail: str, *, is_once: bool) -
             f"sum(h_fixed({rest}))",
             f"var_pop({rest})",
         )
-        squares = f"h_exact_squares({count}, {', '.join(f'{part}{tail}' for part in parts)})"
-    largest, mean = f"max(abs({value})){tail}", f"avg({word}{value}){tail}"
-    checked = f"h_squares({count}, {simple}, {largest}, {mean}, {squares})"
-    return f"h_{function}({checked}, {count})"
+        values += [f"{part}{tail}" for part in parts]
+
+    def checked(found: Sequence[str]) -> str:
+        count, simple, *_ = found
+        squares = f"{simple} * {count}"
+        if found[4:]:
+            squares = f"h_exact_squares({', '.join((count, *found[4:]))})"
+        return f"h_{function}(h_squares({', '.join((*found[:4], squares))}), {count})"
+
+    return applied(values, checked)
 
 
 def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str, str]:
@@ -848,7 +879,7 @@ def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str
     return f"regexp_replace({pattern}, {found})", r"'\'"
 
 
-def _interval_total(function: str, text: str, word: str, tail: str) -> str:
+def _interval_total(function: str, text: str, word: str, tail: str, applied: _Applied) -> str:
     """Return sum or avg of intervals, part by part, as DuckDB has neither."""
     parts = ("h_months", "h_days_of", "h_micros")
     if word:
@@ -859,9 +890,10 @@ def _interval_total(function: str, text: str, word: str, tail: str) -> str:
         count = f"count({text}){tail}"
         sums = [f"sum({part}({text})){tail}" for part in parts]
     if function == "sum":
-        return f"h_interval({', '.join(sums)})"
-    quotients = (f"{total} / CAST(nullif({count}, 0) AS DOUBLE)" for total in sums)
-    return f"h_spread({', '.join(quotients)})"
+        return applied(sums, lambda found: f"h_interval({', '.join(found)})")
+    count = f"CAST(nullif({count}, 0) AS DOUBLE)"
+    quotients = [f"{total} / {count}" for total in sums]
+    return applied(quotients, lambda found: f"h_spread({', '.join(found)})")
 
 
 def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
@@ -910,6 +942,14 @@ def _is_cheap(part: tree.Expression) -> bool:
     return all(isinstance(item, tree.Atom) for item in part.arguments)
 
 
+def _are_constants(items: Sequence[tree.Expression]) -> bool:
+    """Tell whether items may be one parameter, which holds no interval."""
+    return all(
+        isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
+        for item in items
+    )
+
+
 def _stands_alone(query: tree.Query) -> bool:
     """Tell whether a query names no column and no WITH item of the queries around it."""
     own, named = set[int](), set[int]()
@@ -942,7 +982,17 @@ def _is_computed(expression: tree.Expression) -> bool:
         expression = expression.operand
     if not isinstance(expression, tree.Call) or not expression.type.is_integer:
         return False
-    return expression.function in ("+", "-", "*", "neg")
+    return expression.function == "neg" or tree.is_arithmetic(expression.function)
+
+
+def _chain_text(operators: str, operands: Sequence[str]) -> str:
+    """Return operands with + - * between them, applied from the left."""
+    text, before = operands[0], "*"
+    for operator, operand in zip(operators, operands[1:], strict=True):
+        if operator == "*" and before != "*":
+            text = f"({text})"
+        text, before = f"{text} {operator} {operand}", operator
+    return f"({text})"
 
 
 def _directed(text: str, key: tree.SortKey) -> str:

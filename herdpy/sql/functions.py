@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
+    BIGINT,
     BOOLEAN,
     BYTEA,
     DATE,
@@ -210,6 +211,22 @@ SPECIAL: dict[str, str] = {
     "pg_typeof": "name of the argument's type",
 }
 """Functions with rules of their own, in bind_function.py."""
+
+AGGREGATES = {
+    name: name
+    for name in (
+        "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "string_agg", "stddev_samp",
+        "stddev_pop", "var_samp", "var_pop",
+    )
+} | {"stddev": "stddev_samp", "variance": "var_samp"}  # fmt: skip
+RANKINGS = {
+    "row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE,
+    "cume_dist": DOUBLE,
+}  # fmt: skip
+ROW_VALUES = {  # and how many arguments they take
+    "lag": (1, 3), "lead": (1, 3), "first_value": (1, 1), "last_value": (1, 1),
+    "nth_value": (2, 2), "ntile": (1, 1),
+}  # fmt: skip
 
 TRUNC_UNITS = (
     "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter",
@@ -448,10 +465,7 @@ MACROS: tuple[tuple[str, str], ...] = (
         "CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL"
         " WHEN f = '' THEN left(x, h_width(n)) ELSE rpad(x, h_width(n), f) END",
     ),
-    (
-        "h_reverse(x)",
-        "array_to_string(list_reverse(regexp_extract_all(x, '(?s).')), '')",
-    ),
+    ("h_reverse(x)", "array_to_string(list_reverse(regexp_extract_all(x, '(?s).')), '')"),
     (
         "h_repeat(x, n)",
         "CASE WHEN strlen(x) * CAST(n AS HUGEINT) > 268435456 THEN"
@@ -740,10 +754,7 @@ MACROS: tuple[tuple[str, str], ...] = (
         "CASE WHEN 2 * abs(r) >= abs(d) THEN CASE WHEN (n < 0) = (d < 0) THEN 1 ELSE -1 END"
         " ELSE 0 END",
     ),
-    (
-        "h_steps1(n, d, m)",
-        "(n // d) * m + ((n % d) * m) // d + h_half(n, d, ((n % d) * m) % d)",
-    ),
+    ("h_steps1(n, d, m)", "(n // d) * m + ((n % d) * m) // d + h_half(n, d, ((n % d) * m) % d)"),
     (
         "h_steps2(n, d, m, k)",
         "((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d"

@@ -74,7 +74,7 @@ def is_row_expression(expression: tree.Expression | None) -> bool:
         return False
     if expression.function in COMPARISONS:
         return _are_comparable(arguments)
-    if expression.function in ("+", "-", "*", "neg"):
+    if expression.function == "neg" or tree.is_arithmetic(expression.function):
         kinds = {part.type.kind for part in arguments} | {expression.type.kind}
         return len(kinds) == 1 and (expression.type.is_integer or kinds == {Kind.DOUBLE})
     return expression.function in ("and", "or", "not", "is_null")

@@ -7,6 +7,7 @@ import datetime
 
 from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
+from herdpy.model.python_values import shown
 from herdpy.model.types import TEXT
 from herdpy.sql import tree
 from herdpy.sql.plan import Slot
@@ -37,9 +38,7 @@ _FLAGS = {
 _OWN_USER = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER")
 
 
-def read_access_statement(
-    scanned: Scanned,
-) -> tuple[tree.AccessStatement, tuple[Slot, ...]] | None:
+def read_access_statement(scanned: Scanned) -> tuple[tree.AccessStatement, tuple[Slot, ...]] | None:
     """Return the statement and the slots of its parameters; None when it is none of ours."""
     reader = _Reader(scanned)
     statement = reader.statement()
@@ -153,7 +152,7 @@ class _Reader(Words):
         except ValueError:
             raise DataError(
                 f"VALID UNTIL: expected a time such as '2030-12-31 23:59' or 'infinity', "
-                f"found {text[:100]!r}",
+                f"found {shown(text)}",
                 sqlstate="22007",
                 position=position,
             ) from None

@@ -72,10 +72,7 @@ class StatementContext:
         return tree.Parameter(self._types[source], -1 - node.index)
 
     def settle(
-        self,
-        expression: tree.Expression,
-        wanted: SqlType | None = None,
-        column: str | None = None,
+        self, expression: tree.Expression, wanted: SqlType | None = None, column: str | None = None
     ) -> tree.Expression:
         """Give a pending parameter its slot, an untyped literal its type (by default TEXT).
 
@@ -106,11 +103,7 @@ class StatementContext:
         return table
 
     def error(
-        self,
-        sqlstate: str,
-        message: str,
-        node: syntax.Node | None = None,
-        hint: str | None = None,
+        self, sqlstate: str, message: str, node: syntax.Node | None = None, hint: str | None = None
     ) -> Error:
         """Return (not raise) the error of a wrong statement; 0A000 for what is not supported."""
         kind = NotSupportedError if sqlstate == "0A000" else ProgrammingError
@@ -154,6 +147,14 @@ class Scope:
     allows_windows: bool = False
     windows: dict[str, syntax.Window] = field(default_factory=dict[str, syntax.Window])
 
+    def error(
+        self, sqlstate: str, message: str, node: syntax.Node | None = None, hint: str | None = None
+    ) -> Error:
+        return self.context.error(sqlstate, message, node, hint)
+
+    def settle(self, expression: tree.Expression) -> tree.Expression:
+        return self.context.settle(expression)
+
     def cte(self, name: str) -> tree.Cte | None:
         """Return the WITH item of that name that is in reach."""
         scope: Scope | None = self
@@ -181,7 +182,7 @@ class Scope:
     def add(self, named: Named, node: syntax.Node) -> None:
         """Bring a relation in reach; 42712 when its alias is taken."""
         if named.alias and any(other.alias == named.alias for other in self.relations):
-            raise self.context.error("42712", f'table name "{named.alias}" is used twice', node)
+            raise self.error("42712", f'table name "{named.alias}" is used twice', node)
         self.relations.append(named)
         self.visible += [
             Visible(name, tree.ColumnRef(kind, named.id, ordinal, name))
@@ -191,7 +192,7 @@ class Scope:
     def renamed(self, names: Sequence[str], count: int, node: syntax.Node) -> Sequence[str]:
         """Return the names of an alias's column list; 42P10 when there are too many."""
         if len(names) > count:
-            raise self.context.error(
+            raise self.error(
                 "42P10", f"the alias names {len(names)} columns, there are {count}", node
             )
         return names
@@ -208,16 +209,14 @@ class Scope:
         if node.table is not None:
             relation = self.relation(node.table, node)
             known = [column for column, _, _ in relation.columns]
-            raise self.context.error(
+            raise self.error(
                 "42703",
                 f'column "{relation.alias}.{name}" does not exist',
                 node,
                 suggestion(name, known),
             )
         known = [visible.name for visible in self.visible]
-        raise self.context.error(
-            "42703", f'column "{name}" does not exist', node, suggestion(name, known)
-        )
+        raise self.error("42703", f'column "{name}" does not exist', node, suggestion(name, known))
 
     def find(self, name: str, node: syntax.Column) -> tree.Expression | None:
         """Return what a column name means in this scope alone; 42702."""
@@ -232,7 +231,7 @@ class Scope:
             found = [visible.expression for visible in self.visible if visible.name == name]
         if len(found) > 1:
             owners = ", ".join(f"{n.alias}.{name}" for n in self.relations if _has(n, name))
-            raise self.context.error(
+            raise self.error(
                 "42702", f'column "{name}" is ambiguous', node, f"Write one of {owners}."
             )
         return found[0] if found else None
@@ -245,7 +244,7 @@ class Scope:
                 if named.alias == alias:
                     return named
             scope = scope.outer
-        raise self.context.error(
+        raise self.error(
             "42P01",
             f'no table "{alias}" in FROM',
             node,

@@ -188,15 +188,12 @@ class _Reader(Words):
     def _option_name(self) -> str:
         if self.word() in ("ROLE", "AUTHORIZATION"):
             raise self.refused("a role other than the session's user")
-        name = self.take().lower()
+        name = self.name("a setting")
         if name == "transaction" and self.accept("ISOLATION"):
             self.expect("LEVEL")
             return "transaction_isolation"
         if name == "time" and self.accept("ZONE"):
             return "timezone"
-        if not name.isidentifier():
-            self.index -= 1
-            raise self.unexpected()
         return name
 
     def _transaction_modes(self) -> None:

@@ -14,21 +14,9 @@ from herdpy.model.intervals import interval_text
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Kind, Physical, SqlType
 from herdpy.sql import tree
+from herdpy.sql.reading.words import NO_NAMES
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
-# What PostgreSQL reserves; a column or table of such a name has to be quoted.
-_RESERVED_WORDS = """
-all analyse analyze and any array as asc asymmetric authorization binary both case cast check
-collate collation column concurrently constraint create cross current_catalog current_date
-current_role current_schema current_time current_timestamp current_user default deferrable
-desc distinct do else end except false fetch for foreign freeze from full grant group having
-ilike in initially inner intersect into is isnull join lateral leading left like limit
-localtime localtimestamp natural not notnull null offset on only or order outer overlaps
-placing primary references returning right select session_user similar some symmetric table
-tablesample then to trailing true union unique user using values variadic verbose when where
-window with
-"""
-_RESERVED = frozenset(_RESERVED_WORDS.split())
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 _OR, _AND, _NOT, _COMPARISON, _OTHER, _SUM, _PRODUCT, _UNARY, _CAST, _ATOM = range(10)
@@ -53,7 +41,7 @@ _WORDS = {
 
 def name_text(name: str) -> str:
     """Return a name as SQL reads it back, quoted only where it has to be."""
-    if _PLAIN_NAME.fullmatch(name) and name not in _RESERVED:
+    if _PLAIN_NAME.fullmatch(name) and name.upper() not in NO_NAMES and name != "values":
         return name
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
@@ -209,6 +197,14 @@ class ExpressionPrinter:
             level = _AND if name == "and" else _OR
             parts = [self._inside(part, level + 1) for part in arguments]
             return f" {name.upper()} ".join(parts), level
+        if name == "||" or tree.is_arithmetic(name):
+            operators = ["||"] * (len(arguments) - 1) if name == "||" else name
+            text, level = self._print(arguments[0])
+            for operator, argument in zip(operators, arguments[1:], strict=True):
+                own = _BINARY[operator]
+                left = text if level >= own else f"({text})"
+                text, level = f"{left} {operator} {self._inside(argument, own + 1)}", own
+            return text, level
         if name in _BINARY:
             level = _BINARY[name]
             left = self._inside(arguments[0], level + (level == _COMPARISON))

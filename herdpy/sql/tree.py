@@ -4,7 +4,9 @@ Types on every expression are what the expression yields; implicit conversions a
 nodes. Names of functions and operators are canonical and lower case (functions.py): "=", "<>",
 "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "and", "or", "not", "neg", "is_null",
 "like", "ilike", "distinct" (IS DISTINCT FROM), and those of functions.py. "and" and "or" take two
-or more arguments, the others as SQL says; integers of both kinds compare without a Cast. IN lists
+or more arguments, the others as SQL says; "||" may have more than two, and a chain of "+", "-" and
+"*" of one type is one call named after all of them ("+-*" of four operands), applied from the left;
+integers of both kinds compare without a Cast. IN lists
 keep their own shape; BETWEEN is bound as two comparisons, NULLIF as a CASE. No operand stands in
 the tree twice, but for columns, constants, parameters and variables: what a rule needs several
 times is bound by a Let, so that a tree is never larger than its text allows.
@@ -503,6 +505,12 @@ Statement = (
 )
 
 # --- walking -------------------------------------------------------------------------------------
+
+
+def is_arithmetic(function: str) -> bool:
+    """Tell whether it is "+", "-" or "*", or a chain of them."""
+    return not function.strip("+-*")
+
 
 Atom = Literal | Parameter | ColumnRef | Variable
 """What costs nothing to be computed again, and may stand in a tree several times."""

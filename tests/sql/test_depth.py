@@ -27,6 +27,25 @@ CHAINS = {
 }
 
 
+LONG = {
+    "plus": ("SELECT 1" + " + 1" * 1_000, 1_001),
+    "minus and plus": ("SELECT x" + " - 1 + 2" * 500 + " FROM n WHERE x = 2", 502),
+    "times": ("SELECT x" + " * 1" * 999 + " + 1 FROM n WHERE x = 2", 3),
+    "two types": ("SELECT 1" + " + x" * 998 + " + 5000000000 FROM n WHERE x = 2", 5000001997),
+    "double": ("SELECT d" + " + d" * 1_000 + " FROM n WHERE x = 2", 500.5),
+    "null": ("SELECT x" + " + 1" * 500 + " + y" + " + 1" * 499 + " FROM n WHERE x = 2", None),
+    "aggregate": ("SELECT sum(x" + " + 1" * 1_000 + ") FROM n", 1_002),
+    "condition": ("SELECT x FROM n WHERE x" + " + 1" * 999 + " = 1001", 2),
+    "mixed": ("SELECT sum(x" + " + 1 * 2 - x" * 300 + ") FROM n", 2),
+    "concat": ("SELECT length('a'" + " || 'b'" * 998 + " || s) FROM n", 1_000),
+    "and": ("SELECT x = 2" + " AND x = 2" * 1_000 + " FROM n", True),
+    "or": ("SELECT x = 3" + " OR x = 3" * 1_000 + " FROM n", False),
+    "case": ("SELECT CASE x" + "".join(f" WHEN {i} THEN {i}" for i in range(999, -1, -1))
+             + " END FROM n", 2),
+    "coalesce": ("SELECT coalesce(y" + ", y + 1" * 999 + ", x) FROM n", 2),
+}  # fmt: skip
+
+
 @pytest.fixture
 def connection(target: str) -> Iterator[Connection]:
     connection = herdpy.connect(target, autocommit=True)
@@ -53,3 +72,22 @@ def test_chains_work_or_are_refused(
     except herdpy.OperationalError as error:
         assert error.sqlstate == "54001"  # noqa: PT017 - it may also work
     connection.execute("SELECT 1").fetchall()
+
+
+@pytest.mark.parametrize(("text", "value"), LONG.values(), ids=LONG)
+def test_a_thousand_operators_work(connection: Connection, text: str, value: object) -> None:
+    connection.execute("CREATE TABLE n (x INTEGER, y INTEGER, d DOUBLE PRECISION, s TEXT)")
+    connection.execute("INSERT INTO n VALUES (2, NULL, 0.5, 'c')")
+    assert connection.execute(text).fetchall() == [(value,)]
+
+
+def test_a_long_chain_overflows_where_its_part_does(connection: Connection) -> None:
+    text = "SELECT x" + " + 1" * 40 + " - 50" + " + 1" * 40
+    connection.execute("CREATE TABLE n (x INTEGER)")
+    connection.execute("INSERT INTO n VALUES (2147483607)")
+    assert connection.execute(f"{text} FROM n").fetchall() == [(2147483637,)]
+    connection.execute("UPDATE n SET x = x + 1")
+    for query in (f"{text} FROM n", f"SELECT count({text[7:]}) FROM n"):
+        with pytest.raises(herdpy.DataError) as caught:
+            connection.execute(query).fetchall()
+        assert caught.value.sqlstate == "22003"

@@ -202,17 +202,42 @@ DEVIATIONS: dict[str, list[tuple[str, Any]]] = {
     ],
     "Statements are nested at most 32 deep, and an expression has at most 1,000 operators and "
     "50,000 AND and OR, a query 1,000 UNION and their like; what is beyond is refused before it "
-    "is read (54001).": [
+    "is read (54001). A chain of operators other than `||` and the `+ - *` of INTEGER, BIGINT and "
+    "DOUBLE (of DECIMALs or dates, say), and a query of UNIONs, may be refused from about 100 on. "
+    "Of a chain of more than 30 GROUP BY knows only the whole.": [
         ("SELECT 1" + " + 1" * 1_001, "54001"), ("SELECT true" + " OR true" * 50_001, "54001"),
         ("SELECT 1" + " UNION SELECT 1" * 1_001, "54001"),
         (f"SELECT {'(' * 33}1{')' * 33}", "54001"),
+        ("SELECT 0.5" + " - 0.5 + 0.5" * 50, [(Decimal("0.5"),)]),
+        ("SELECT 0.5" + " - 0.5 + 0.5" * 500, "54001"),
+        (f"SELECT a{' + 1' * 30} FROM (VALUES (1)) AS v (a) GROUP BY a + 1", [(31,)]),
+        (f"SELECT a{' + 1' * 31} FROM (VALUES (1)) AS v (a) GROUP BY a + 1", "42803"),
+        (f"SELECT a{' + 1' * 31} FROM (VALUES (1)) AS v (a) GROUP BY a{' + 1' * 31}", [(32,)]),
+    ],
+    "INTERVAL '1 day' DAY, a text that names its units itself beside a unit, is 0A000.": [
+        ("SELECT INTERVAL '1 day' DAY", "0A000"),
+        ("SELECT INTERVAL '1' DAY = INTERVAL '1 day'", [(True,)]),
     ],
     "A statement has at most 4,000,000 expressions, and of a query on the vector path at most "
-    "250,000 reach DuckDB; lists of constants behind IN do not count. A CASE with an operand that "
-    "is computed, a coalesce of such arguments or a row in IN lists counts twice for every other "
+    "250,000 reach DuckDB; long lists of constants behind IN, and long VALUES of nothing else, do "
+    "not count. A CASE with an operand that is computed, a coalesce of such arguments or a row in "
+    "IN lists counts twice for every other "
     "that it stands in as a later part (54001).": [
         (f"SELECT {_nested(4)} FROM (VALUES (1)) AS v (a)", [(2,)]),
         (f"SELECT {_nested(20)} FROM (VALUES (1)) AS v (a)", "54001"),
+    ],
+    "AND, OR and IN as a value, in a select list say, or in ON and FILTER may compute what stands "
+    "behind the operand that decides, and raise its errors; in WHERE, HAVING and the conditions of "
+    "CASE they stop there.": [
+        ("CREATE TABLE y (a INTEGER)", None), ("INSERT INTO y VALUES (0), (5)", None),
+        ("SELECT a <> 0 AND 10 / a > 1 FROM y", "22012"),
+        ("SELECT a IN (0, 10 / a) FROM y", "22012"),
+        ("SELECT count(*) FILTER (WHERE a <> 0 AND 10 / a > 1) FROM y", "22012"),
+        ("SELECT a FROM y WHERE a <> 0 AND 10 / a > 1", [(5,)]),
+        ("SELECT a FROM y WHERE a IN (0, 10 / a)", [(0,)]),
+        ("SELECT a FROM y GROUP BY a HAVING a <> 0 AND 10 / a > 1", [(5,)]),
+        ("SELECT CASE WHEN a <> 0 AND 10 / a > 1 THEN 1 END FROM y", [(None,), (1,)]),
+        ("DROP TABLE y", None),
     ],
     "Of a subquery in a later branch of CASE, of coalesce, AND or OR that names columns of the "
     "query around it, errors but 21000 are raised even where its value is not used. More than "

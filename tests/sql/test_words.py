@@ -34,3 +34,25 @@ def test_an_error_of_the_vector_path(target: str, text: str, state: str, words: 
         with pytest.raises(herdpy.Error) as caught:
             connection.execute(text).fetchall()
     assert (caught.value.sqlstate, caught.value.message) == (state, words)
+
+
+LONG = "7x" * 3_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"SELECT '{LONG}'::{kind}" for kind in ("integer", "double precision", "numeric(9,2)", "date",
+                                             "timestamptz", "boolean", "interval")]
+    + [f"SELECT count(x::{kind}) FROM s" for kind in ("integer", "double precision", "date",
+                                                      "numeric(9,2)", "boolean", "timestamp")]
+    + [f"SELECT '\\x{LONG}'::bytea",
+       f"SELECT '{'7' * 5_000}'::bigint", f"SELECT 1 AS {LONG} '{LONG}'",
+       f"SELECT INTERVAL '{LONG}' DAY", "INSERT INTO s SELECT x FROM s"],
+)  # fmt: skip
+def test_a_long_value_is_not_shown_whole(target: str, text: str) -> None:
+    with herdpy.connect(target, autocommit=True) as connection:
+        connection.execute("CREATE TABLE s (x TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO s VALUES (?)", (LONG,))
+        with pytest.raises(herdpy.Error) as caught:
+            connection.execute(text).fetchall()
+    assert len(str(caught.value)) < 500

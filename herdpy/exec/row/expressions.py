@@ -29,6 +29,7 @@ from herdpy.sql.tree import (
     Literal,
     Parameter,
     Variable,
+    is_arithmetic,
     let_index,
 )
 
@@ -149,8 +150,26 @@ class Writer:
         names = [self.temporary() for _ in sources]
         for (index, _), name in zip(node.bindings, names, strict=True):
             self._variables[index] = name
-        values = (f"{name} := {source}, " for name, source in zip(names, sources, strict=True))
-        return f"({''.join(values)}{context(node.body)})[-1]"
+        return _sequence(list(zip(names, sources, strict=True)), context(node.body))
+
+    def _arithmetic(self, node: Call) -> str:
+        """Return source of operators that are applied from the left.
+
+        What several have found is a local, so that CPython's limit of nesting is not theirs.
+        """
+        steps: list[tuple[str, str]] = []
+        left, *rest = node.arguments
+        source = ""
+        for operator, right in zip(node.function, rest, strict=True):
+            if source:
+                name, index = self.temporary(), -1 - len(self._variables)
+                steps.append((name, source))
+                self._variables[index] = name
+                left = Variable(node.type, index)
+            nulls, a, b = self._operands(left, right)
+            result = self._checked(f"{a} {operator} {b}", node.type)
+            source = f"(None if {nulls} else {result})" if nulls else f"({result})"
+        return _sequence(steps, source) if steps else source
 
     def _call(self, node: Call) -> str:
         function, parts = node.function, node.arguments
@@ -165,16 +184,14 @@ class Writer:
             nulls, a, b = self._operands(*parts)
             comparison = _comparison(function, a, b, parts)
             return f"(None if {nulls} else {comparison})" if nulls else f"({comparison})"
-        if function in ("+", "-", "*") and len(parts) == 2:
-            nulls, a, b = self._operands(*parts)
-            result = self._checked(f"{a} {function} {b}", node.type)
-        elif function in ("neg", "-") and len(parts) == 1:
-            nulls, a, _ = self._operands(parts[0], Literal(parts[0].type, 0))
-            result = self._checked(f"-{a}", node.type)
-        else:
-            raise _unsupported(node)
         if any(part.type.kind is not node.type.kind for part in parts):
             raise _unsupported(node)
+        if is_arithmetic(function):
+            return self._arithmetic(node)
+        if function != "neg":
+            raise _unsupported(node)
+        nulls, a, _ = self._operands(parts[0], Literal(parts[0].type, 0))
+        result = self._checked(f"-{a}", node.type)
         return f"(None if {nulls} else {result})" if nulls else f"({result})"
 
     def _checked(self, source: str, sql_type: SqlType) -> str:
@@ -280,6 +297,11 @@ class Writer:
         """Return a new name for a local variable."""
         self._temporary_count += 1
         return f"t{self._temporary_count}"
+
+
+def _sequence(steps: Sequence[tuple[str, str]], last: str) -> str:
+    """Return source that gives locals their values, one after the other, and yields the last."""
+    return f"({''.join(f'{name} := {source}, ' for name, source in steps)}{last})[-1]"
 
 
 def _caster(from_type: SqlType, to_type: SqlType) -> Any:

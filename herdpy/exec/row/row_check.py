@@ -19,6 +19,7 @@ from herdpy.exec.coerce import (
 from herdpy.exec.row.expressions import Writer
 from herdpy.limits import key_bytes_max, record_bytes_max, row_bytes_max
 from herdpy.model.keys import encode_key, float_from_order
+from herdpy.model.python_values import shortened
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import INTEGER_BOUNDS, TEXT, Key, Kind, Row
 
@@ -230,7 +231,7 @@ def rows_by_key(table: Table, rows: Iterable[Row]) -> dict[Key, Row]:
 
 def _duplicate_key(table: Table, key: Key) -> IntegrityError:
     names = ", ".join(table.key_names)
-    values = ", ".join(_key_texts(table, key))
+    values = ", ".join(map(shortened, _key_texts(table, key)))
     return IntegrityError(
         f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
         sqlstate="23505",

@@ -40,6 +40,7 @@ from herdpy.exec.vector.arrow_rows import (
     with_schema,
 )
 from herdpy.exec.vector.arrow_stream import reader_of
+from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
 from herdpy.sql.functions import MACROS
@@ -60,6 +61,7 @@ _SETTINGS = (
     "error_on_division_by_zero = true",
     "scalar_subquery_error_on_multiple_rows = true",
     "default_null_order = 'nulls_last_on_asc_first_on_desc'",
+    "max_expression_depth = 1100",  # room for limits.statement_chain_max operators in a function
     "TimeZone = 'UTC'",
     "enable_external_access = false",
     "lock_configuration = true",
@@ -383,6 +385,7 @@ def translate_error(text: str, sql: str) -> Error:
         )
     if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py
         _, sqlstate, message = rest.split(":", 2)
+        message = _QUOTED.sub(lambda found: f'"{shortened(found[1])}"', message)
         class_ = ProgrammingError if sqlstate == "21000" else DataError
         return class_(message, sqlstate=sqlstate)
     if kind == "Not implemented Error":
@@ -399,6 +402,7 @@ def translate_error(text: str, sql: str) -> Error:
     )
 
 
+_QUOTED = re.compile('"(.*)"', re.DOTALL)
 _TYPE_NAMES = {"INT32": "integer", "INT64": "bigint", "INT128": "numeric", "DOUBLE": "double"}
 _OVERFLOW = re.compile(r"Overflow in \w+ of (\w+)")
 _CASTS = (
@@ -422,7 +426,7 @@ def _in_our_words(message: str) -> str:
         found = pattern.match(message)
         if found:
             name = _TYPE_NAMES.get(found["type"], found["type"])
-            return f"value {found['value']} is out of range for type {name.lower()}"
+            return f"value {shortened(found['value'])} is out of range for type {name.lower()}"
     return message
 
 

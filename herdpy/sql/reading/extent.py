@@ -18,6 +18,11 @@ _MAXIMA = (
     (statement_conditions_max, "conditions in one expression"),
     (statement_chain_max, "queries in one UNION"),
 )
+OTHER_SIGNS = frozenset(
+    ("||", "&", "|", "#", "<<", ">>", "~", "~*", "!~", "!~*", "~~", "!~~", "~~*", "!~~*", "->",
+     "->>", "#>", "#>>", "@>", "<@", "&&", "^@", "@@", "-|-", "<->", "&<", "&>")
+)  # fmt: skip
+"""Operators that PostgreSQL's grammar has no level of their own for."""
 _PREFIXES = frozenset(("NOT", "-", "+", "~"))
 _EFFECTS: Final[dict[str, int]] = {
     **dict.fromkeys(("AND", "OR"), _CONDITION),
@@ -35,9 +40,7 @@ _EFFECTS: Final[dict[str, int]] = {
         _OPERATOR,
     ),
     **dict.fromkeys(
-        ("::", "=", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "^", "||", "&", "|",
-         "#", "~", "<<", ">>", "->", "->>", "#>", "#>>", "~*", "!~", "!~*", "~~", "!~~", "~~*",
-         "!~~*", "@>", "<@", "&&", "^@", "@@", "-|-", "<->", "&<", "&>"),
+        ("::", "=", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "^", *OTHER_SIGNS),
         _OPERATOR,
     ),
 }  # fmt: skip

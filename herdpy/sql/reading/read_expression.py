@@ -13,52 +13,30 @@ from typing import Any, Final, NamedTuple
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import statement_nodes_max
+from herdpy.model.python_values import shortened
 from herdpy.sql.reading import syntax
-from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.extent import OTHER_SIGNS, Budget
 from herdpy.sql.reading.refusals import NO_SCHEMAS, refusal, wrong_hint
 from herdpy.sql.reading.syntax import Node, Query
-from herdpy.sql.reading.tokens import Scanned, shortened
-from herdpy.sql.reading.words import Words
+from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import FUNCTION_WORDS, NO_NAMES, RESERVED, Words, words_of
 
 Steps = Generator[Any, Any, Any]
 """A construct that is being read: yields the Steps of those in it, is sent their nodes."""
 
 
-def words_of(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _LINE_END = re.compile(r"[\n\r]")
-_RESERVED = words_of(
-    """ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN
-    CONSTRAINT CREATE CURRENT_CATALOG CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP
-    CURRENT_USER DEFAULT DEFERRABLE DESC DISTINCT DO ELSE END EXCEPT FALSE FETCH FOR FOREIGN FROM
-    GRANT GROUP HAVING IN INITIALLY INTERSECT INTO LATERAL LEADING LIMIT LOCALTIME LOCALTIMESTAMP
-    NOT NULL OFFSET ON ONLY OR ORDER PLACING PRIMARY REFERENCES RETURNING SELECT SESSION_USER SOME
-    SYMMETRIC TABLE THEN TO TRAILING TRUE UNION UNIQUE USER USING VARIADIC WHEN WHERE WINDOW
-    WITH"""
-)
-# Reserved, but for the names of functions and types.
-_FUNCTION_WORDS = words_of(
-    """AUTHORIZATION BINARY COLLATION CONCURRENTLY CROSS CURRENT_SCHEMA FREEZE FULL ILIKE INNER IS
-    ISNULL JOIN LEFT LIKE NATURAL NOTNULL OUTER OVERLAPS RIGHT SIMILAR TABLESAMPLE
-    VERBOSE"""
-)
-_NO_NAMES = _RESERVED | _FUNCTION_WORDS
-
 # How strongly operators bind, as in PostgreSQL.
 (_OR, _AND, _NOT, _IS, _COMPARISON, _RANGE, _OTHER, _SUM, _PRODUCT, _POWER, _AT, _COLLATE, _SIGN,
  _CAST) = range(14)  # fmt: skip
+# Of these one goes on behind another only where that needs no right operand: a < b < c is none.
+_UNCHAINED = (_IS, _COMPARISON, _RANGE)
 _COMPARISONS = frozenset(("=", "<", ">", "<=", ">=", "<>", "!="))
 _LEVELS: Final[dict[str, int]] = {
     "OR": _OR, "AND": _AND, "IS": _IS, "ISNULL": _IS, "NOTNULL": _IS,
     **dict.fromkeys(_COMPARISONS, _COMPARISON),
     **dict.fromkeys(("NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR", "ESCAPE"), _RANGE),
-    **dict.fromkeys(
-        words_of("""|| & | # << >> ~ ~* !~ !~* ~~ !~~ ~~* !~~* -> ->> #> #>> @> <@ && ^@ @@ -|- <->
-               &< &>"""),
-        _OTHER,
-    ),
+    **dict.fromkeys(OTHER_SIGNS, _OTHER),
     "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT, "^": _POWER, "AT": _AT,
     "COLLATE": _COLLATE, "::": _CAST,
 }  # fmt: skip
@@ -69,6 +47,10 @@ _MOMENTS = words_of("CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP")
 _WORDS_CALLED = _MOMENTS | words_of(
     "CURRENT_DATE CURRENT_USER CURRENT_ROLE CURRENT_CATALOG CURRENT_SCHEMA SESSION_USER USER"
 )
+# What is no function, but a construct that is written like one.
+_NO_FUNCTIONS = words_of(
+    "coalesce greatest least nullif trim current_date current_timestamp localtimestamp"
+)
 _CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _UNITS = words_of("YEAR MONTH DAY HOUR MINUTE SECOND")
 # The types that may stand before a string: DATE '2020-01-01'.
@@ -77,8 +59,13 @@ _LITERAL_TYPES = words_of(
     SMALLINT NUMERIC DECIMAL DEC REAL FLOAT FLOAT4 FLOAT8 DOUBLE TEXT VARCHAR CHAR CHARACTER BYTEA
     UUID JSON JSONB BIT NATIONAL"""
 )
+# How types are called in PostgreSQL's own schema.
+_INTERNAL_TYPES = words_of(
+    """BOOL INT4 INT8 FLOAT8 NUMERIC TEXT VARCHAR BYTEA DATE TIMESTAMP TIMESTAMPTZ INTERVAL INT2
+    FLOAT4 BPCHAR TIME TIMETZ UUID JSON JSONB BIT VARBIT"""
+)
 _SPELLED = words_of("EXTRACT POSITION SUBSTRING OVERLAY TRIM")
-_PLAIN_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"\s*([+-]?\d+)(?:\.\d+)?\s*", re.ASCII)
 _TYPE_DIGITS_MAX = 18
 # Behind one of these, of one of these kinds, an operand is a whole expression.
 _ENDING = frozenset(("symbol", "word", "end"))
@@ -105,6 +92,23 @@ _BINARY = {
     for word, level in _LEVELS.items()
     if not word.isalpha() or word in ("AND", "OR")
 }
+
+
+def _like_sign(operator: str, operand: Any, pattern: Node, *, is_negated: bool) -> Node:
+    # The escape character is LIKE's own: no ESCAPE follows a sign.
+    like = syntax.Like(operator, operand, pattern, syntax.String("\\", 0))
+    return _negated(like, is_negated)
+
+
+_BINARY.update(
+    {
+        f"{'!' * is_negated}~~{'*' * (operator == 'ilike')}": _Operator(
+            _OTHER, partial(_like_sign, operator, is_negated=is_negated)
+        )
+        for operator in ("like", "ilike")
+        for is_negated in (False, True)
+    }
+)
 
 
 class ExpressionReader(Words):
@@ -185,7 +189,7 @@ class ExpressionReader(Words):
     def is_name(self) -> bool:
         """Tell whether a column or a table may be called so."""
         kind = self.kinds[self.index]
-        return kind == "name" or (kind == "word" and self.words[self.index] not in _NO_NAMES)
+        return kind == "name" or (kind == "word" and self.words[self.index] not in NO_NAMES)
 
     def name(self, what: str = "") -> str:
         if not self.is_name():
@@ -273,9 +277,9 @@ class ExpressionReader(Words):
                 or (word == "IS" and is_restricted and not self._is_distinct_from())
             ):
                 return self._reduced(node, lefts, waiting, _OR)
-            if level == _COMPARISON:
+            if level in _UNCHAINED and word != "ESCAPE":
                 node = self._reduced(node, lefts, waiting, level + 1)
-                if waiting and waiting[-1].level == level:  # a < b < c
+                if waiting and waiting[-1].level == level:
                     raise self.unexpected()
             elif level != _CAST:
                 node = self._reduced(node, lefts, waiting, level)
@@ -381,7 +385,7 @@ class ExpressionReader(Words):
             return syntax.Placeholder(placeholder, token.start)
         if kind == "number":
             following = self.scanned.text[token.end : token.end + 1]
-            if following.isalnum() or following == "_":  # 1e, 1x
+            if following.isalnum() or following == "_" or following > "\x7f":  # 1e, 1x
                 raise self.unexpected()
             self.index += 1
             return syntax.Number(token.text, token.start)
@@ -397,9 +401,11 @@ class ExpressionReader(Words):
         token = before = tokens[self.index]
         text = token.text
         self.index += 1
+        source = self.scanned.text
         while tokens[self.index].kind == "string":  # 'a' 'b' is one where a line lies between
             token = tokens[self.index]
-            if not _LINE_END.search(self.scanned.text, before.end, token.start):
+            is_begun = source[token.start] in "eE"  # E'…' goes on with '…', but continues none
+            if is_begun or not _LINE_END.search(source, before.end, token.start):
                 raise self.unexpected()
             text += token.text
             before = token
@@ -465,7 +471,7 @@ class ExpressionReader(Words):
         if word in _LITERAL_TYPES and self._is_before_string():
             type_name = self.type()
             return syntax.Cast(self._string(), type_name)
-        if word not in _RESERVED and word != "CURRENT_SCHEMA":
+        if word not in RESERVED and word != "CURRENT_SCHEMA":
             return None
         node: Node | None = None
         if word in _CONSTANTS:
@@ -499,16 +505,18 @@ class ExpressionReader(Words):
         unit = self.accept_any(_UNITS)
         if not unit:
             return syntax.Cast(literal, type_name)
-        text = literal.text
-        if not _PLAIN_NUMBER.fullmatch(text):
+        number = _PLAIN_NUMBER.fullmatch(literal.text)
+        if number is None:
             self.index -= 1
             raise NotSupportedError(
-                f"INTERVAL '{text}' {self.tokens[self.index].text}: the unit stands beside a "
-                "number only",
+                f"INTERVAL '{shortened(literal.text)}' {unit}: the unit stands beside a number "
+                "only",
                 position=self.tokens[self.index].start + 1,
             )
         if self.words[self.index] == "TO":
             raise self.refused(f"INTERVAL … {unit} TO")
+        # PostgreSQL cuts off what is smaller than the unit; of seconds nothing is.
+        text = literal.text if unit == "SECOND" else number[1]
         return syntax.Cast(syntax.String(f"{text} {unit}", place), type_name)
 
     def _case(self) -> Steps:
@@ -551,10 +559,14 @@ class ExpressionReader(Words):
             raise self.refused(f"{word.lower()} with a number of digits")
         if is_word and word in _LITERAL_TYPES and self._is_before_string():
             return self._constant(word, start)
-        if is_word and word in _FUNCTION_WORDS:
-            name = self.label()
-        else:
-            name = self.name()
+        name = self.label() if is_word and word in FUNCTION_WORDS else self.name()
+        if not is_word and name in _NO_FUNCTIONS:
+            raise ProgrammingError(
+                f'function "{name}" does not exist',
+                sqlstate="42883",
+                position=start + 1,
+                hint=f"Write {name} without quotes: it is a word of SQL.",
+            )
         call = syntax.Call(name, [], start)
         self.index += 1
         if self.accept("*"):
@@ -668,9 +680,16 @@ class ExpressionReader(Words):
 
     def type(self) -> syntax.TypeName:
         first = self.tokens[self.index]
-        if self.words[self.index] in _RESERVED:
+        if self.words[self.index] in RESERVED:
             raise self.unexpected()
+        is_internal = self.accept_all("PG_CATALOG", ".")
         word = self.label().upper()
+        if is_internal and word not in _INTERNAL_TYPES:
+            name = f"pg_catalog.{word.lower()}"
+            position = first.start + 1
+            raise ProgrammingError(
+                f'type "{name}" does not exist', sqlstate="42704", position=position
+            )
         if word == "DOUBLE":
             self.accept("PRECISION")  # DOUBLE alone is this database's own name for it
         elif word in ("CHARACTER", "CHAR", "BIT", "NCHAR") and self.accept("VARYING"):

@@ -6,13 +6,13 @@ What it knows is bound, or refused while binding, by what stands behind. How it 
 recursion: read_expression.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from herdpy.errors import NotSupportedError, ProgrammingError
-from herdpy.limits import statement_depth_max
+from herdpy.limits import columns_max, statement_depth_max
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep_at
-from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps, words_of
+from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps
 from herdpy.sql.reading.refusals import (
     COLUMN_FEATURES,
     INSTEAD,
@@ -23,6 +23,7 @@ from herdpy.sql.reading.refusals import (
 )
 from herdpy.sql.reading.syntax import Node, Query
 from herdpy.sql.reading.tokens import Scanned
+from herdpy.sql.reading.words import words_of
 
 # No names of columns without AS: these words go on with what stands before them.
 _NO_LABELS = words_of(
@@ -100,7 +101,7 @@ class Reader(ExpressionReader):
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in QUERIES and following != "(":
             columns = self.placed_names()
-        if not self.accept_all("DEFAULT", "VALUES"):
+        if columns is not None or not self.accept_all("DEFAULT", "VALUES"):
             self.allows_default = True
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
@@ -176,6 +177,7 @@ class Reader(ExpressionReader):
                 keys.append(self.placed_names())
             else:
                 self._refuse_feature()
+                self._check_count(columns, "a table")
                 columns.append((yield from self._column_definition()))
             if not self.accept(","):
                 break
@@ -304,6 +306,9 @@ class Reader(ExpressionReader):
             query = yield from self._set_operations(query)
         if self.words[self.index] not in _TAILS:
             return query
+        start, target = self.tokens[self.index].start, query
+        while isinstance(target, syntax.Subquery):  # whose tail goes on behind its parentheses
+            target = target.query
         order = yield from self._order_by()
         limit: Node | None = None
         offset: Node | None = None
@@ -322,7 +327,13 @@ class Reader(ExpressionReader):
                 self.accept_any(("ROW", "ROWS"))
             elif not self.accept("ALL"):
                 limit = yield self.expression()
-        query.order, query.limit, query.offset = order, limit, offset
+        for name, value in (("order", order), ("limit", limit), ("offset", offset)):
+            if value and getattr(target, name):
+                clause = "ORDER BY" if name == "order" else name.upper()
+                message = f"multiple {clause} clauses are not allowed"
+                raise ProgrammingError(message, sqlstate="42601", position=start + 1)
+            if value:
+                setattr(target, name, value)
         return query
 
     def _set_operations(self, query: Query) -> Steps:
@@ -388,6 +399,7 @@ class Reader(ExpressionReader):
             self.accept("ALL")
         outputs = [(yield from self._output())]
         while self.accept(","):
+            self._check_count(outputs, "a select list")
             outputs.append((yield from self._output()))
         sources: list[syntax.FromItem] = []
         if self.accept("FROM"):
@@ -418,9 +430,21 @@ class Reader(ExpressionReader):
             if (word, following) == ("GROUPING", "SETS"):
                 raise self.refused("GROUP BY with GROUPING SETS")
             if not self.accept_all("(", ")"):
-                items.append((yield from self._item()))
+                item = yield from self._item()
+                while isinstance(item, syntax.Paren):
+                    item = item.operand
+                items += item.items if isinstance(item, syntax.Row) else [item]
             if not self.accept(","):
                 return items
+
+    def _check_count(self, items: Sequence[Node], what: str) -> None:
+        """Refuse the item that begins here where there are as many as there may be (54011)."""
+        if len(items) >= columns_max:
+            raise ProgrammingError(
+                f"more than {columns_max} columns in {what}",
+                sqlstate="54011",
+                position=self.tokens[self.index].start + 1,
+            )
 
     def _output(self) -> Steps:
         """Read one item of a select list."""
@@ -516,6 +540,8 @@ class Reader(ExpressionReader):
                 item = yield from self._joins(item)
         else:
             item = yield from self._joined()
+        if not isinstance(item, Query | syntax.Join):  # (t) is none
+            raise self.unexpected()
         self.expect(")")
         return item
 

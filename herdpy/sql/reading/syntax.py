@@ -6,21 +6,20 @@ nodes that have one. Lists are never shared between nodes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 
-@dataclass(slots=True, eq=False)
-class Node:
+
+class Node(msgspec.Struct, eq=False):
     """Base of all."""
 
 
 # --- expressions ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
 class Number(Node):
     """A numeric constant, as written."""
 
@@ -28,7 +27,6 @@ class Number(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class String(Node):
     """A string constant; of B'…', X'…' and others `special` says what it is."""
 
@@ -37,7 +35,6 @@ class String(Node):
     special: str | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Constant(Node):
     """NULL (None), TRUE or FALSE."""
 
@@ -45,14 +42,12 @@ class Constant(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Default(Node):
     """DEFAULT, in the place of a value that is stored."""
 
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Placeholder(Node):
     """The index-th placeholder (0-based) of Scanned.placeholders."""
 
@@ -60,7 +55,6 @@ class Placeholder(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Column(Node):
     """A column, with the table's name or alias before it."""
 
@@ -69,7 +63,6 @@ class Column(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Star(Node):
     """The star of a select list: all columns, or those of a table."""
 
@@ -77,21 +70,18 @@ class Star(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Paren(Node):
     """(expression): another thing than the expression alone, to ORDER BY and to AND."""
 
     operand: Node
 
 
-@dataclass(slots=True, eq=False)
 class Row(Node):
     """(expression, expression, …)."""
 
     items: list[Node]
 
 
-@dataclass(slots=True, eq=False)
 class Array(Node):
     """ARRAY[…]."""
 
@@ -99,7 +89,6 @@ class Array(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Unary(Node):
     """A prefix: "+", "-", "~" or "not"; or "collate", which follows its operand.
 
@@ -110,7 +99,6 @@ class Unary(Node):
     operand: Node
 
 
-@dataclass(slots=True, eq=False)
 class Binary(Node):
     """left operator right: symbols, "and", "or", "at time zone", "is [not] distinct from"."""
 
@@ -119,7 +107,6 @@ class Binary(Node):
     right: Node
 
 
-@dataclass(slots=True, eq=False)
 class Like(Node):
     """operand LIKE pattern, or ILIKE, or SIMILAR TO."""
 
@@ -129,7 +116,6 @@ class Like(Node):
     escape: Node | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Is(Node):
     """operand IS NULL, TRUE, FALSE or UNKNOWN."""
 
@@ -137,7 +123,6 @@ class Is(Node):
     what: str
 
 
-@dataclass(slots=True, eq=False)
 class In(Node):
     """operand IN (items), or (query)."""
 
@@ -146,7 +131,6 @@ class In(Node):
     query: "Query | None"
 
 
-@dataclass(slots=True, eq=False)
 class Between(Node):
     """operand BETWEEN [SYMMETRIC] low AND high."""
 
@@ -156,7 +140,6 @@ class Between(Node):
     is_symmetric: bool
 
 
-@dataclass(slots=True, eq=False)
 class Quantified(Node):
     """operand operator ANY (right), or ALL; `right` is a query or an expression."""
 
@@ -166,7 +149,6 @@ class Quantified(Node):
     is_all: bool
 
 
-@dataclass(slots=True, eq=False)
 class TypeName(Node):
     """A type: its words in upper case, and the numbers behind; `text` as it is written."""
 
@@ -176,7 +158,6 @@ class TypeName(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Cast(Node):
     """CAST (operand AS type), operand::type, or type 'operand'."""
 
@@ -184,7 +165,6 @@ class Cast(Node):
     type: TypeName
 
 
-@dataclass(slots=True, eq=False)
 class Case(Node):
     """CASE [operand] WHEN … THEN … [ELSE otherwise] END."""
 
@@ -194,7 +174,6 @@ class Case(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class SortKey(Node):
     """One item of ORDER BY; nulls_first is always decided."""
 
@@ -203,7 +182,6 @@ class SortKey(Node):
     nulls_first: bool
 
 
-@dataclass(slots=True, eq=False)
 class Frame(Node):
     """ROWS, RANGE or GROUPS; bounds are (UNBOUNDED, CURRENT ROW or an expression, direction)."""
 
@@ -212,7 +190,6 @@ class Frame(Node):
     last: tuple[Node | str, str] | None
 
 
-@dataclass(slots=True, eq=False)
 class Window(Node):
     """What stands behind OVER, or behind AS in WINDOW; `base` is the window that it goes on."""
 
@@ -223,7 +200,6 @@ class Window(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Call(Node):
     """A function: name(arguments), a word such as CURRENT_DATE, or EXTRACT and its like.
 
@@ -237,12 +213,11 @@ class Call(Node):
     is_distinct: bool = False
     is_word: bool = False
     side: str | None = None
-    order: list[SortKey] = field(default_factory=list[SortKey])
+    order: list[SortKey] = []
     filter: Node | None = None
     over: Window | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Exists(Node):
     """EXISTS (query)."""
 
@@ -253,15 +228,14 @@ class Exists(Node):
 # --- queries -------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Query(Node):
+class Query(Node, kw_only=True):
     """Base of queries, with what may stand around any of them.
 
     limit None: all rows. Both are with_ of the whole, also where it is a set operation.
     """
 
     with_: "With | None" = None
-    order: list[SortKey] = field(default_factory=list[SortKey])
+    order: list[SortKey] = []
     limit: Node | None = None
     offset: Node | None = None
 
@@ -270,7 +244,6 @@ class Query(Node):
         return bool(self.order) or self.limit is not None or self.offset is not None
 
 
-@dataclass(slots=True, eq=False)
 class Output(Node):
     """One item of a select list."""
 
@@ -278,7 +251,6 @@ class Output(Node):
     alias: str | None
 
 
-@dataclass(slots=True, eq=False)
 class Select(Query):
     """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT."""
 
@@ -292,14 +264,12 @@ class Select(Query):
     windows: list[tuple[str, Window]]
 
 
-@dataclass(slots=True, eq=False)
 class Values(Query):
     """VALUES rows."""
 
     rows: list[list[Node]]
 
 
-@dataclass(slots=True, eq=False)
 class SetOperation(Query):
     """left UNION | INTERSECT | EXCEPT [ALL] right."""
 
@@ -309,14 +279,12 @@ class SetOperation(Query):
     right: Query
 
 
-@dataclass(slots=True, eq=False)
 class Subquery(Query):
     """(query), as an expression or with a tail of its own."""
 
     query: Query
 
 
-@dataclass(slots=True, eq=False)
 class WithItem(Node):
     """name (columns) AS (query)."""
 
@@ -326,7 +294,6 @@ class WithItem(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class With(Node):
     """WITH [RECURSIVE] items."""
 
@@ -334,17 +301,15 @@ class With(Node):
     is_recursive: bool
 
 
-@dataclass(slots=True, eq=False)
 class TableName(Node):
     """A table, or a WITH item, with its alias and the names that this gives to columns."""
 
     name: str
     start: int
     alias: str | None = None
-    columns: list[str] = field(default_factory=list[str])
+    columns: list[str] = []
 
 
-@dataclass(slots=True, eq=False)
 class Derived(Node):
     """A query in FROM."""
 
@@ -353,7 +318,6 @@ class Derived(Node):
     columns: list[str]
 
 
-@dataclass(slots=True, eq=False)
 class Join(Node):
     """left kind JOIN right; `using` None: none, and `condition` then, unless it is natural."""
 
@@ -370,7 +334,6 @@ FromItem = TableName | Derived | Join
 # --- statements ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
 class Conflict(Node):
     """ON CONFLICT [(columns)] DO NOTHING."""
 
@@ -378,7 +341,6 @@ class Conflict(Node):
     start: int
 
 
-@dataclass(slots=True, eq=False)
 class Insert(Node):
     """INSERT; `columns` None: all of them, `source` None: DEFAULT VALUES."""
 
@@ -389,7 +351,6 @@ class Insert(Node):
     conflict: Conflict | None
 
 
-@dataclass(slots=True, eq=False)
 class Update(Node):
     """UPDATE table SET column = value …; assignments are (column, its start, value)."""
 
@@ -398,7 +359,6 @@ class Update(Node):
     where: Node | None
 
 
-@dataclass(slots=True, eq=False)
 class Delete(Node):
     """DELETE FROM table."""
 
@@ -406,7 +366,6 @@ class Delete(Node):
     where: Node | None
 
 
-@dataclass(slots=True, eq=False)
 class ColumnDefinition(Node):
     """A column of CREATE TABLE; key_count is how often PRIMARY KEY stands there."""
 
@@ -418,7 +377,6 @@ class ColumnDefinition(Node):
     default: Node | None
 
 
-@dataclass(slots=True, eq=False)
 class CreateTable(Node):
     """CREATE TABLE; each of `keys` is a PRIMARY KEY (…) of the table."""
 
@@ -428,7 +386,6 @@ class CreateTable(Node):
     if_not_exists: bool
 
 
-@dataclass(slots=True, eq=False)
 class DropTable(Node):
     """DROP TABLE."""
 
@@ -436,7 +393,6 @@ class DropTable(Node):
     if_exists: bool
 
 
-@dataclass(slots=True, eq=False)
 class Truncate(Node):
     """TRUNCATE."""
 
@@ -449,7 +405,7 @@ class Truncate(Node):
 @cache
 def _parts(kind: type[Node]) -> Any:
     """Return what gets all fields of a node of that class at once."""
-    names = [*kind.__dataclass_fields__]
+    names = kind.__struct_fields__
     return attrgetter(*names, *names[:1])  # of two or more, it gives a tuple
 
 

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from herdpy.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
-from herdpy.limits import (
-    parameters_max,
-    statement_bytes_max,
-    statement_tokens_max,
-)
+from herdpy.limits import parameters_max, statement_bytes_max, statement_tokens_max
 from herdpy.sql.reading.extent import Budget, Extent
 
 Kind = Literal["word", "name", "string", "special", "number", "placeholder", "symbol", "end"]
@@ -23,18 +19,22 @@ Kind = Literal["word", "name", "string", "special", "number", "placeholder", "sy
 
 PLACEHOLDER_HINT: Final = "Placeholders are ? or :name, not %s, %(name)s, {}, ?1, $1 or @name."
 
+# PostgreSQL's: every character above ASCII is a letter. (Surrogates are no characters.)
+_LETTERS = r"A-Za-z_\x80-\ud7ff\ue000-\U0010ffff"
+_WORD = rf"[{_LETTERS}][{_LETTERS}0-9$]*+"
+_TAG = rf"(?:[{_LETTERS}][{_LETTERS}0-9]*+)?"
 _TOKEN = re.compile(
-    r"""(?:[ \t\r\n\f\v]+|--[^\n\r]*)*+
+    rf"""(?:[ \t\r\n\f\v]+|--[^\n\r]*)*+
     (?:(?P<special>[bBxXnN]'[^']*+(?:''[^']*+)*+'|[uU]&'[^']*+(?:''[^']*+)*+')
     |(?P<escaped>[eE]'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+')
     |(?P<unended>[bBxXnNeE]'|[uU]&')
-    |(?P<word>[^\W\d]\w*+)
+    |(?P<word>{_WORD})
     |(?P<number>(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+)
     |(?P<string>'[^']*+(?:''[^']*+)*+')
     |(?P<name>"[^"]*+(?:""[^"]*+)*+")
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)
+    |(?P<dollar>\${_TAG}\$)
     |(?P<comment>/\*)
-    |:(?P<named>[^\W\d]\w*+)
+    |:(?P<named>{_WORD})
     |(?P<mark>\?)
     |(?P<unended_too>['"])
     |(?P<symbol>!~~\*|!~~|!~\*|~~\*|->>|\#>>|-\|-|<->|::|:=|<=|>=|<>|!=|\|\||->|\#>|~~|~\*|!~|<<|>>
@@ -42,13 +42,13 @@ _TOKEN = re.compile(
     )?""",
     re.DOTALL | re.VERBOSE,
 )
+_BEFORE_LABELS = frozenset(("AS", "."))  # a word behind one is a name, whatever it is elsewhere
 _COMMENT_MARKS = re.compile(r"/\*|\*/")
-_DOLLAR_MARKS = re.compile(r"\$(?=((?:[^\W\d]\w*)?)\$)")
+_DOLLAR_MARKS = re.compile(rf"\$(?=({_TAG})\$)")
 _SPECIAL = {
     "B": "a B'…' string", "X": "an X'…' string", "N": "an N'…' string", "U": "a U&'…' string",
 }  # fmt: skip
 _HEREDOC = "a $$…$$ string"
-_QUOTED_MAX = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -106,11 +106,6 @@ def token_name(token: Token) -> str:
     return token.text if token.kind == "name" else folded(token.text)
 
 
-def shortened(text: str) -> str:
-    """Return a piece of a statement as a message quotes it: its beginning, when it is long."""
-    return text if len(text) <= _QUOTED_MAX else f"{text[:_QUOTED_MAX]}…"
-
-
 def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Scanned:
     """Return the tokens of the one statement in text.
 
@@ -141,7 +136,8 @@ def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Sca
                 position=end + 1,
                 hint="Execute them one by one.",
             )
-        extent.add(word, token.start)
+        if token.kind != "word" or not tokens or tokens[-1].word not in _BEFORE_LABELS:
+            extent.add(word, token.start)
         if token.kind == "placeholder":
             _check_placeholder(token, sources)
             sources.append(token.text or len(sources))
@@ -167,9 +163,7 @@ def scan(text: str, check_interrupt: Callable[[], object] = lambda: None) -> Sca
 def _check_placeholder(token: Token, sources: list[int | str]) -> None:
     if sources and bool(token.text) != isinstance(sources[0], str):
         raise ProgrammingError(
-            "syntax error: ? and :name in one statement",
-            sqlstate="42601",
-            position=token.start + 1,
+            "syntax error: ? and :name in one statement", sqlstate="42601", position=token.start + 1
         )
 
 

@@ -8,10 +8,34 @@ from typing import Final
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
-from herdpy.sql.reading.tokens import Scanned, Token, shortened, token_name
+from herdpy.model.python_values import shortened
+from herdpy.sql.reading.tokens import Scanned, Token, token_name
 
 _AHEAD_MAX: Final = 6
 """Readers look so far ahead; the tokens go on with as many ends."""
+
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RESERVED = words_of(
+    """ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN
+    CONSTRAINT CREATE CURRENT_CATALOG CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP
+    CURRENT_USER DEFAULT DEFERRABLE DESC DISTINCT DO ELSE END EXCEPT FALSE FETCH FOR FOREIGN FROM
+    GRANT GROUP HAVING IN INITIALLY INTERSECT INTO LATERAL LEADING LIMIT LOCALTIME LOCALTIMESTAMP
+    NOT NULL OFFSET ON ONLY OR ORDER PLACING PRIMARY REFERENCES RETURNING SELECT SESSION_USER SOME
+    SYMMETRIC TABLE THEN TO TRAILING TRUE UNION UNIQUE USER USING VARIADIC WHEN WHERE WINDOW
+    WITH"""
+)
+# Reserved, but for the names of functions and types.
+FUNCTION_WORDS = words_of(
+    """AUTHORIZATION BINARY COLLATION CONCURRENTLY CROSS CURRENT_SCHEMA FREEZE FULL ILIKE INNER IS
+    ISNULL JOIN LEFT LIKE NATURAL NOTNULL OUTER OVERLAPS RIGHT SIMILAR TABLESAMPLE
+    VERBOSE"""
+)
+NO_NAMES = RESERVED | FUNCTION_WORDS
+"""What no column and no table is called without quotes."""
 
 
 class Words:
@@ -64,7 +88,7 @@ class Words:
     def name(self, what: str = "a name") -> str:
         """Read a name; in lower case unless quoted. 42622 for one that is too long."""
         token = self.tokens[self.index]
-        if token.kind != "name" and not (token.kind == "word" and token.text.isidentifier()):
+        if token.kind not in ("name", "word"):
             raise self.unexpected(what)
         name = self.checked_name(token)
         self.index += 1

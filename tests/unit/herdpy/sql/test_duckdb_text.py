@@ -168,3 +168,21 @@ def test_each_reference_is_a_relation_of_its_own() -> None:
 def test_prunes(text: str, expected: list[list[tuple[int, str]]]) -> None:
     found = printed(text)
     assert [[test[:2] for test in table.prune] for table in found.tables] == expected
+
+
+@pytest.mark.parametrize("call", ["sum(x)", "avg(price)", "var_pop(x)", "sum(x) OVER ()"])
+def test_a_subquery_in_an_aggregate_stands_few_times_in_the_text(call: str) -> None:
+    # The macros of an aggregate use what it found many times.
+    inner = call.replace("(x)", "(x + (SELECT 12345678))").replace(
+        "(price)", "(price + (SELECT 12345678))"
+    )
+    assert printed(f"SELECT {inner} FROM t").sql.count("12345678") <= 4
+
+
+def test_a_long_chain_is_flat_in_the_text() -> None:
+    text = printed(f"SELECT count('a'{' || code' * 999}), sum(n{' + 1 - 2' * 499} * 3) FROM t").sql
+    depth = deepest = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        deepest = max(deepest, depth)
+    assert deepest < 10

@@ -220,7 +220,7 @@ def test_a_long_list_is_one_value() -> None:
 
 def test_more_than_duckdb_should_read_is_refused() -> None:
     query = compile_sql(
-        f"SELECT * FROM (VALUES {', '.join(['(1)'] * (vector_nodes_max + 1))}) AS v",
+        f"SELECT * FROM (VALUES {', '.join(['(1 + 1)'] * (vector_nodes_max // 2))}) AS v",
         FixedCatalog(),
         (),
     ).statement

@@ -28,7 +28,7 @@ def shape(node: object) -> object:
     if isinstance(node, syntax.Paren):
         return shape(node.operand)
     if isinstance(node, syntax.Node):
-        names = [name for name in node.__dataclass_fields__ if name != "start"]
+        names = [name for name in node.__struct_fields__ if name != "start"]
         return type(node).__name__, *(shape(getattr(node, name)) for name in names)
     if isinstance(node, (list, tuple)):
         return tuple(map(shape, node))  # pyright: ignore[reportUnknownArgumentType]
@@ -276,7 +276,7 @@ def test_joins_nested_without_parentheses_are_limited() -> None:
 
 @pytest.mark.parametrize("name", ["rows", "lists", "operators", "conditions", "joins", "columns"])
 def test_a_cancel_is_noticed_within_some_hundred_nodes(name: str) -> None:
-    text = FAMILIES[name](3_000)
+    text = FAMILIES[name](1_500)
     statement = scan(text)
     count, looks = len(statement.tokens), list[int]()
     read(statement, lambda: looks.append(1))
