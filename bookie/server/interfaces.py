@@ -110,6 +110,8 @@ class LedgerRecord(NamedTuple):
     """The packet as it came; empty when there is none."""
     last_add_confirmed: int = -1
     """The highest LAC seen in entries and explicit LACs when the record was written."""
+    is_in_limbo: bool = False
+    """Entries, or the fence, may have been on a directory that was lost: nothing is denied."""
 
 
 class EntryIndex(Protocol):

@@ -114,11 +114,7 @@ class Collector:
         for number, share, _ in await self._shares():
             if share == 0.0:
                 async with self._storage.write_lock:
-                    await self._run(partial(self._remove_log, number))
-
-    def _remove_log(self, number: int) -> None:
-        self._storage.logs.remove(number)
-        self._storage.logs.sync()
+                    await self._run(partial(self._storage.logs.remove_all, (number,)))
 
     async def _shares(self) -> list[tuple[int, float, int]]:
         """Return number, live share and bytes of each sealed log whose ledgers are surely known."""
@@ -176,7 +172,7 @@ class Collector:
         if self._is_closed:
             return 0
         storage = self._storage
-        compaction = Compaction(storage.disk, storage.logs, storage.index, sources)
+        compaction = Compaction(storage.logs, storage.index, sources)
         try:
             while not await self._run(partial(compaction.step, _STEP_BYTES)):
                 if self._is_closed:
@@ -191,15 +187,19 @@ class Collector:
                 if f"{number:08d}." in str(error):
                     self._keep(number, str(error))
             return 0
-        except OSError:
+        except OSError as error:
             await self._run(compaction.abandon)
-            raise
+            if len(storage.logs.directories) == 1:
+                raise
+            # The others are compacted all the same; a directory that cannot be written is avoided.
+            _log.warning("entry logs %s could not be compacted: %s", sources, error)
+            return 0
         await self._switch(compaction.log_number)
         return len(sources)
 
     async def _switch(self, number: int) -> None:
         storage = self._storage
-        switch = await self._run(partial(Switch, storage.disk, storage.logs, storage.index, number))
+        switch = await self._run(partial(Switch, storage.logs, storage.index, number))
         try:
             is_done = False
             while not is_done:

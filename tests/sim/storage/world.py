@@ -22,6 +22,7 @@ from bookie.errors import NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.server.bookie import Bookie
 from bookie.server.interfaces import BytesLike
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.memory_index import MemoryIndex
 from bookie.server.storage.recovery import rebuild_index
@@ -156,10 +157,10 @@ class World:
         """Compare the index with one that is made of the entry logs alone."""
         facts = self.facts
         rebuilt = MemoryIndex()
-        report = rebuild_index(self.disk, rebuilt)
+        report = rebuild_index([LedgerDirectory(self.disk)], rebuilt)
         if report.damage:
             raise LostError(f"rebuilding the index found damage: {report.damage}")
-        logs = EntryLogs(self.disk)
+        logs = EntryLogs([LedgerDirectory(self.disk)])
         logs.open()
         for ids in facts.acknowledged:
             if ids[0] in facts.deleted:

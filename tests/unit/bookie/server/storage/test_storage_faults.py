@@ -16,6 +16,7 @@ from bookie.server.interfaces import LedgerRecord
 from bookie.server.storage import journal as journals
 from bookie.server.storage import ledger_storage as storages
 from bookie.server.storage import recovery
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import LOG_NUMBER_MAX
 from bookie.server.storage.journal_format import Position
 from bookie.server.storage.memory_index import MemoryIndex
@@ -186,7 +187,7 @@ class TestFullDisk:
             bookie = await open_bookie(disk.restart(), index.crash(lambda n: 0))
             for entry_id in (0, 1):
                 assert (await read(bookie, 7, entry_id))[1] == packet_of(7, entry_id, BIG)
-            report = rebuild_index(disk.restart(), MemoryIndex())
+            report = rebuild_index([LedgerDirectory(disk.restart())], MemoryIndex())
             assert report.damage == ()
             await bookie.close()
 
@@ -509,7 +510,7 @@ class TestDamage:
                 Status.OK,
             ]
             assert (await list_entries(bookie, 7))[1] == [0, 1, 2]
-            report = rebuild_index(disk, MemoryIndex())
+            report = rebuild_index([LedgerDirectory(disk)], MemoryIndex())
             assert len(report.damage) == 1
             assert "00000001.log at offset" in report.damage[0]
             await bookie.close()
@@ -549,7 +550,7 @@ class TestDamage:
             await bookie.close()
             found = MemoryIndex()
             for _ in range(2):  # again over what is there, as after a crash
-                report = recovery.rebuild_index(disk, found)
+                report = recovery.rebuild_index([LedgerDirectory(disk)], found)
                 assert (report.entries, report.damage) == (14, ())
             bookie = await open_bookie(disk, found)
             for entry_id in range(7):
