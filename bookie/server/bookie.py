@@ -159,6 +159,11 @@ class Bookie:
     def space(self) -> tuple[int, int]:
         return self._storage.space()
 
+    @property
+    def ledger_directories(self) -> Sequence[LedgerDirectory]:
+        """Where the entry logs lie."""
+        return self._storage.logs.directories
+
     def figures(self) -> dict[str, float]:
         """Return what journal and storage hold and did, by the names of BookKeeper's metrics."""
         return self._storage.figures()

@@ -150,6 +150,11 @@ class EntryIndex(Protocol):
         """Yield the ids of all ledgers with a record, ascending."""
         ...
 
+    @property
+    def highest_ledger_id(self) -> int:
+        """The highest id that a ledger record was ever put of, deleted since or not; -1: none."""
+        ...
+
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget the record and every location."""
         ...

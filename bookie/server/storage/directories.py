@@ -9,7 +9,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from errno import EDQUOT, ENOSPC
 
+from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk
+from bookie.runtime.paths import parent_of
 
 _log = logging.getLogger(__name__)
 NO_SPACE = (ENOSPC, EDQUOT)
@@ -84,3 +86,28 @@ def worst_of(failures: Mapping[LedgerDirectory, OSError]) -> OSError:
     """Return what is to be told when every directory failed: no space, if one has only that."""
     errors = list(failures.values())
     return next((error for error in errors if error.errno in NO_SPACE), errors[-1])
+
+
+LOST_PATH = "journal/LOST"
+"""On the journal's disk: ledger directories that are gone, until their ledgers are in limbo."""
+
+
+def write_lost(disk: Disk, names: Sequence[str]) -> None:
+    """Remember durably, beside what was known before, that these directories are lost."""
+    known = dict.fromkeys((*read_lost(disk), *names))
+    replace_file(disk, LOST_PATH, "\n".join(known).encode("utf-8", "surrogateescape"))
+
+
+def read_lost(disk: Disk) -> tuple[str, ...]:
+    """Return the lost directories whose ledgers may not be in limbo yet."""
+    try:
+        data = disk.read(LOST_PATH)
+    except FileNotFoundError:
+        return ()
+    return tuple(data.decode("utf-8", "surrogateescape").split("\n"))
+
+
+def forget_lost(disk: Disk) -> None:
+    """Remember no loss any more: the ledgers are in limbo."""
+    disk.unlink(LOST_PATH)
+    disk.sync_directory(parent_of(LOST_PATH))

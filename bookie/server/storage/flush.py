@@ -109,7 +109,9 @@ class Flusher:
         if at_hand is not None and self._writer is not None and at_hand.is_good:
             return at_hand
         best = self._logs.best_directory(failures)
-        if best is not at_hand and self._writer is not None:
+        if best is None:  # the next flush may find room in the log at hand
+            return None
+        if best is not at_hand:
             self._leave()
         self._directory = best
         return best

@@ -77,6 +77,7 @@ class LedgerStorage:
         self._flush_count = 0
         self._changes = 0  # of what entry logs hold: what was read before one is not cached
         self._fenced_and_deleted: dict[int, None] = {}
+        self._limbo: dict[int, None] | None = None  # not looked for yet
         self._cold: dict[int, list[tuple[int, OnPacket]]] = {}  # reads behind one under way
         self._jobs: dict[asyncio.Future[object], None] = {}
         self._flush_task: asyncio.Task[None] | None = None
@@ -271,7 +272,11 @@ class LedgerStorage:
 
     def _denial(self, ledger_id: int) -> Status:
         """Return what is said of an entry that is not here: in limbo nothing is denied."""
-        state = self._states.get(ledger_id)
+        try:
+            state = self.known_state(ledger_id)  # it may have been evicted while this was read
+        except (OSError, BookieError) as error:
+            _log.error("ledger %s cannot be looked up: %s", ledger_id, error)
+            return Status.IO_ERROR
         is_in_limbo = state is not None and state.is_in_limbo
         return Status.IO_ERROR if is_in_limbo else Status.NO_ENTRY
 
@@ -435,7 +440,9 @@ class LedgerStorage:
     # --- limbo -----------------------------------------------------------------------------------
 
     async def limbo_ledger_ids(self) -> list[int]:
-        """Return the ids of the ledgers in limbo, ascending."""
+        """Return the ids of the ledgers in limbo, ascending; looked for once, a start adds them."""
+        if self._limbo is not None:
+            return list(self._limbo)
         index = self.index
 
         def find() -> list[int]:
@@ -446,7 +453,9 @@ class LedgerStorage:
                     found.append(ledger_id)
             return found
 
-        return await self._loop.run_in_executor(self.executor, find)
+        found = await self._loop.run_in_executor(self.executor, find)
+        self._limbo = dict.fromkeys(found)
+        return found
 
     def end_limbo(self, ledger_id: int) -> None:
         """Take a ledger out of limbo that is CLOSED and of which metadata gives us no part.
@@ -458,6 +467,8 @@ class LedgerStorage:
         state.is_in_limbo = False
         state.is_fenced = True
         self.mark_dirty(state)
+        if self._limbo is not None:
+            self._limbo.pop(ledger_id, None)
 
     # --- removal of ledgers ----------------------------------------------------------------------
 
@@ -488,6 +499,8 @@ class LedgerStorage:
                     del self._fenced_and_deleted[next(iter(self._fenced_and_deleted))]
             self._states.pop(ledger_id, None)
             self._dirty.pop(ledger_id, None)
+            if self._limbo is not None:
+                self._limbo.pop(ledger_id, None)
             self._drop_entries(ledger_id)
             for watch in state.take_watches(1 << 63):
                 self._loop.call_soon(watch.callback)

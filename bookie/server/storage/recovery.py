@@ -76,7 +76,12 @@ def recover(
     directories = tuple(ledgers) or (LedgerDirectory(disk),)
     _make_directory(disk, DIRECTORY)
     for directory in directories:
-        _make_directory(directory.disk, entry_log.DIRECTORY)
+        try:
+            _make_directory(directory.disk, entry_log.DIRECTORY)
+        except OSError as error:
+            if len(directories) == 1 or not directory.disk.exists(entry_log.DIRECTORY):
+                raise
+            directory.note_failure(error)
     mark = journals.read_mark(disk)
     logs = EntryLogs(directories)
     logs.open(max(1, mark.log_number) if mark else 1)
@@ -94,7 +99,7 @@ def recover(
     unsealed = _seal_leftovers(logs, mark or _NO_MARK)
     rebuilt = None
     if not index.is_whole and mark is not None:  # the bookie has served, so the index was lost
-        rebuilt = _make_anew(directories, index)
+        rebuilt = _make_anew(directories, index, is_loss_known=lost is not None)
         if lost is not None:  # nothing here says any more what was on that directory
             limbo = sorted(lost.named_ledger_ids)
     flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
@@ -248,13 +253,17 @@ def _seal_leftovers(logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _make_anew(directories: Sequence[LedgerDirectory], index: EntryIndex) -> "RebuildReport":
+def _make_anew(
+    directories: Sequence[LedgerDirectory], index: EntryIndex, *, is_loss_known: bool
+) -> "RebuildReport":
     """Fill a new index in the place of one that was lost; until it is whole, again at each start.
+
+    is_loss_known: every ledger that counts goes in limbo, so what the logs do not say is no denial.
 
     Without it the bookie would deny what it acknowledged and forget its fences, as a wiped one.
     """
     report = rebuild_index(directories, index)
-    if report.damage:
+    if report.damage and not is_loss_known:
         more = len(report.damage) - 1
         raise CorruptFileError(
             f"the index was lost, and the entry logs do not say all that was in it: "

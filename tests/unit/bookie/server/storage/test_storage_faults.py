@@ -1,8 +1,8 @@
 """Full disks, failing disks, damage at rest, and what is collected: one bookie, no threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
 
@@ -16,6 +16,7 @@ from bookie.server.interfaces import LedgerRecord
 from bookie.server.storage import journal as journals
 from bookie.server.storage import ledger_storage as storages
 from bookie.server.storage import recovery
+from bookie.server.storage.collector import Holding
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import LOG_NUMBER_MAX
 from bookie.server.storage.journal_format import Position
@@ -66,12 +67,22 @@ class Metadata:
         if self.before_listing is not None:
             await self.before_listing()
 
-    async def read(self, ledger_id: int) -> object:
+    async def read(self, ledger_id: int) -> Holding:
         if self.is_unsure:
             raise MetadataStoreError("the connection broke")
         if ledger_id not in self.known:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
-        return self
+        return Holding(is_closed=False, is_member=True)
+
+    async def sync(self) -> None:
+        pass
+
+    async def fresh_id(self) -> int:
+        return 1 << 40
+
+    @asynccontextmanager
+    async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
+        yield True
 
 
 @contextmanager
