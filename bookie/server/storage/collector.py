@@ -239,6 +239,13 @@ class Collector:
             except CorruptFileError as error:
                 self._keep(number, str(error))
                 continue
+            except FileNotFoundError:  # a flush that failed took it back
+                continue
+            except OSError as error:
+                if len(storage.logs.directories) == 1:
+                    raise
+                _log.warning("entry log %d cannot be read: %s", number, error)
+                continue
             if ledger_map is None:
                 if number != storage.flusher.open_log_number:
                     self._keep(number, f"entry log {number}: it has no map of its ledgers")
@@ -298,7 +305,14 @@ class Collector:
             # The others are compacted all the same; a directory that cannot be written is avoided.
             _log.warning("entry logs %s could not be compacted: %s", sources, error)
             return 0
-        await self._switch(compaction.log_number)
+        try:
+            await self._switch(compaction.log_number)
+        except OSError as error:
+            if len(storage.logs.directories) == 1:
+                raise
+            # The index points to either log of an entry, both are there; the next start goes on.
+            _log.warning("entry logs %s could not be replaced yet: %s", sources, error)
+            return 0
         return len(sources)
 
     async def _switch(self, number: int) -> None:

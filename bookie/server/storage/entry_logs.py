@@ -136,10 +136,10 @@ class EntryLogs:
         """Return where the next log is to go, None when all are avoided.
 
         Of the good ones that which holds least for its weight; without good ones one that is full,
-        and only when every one failed a failed one.
+        and only without these one that failed.
         """
-        working = [d for d in self.directories if d.failure is None] or self.directories
-        left = [d for d in working if d not in avoided]
+        left = [d for d in self.directories if d not in avoided]
+        left = [d for d in left if d.failure is None] or left
         if len(left) < 2:
             return left[0] if left else None
         return min(left, key=lambda d: (not d.is_good, self._held_bytes(d) / d.weight))

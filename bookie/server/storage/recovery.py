@@ -5,7 +5,7 @@ journal file is begun, the mark moves to it, old journal files go. Until the mar
 leads back to the same start. Blocks; runs in the storage executor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -86,10 +86,11 @@ def recover(
     logs = EntryLogs(directories)
     logs.open(max(1, mark.log_number) if mark else 1)
     limbo: list[int] = []
-    if lost is not None and index.is_whole:
+    if lost is not None:
         referred = _missing_logs(index, logs)
-        limbo = referred.ledger_ids
         logs.skip_numbers(referred.last_number)
+        if index.is_whole:
+            limbo = referred.ledger_ids
     if mark is None and (logs.numbers() or logs.numbers("compacted")):
         raise CorruptFileError(
             f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
@@ -103,8 +104,9 @@ def recover(
         if lost is not None:  # nothing here says any more what was on that directory
             limbo = sorted(lost.named_ledger_ids)
     flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
-    if limbo:
-        flusher.store(FlushInput({}, _in_limbo(index, limbo), Position(0, 0)))
+    if lost is not None:
+        for records in _records_anew(index, limbo):
+            flusher.store(FlushInput({}, records, Position(0, 0)))
     if not index.is_whole:
         index.set_whole()  # before the mark says that the bookie serves
     replay = _Replay(index, config.write_cache_bytes_max)
@@ -163,13 +165,22 @@ def _numbers_of(index: EntryIndex, ledger_id: int) -> set[int]:
     return numbers
 
 
-def _in_limbo(index: EntryIndex, ledger_ids: Sequence[int]) -> list[tuple[int, LedgerRecord]]:
-    """Return the records of these ledgers, known or not, with what is lost marked in them."""
-    records: list[tuple[int, LedgerRecord]] = []
-    for ledger_id in ledger_ids:
-        known = index.ledger(ledger_id) or LedgerRecord(b"", False, b"")
-        records.append((ledger_id, known._replace(is_in_limbo=True)))
-    return records
+def _records_anew(
+    index: EntryIndex, limbo: Sequence[int]
+) -> Iterator[list[tuple[int, LedgerRecord]]]:
+    """Yield the records of all ledgers, in parts, with those in limbo marked, known before or not.
+
+    Of all: the lost directory may have had the only log that says of a ledger that it is fenced.
+    """
+    marked = frozenset(limbo)
+    ids = iter(sorted(marked.union(index.ledger_ids())))
+    while batch := list(islice(ids, _SCAN_BATCH)):
+        records: list[tuple[int, LedgerRecord]] = []
+        for ledger_id in batch:
+            known = index.ledger(ledger_id) or LedgerRecord(b"", False, b"")
+            is_in_limbo = known.is_in_limbo or ledger_id in marked
+            records.append((ledger_id, known._replace(is_in_limbo=is_in_limbo)))
+        yield records
 
 
 class _Replay:
@@ -366,4 +377,7 @@ def _is_newer(
     known = index.get(ledger_id, entry_id)
     if known is None:
         return True
-    return logs.read((known,))[0].origin <= origin
+    try:
+        return logs.read((known,))[0].origin <= origin
+    except FileNotFoundError:  # its log was lost after an index was begun anew
+        return True

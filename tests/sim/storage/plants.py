@@ -112,7 +112,7 @@ def _denied(right: Any) -> Any:
 
 
 def _no_limbo(right: Any) -> Any:
-    return lambda index, ledger_ids: []
+    return lambda index, limbo: right(index, ())
 
 
 def _failure_ignored(right: Any) -> Any:
@@ -158,7 +158,7 @@ def _older_metadata_believed(right: Any) -> Any:
 
 PLANTS: dict[str, Plant] = {
     "lost directory answers NoEntry": Plant(ledger_storage.LedgerStorage, "_denial", _denied),
-    "lost directory forgotten": Plant(recovery, "_in_limbo", _no_limbo),
+    "lost directory forgotten": Plant(recovery, "_records_anew", _no_limbo),
     "failed directory believed": Plant(flush.Flusher, "_write_logs_somewhere", _failure_ignored),
     "full directory stops the others": Plant(
         entry_logs.EntryLogs, "best_directory", _first_directory_always

@@ -110,6 +110,7 @@ class Facts:
         self.is_index_lost = False
         self.taken: dict[int, bool] = {}  # not this bookie's any more -> is it CLOSED?
         self.is_old = False
+        self.is_reading_hard = False  # in this life logs may fail to be opened
         self.rng = random.Random(0)
 
     def count(self, what: str) -> None:
@@ -212,6 +213,7 @@ class World:
 
     def _restart(self) -> None:
         is_power_lost = self.rng.random() < 0.8
+        self.facts.is_reading_hard = False
         self.machine = self.machine.restart(is_power_lost=is_power_lost)
         self.disk = self.machine.disks[0]
         if not is_power_lost:
@@ -404,7 +406,9 @@ class World:
         elif trouble == "fail":
             self.is_troubled = True
             times = rng.choice([1, 3, 1 << 30])
-            disk.fail(rng.choice(_FAULTS), EIO, after=rng.randrange(4), times=times)
+            kind = rng.choice(_FAULTS)
+            self.facts.is_reading_hard = self.facts.is_reading_hard or kind == "open"
+            disk.fail(kind, EIO, after=rng.randrange(4), times=times)
 
     def _key(self, ledger_id: int) -> bytes:
         return self.facts.keys.setdefault(ledger_id, b"key of ledger %07d" % ledger_id)
@@ -514,6 +518,7 @@ class World:
             (ledger_id, entry_id) in facts.lost_entries
             or (ledger_id in facts.limbo and not is_acknowledged)
             or facts.is_gone(ledger_id)
+            or facts.is_reading_hard
         ):
             facts.count("reads of what is lost")
         elif status not in (Status.NO_ENTRY, Status.NO_LEDGER):
