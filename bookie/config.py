@@ -96,6 +96,12 @@ class BookieConfig:
     """None: advertised address and port."""
     ledgers_root: str = "/ledgers"
     """The root of the metadata."""
+    journal_directory: str | None = None
+    """Absolute path of the directory with the journal, best on a device of its own; None: that of
+    `--data`."""
+    ledger_directories: tuple[str, ...] = ()
+    """Absolute paths of the directories with entry logs, each maybe with `=WEIGHT` behind it (1
+    without): what part of all bytes it is to hold beside the others. Empty: that of `--data`."""
     journal_bytes_max: int = 256 * 1024 * 1024
     """A journal file that is longer is followed by a new one."""
     journal_preallocation_bytes: int = 16 * 1024 * 1024
@@ -107,6 +113,14 @@ class BookieConfig:
     entry_log_bytes_max: int = 1024 * 1024 * 1024
     flush_interval_s: float = 10.0
     gc_interval_s: float = 600.0
+    """Ledgers that metadata no longer knows are removed this often."""
+    returned_copy_wait_s: float = 86400.0
+    """How long metadata must have given this bookie no part of a CLOSED ledger before its copy is
+    removed."""
+    is_older_metadata_accepted: bool = False
+    """Collect although the metadata store knows no ledger as new as those seen here. For one start,
+    after a ledger with an id of its own choice was deleted; wrong after metadata was restored from
+    an older snapshot."""
     minor_compaction_threshold: float = 0.2
     """Entry logs of which less than this share lives are rewritten hourly."""
     minor_compaction_interval_s: float = 3600.0
@@ -153,6 +167,11 @@ class BookieConfig:
 
     def __post_init__(self) -> None:
         _check("port", self.port, 0, 65535)
+        paths = [parse_ledger_directory(text)[0] for text in self.ledger_directories]
+        if len(set(paths)) != len(paths):
+            raise IncorrectParameterError(
+                f"ledger_directories: expected each path once, found {', '.join(paths)}"
+            )
         _check("journal_bytes_max", self.journal_bytes_max, 1 << 20, 1 << 40)
         _check("journal_preallocation_bytes", self.journal_preallocation_bytes, 1 << 12, 1 << 30)
         _check("journal_queue_bytes_max", self.journal_queue_bytes_max, 1 << 12, 1 << 40)
@@ -161,6 +180,7 @@ class BookieConfig:
         _check("entry_log_bytes_max", self.entry_log_bytes_max, 1 << 16, 2**32 - 1)
         _check("flush_interval_s", self.flush_interval_s, 0.001, _YEAR_S)
         _check("gc_interval_s", self.gc_interval_s, 0.001, _YEAR_S)
+        _check("returned_copy_wait_s", self.returned_copy_wait_s, 0.001, _YEAR_S)
         _check("minor_compaction_threshold", self.minor_compaction_threshold, 0, 1)
         _check("minor_compaction_interval_s", self.minor_compaction_interval_s, 0.001, _YEAR_S)
         _check("major_compaction_threshold", self.major_compaction_threshold, 0, 1)
@@ -230,3 +250,16 @@ class AutoRecoveryConfig:
             _check("copy_bytes_per_s", self.copy_bytes_per_s, 1, 1 << 40)
         _check("poll_interval_s", self.poll_interval_s, 0.001, 3600)
         _check("failure_pause_s", self.failure_pause_s, 0.001, 86400)
+
+
+def parse_ledger_directory(text: str) -> tuple[str, float]:
+    """Return path and weight of an item of ledger_directories."""
+    path, equals, number = text.rpartition("=")
+    if not equals:
+        return text, 1.0
+    try:
+        weight = float(number)
+    except ValueError:
+        return text, 1.0  # a path with "=" in it
+    _check(f"ledger_directories: weight of {path}", weight, 0.001, 1000.0)
+    return path, weight

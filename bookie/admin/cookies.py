@@ -1,13 +1,16 @@
 """`bookie cookie …`: look at and mend the cookies that bind bookies to their directories."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.lifecycle import confirm
 from bookie.admin.output import Output
 from bookie.admin.recover import expect_stopped, expect_unnamed
 from bookie.admin.world import Cluster, cluster_options, run
+from bookie.config import parse_ledger_directory
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
 from bookie.lifecycle.store import LifecycleStore
@@ -74,24 +77,36 @@ async def _expect(cookies: CookieStore, bookie_id: str) -> tuple[Cookie, int]:
     show_default=True,
     help="The bookie's directory, as `bookie serve` is given it.",
 )
+@directory_options
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it into this file, too."
 )
 @cluster_options
 def generate(
-    cluster: Cluster, output: Output, bookie_id: str, data: Path, out: Path | None
+    cluster: Cluster,
+    output: Output,
+    bookie_id: str,
+    data: Path,
+    journal: Path | None,
+    ledgers: tuple[str, ...],
+    out: Path | None,
 ) -> None:
     """Show the cookie that a bookie of this id and directory must have; store nothing."""
-    made = run(_generate(cluster, bookie_id, data.resolve()))
+    root = str(data.resolve())
+    journal_root = root if journal is None else str(journal.resolve())
+    roots = [parse_ledger_directory(text)[0] for text in absolute_ledgers(ledgers)] or [root]
+    made = run(_generate(cluster, bookie_id, journal_root, roots))
     if out is not None:
         out.write_bytes(made.to_bytes())
     output.record(_record(made, None))
 
 
-async def _generate(cluster: Cluster, bookie_id: str, data: Path) -> Cookie:
+async def _generate(
+    cluster: Cluster, bookie_id: str, journal: str, ledgers: Sequence[str]
+) -> Cookie:
     async with cluster.existing() as store:
         instance_id = await CookieStore(store, cluster.root).instance_id()
-        return cookie_of(parse_bookie_id(bookie_id), str(data), instance_id)
+        return cookie_of(parse_bookie_id(bookie_id), journal, ledgers, instance_id)
 
 
 @cookie.command()

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
+from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.output import Output
 from bookie.admin.world import (
     SESSION_TIMEOUT_S,
@@ -26,7 +27,7 @@ from bookie.admin.world import (
     run,
 )
 from bookie.autorecovery.service import MEANINGS, AutoRecovery
-from bookie.config import AutoRecoveryConfig, BookieConfig
+from bookie.config import AutoRecoveryConfig, BookieConfig, parse_ledger_directory
 from bookie.errors import BookieStartError
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.os_clock import OsClock
@@ -34,9 +35,11 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
 from bookie.server.access import HttpAccess
+from bookie.server.identity import BookieDirectories
 from bookie.server.metrics import Figure
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.tls import server_context
 
@@ -44,7 +47,10 @@ INDEX_FILE = "index.lmdb"
 _STORAGE_THREADS = 4
 _BESIDE = ("LOCK", "lost+found")
 """What may lie in a directory that is to become a bookie's."""
-_FLAGS = {"host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root"}
+_FLAGS = {
+    "host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root",
+    "journal_directory", "ledger_directories",
+}  # fmt: skip
 """Settings that have an option of their own."""
 
 
@@ -99,8 +105,33 @@ def check_directory(data: Path) -> None:
     if strange and ("FORMAT" in strange or not is_bookie):
         raise BookieStartError(
             f"{data}: expected an empty directory or that of a bookie, found {strange[0]!r} in it; "
-            "name another one with --data"
+            "name another one (--data, --journal, --ledgers)"
         )
+
+
+def directories_of(
+    data: Path, config: BookieConfig, lost: Sequence[Path], *, is_expansion_allowed: bool
+) -> BookieDirectories:
+    """Make what is missing of a bookie's directories, and open the disks; BookieStartError."""
+    journal = Path(config.journal_directory or data)
+    texts = config.ledger_directories or (str(data),)
+    weights = {Path(path): weight for path, weight in map(parse_ledger_directory, texts)}
+    for path in dict.fromkeys((data, journal, *weights)):
+        path.mkdir(parents=True, exist_ok=True)
+        check_directory(path)
+    ledgers = [
+        LedgerDirectory(OsDisk(path), str(path), weight=weight, device=path.stat().st_dev)
+        for path, weight in weights.items()
+    ]
+    return BookieDirectories(
+        data=OsDisk(data),
+        data_name=str(data),
+        journal=OsDisk(journal),
+        journal_name=str(journal),
+        ledgers=tuple(ledgers),
+        lost=tuple(str(path.resolve()) for path in lost),
+        is_expansion_allowed=is_expansion_allowed,
+    )
 
 
 def check_ports(config: BookieConfig) -> None:
@@ -137,7 +168,24 @@ def log_to_stderr() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("bookie-data"),
     show_default=True,
-    help="The bookie's directory, made if missing: journal, entry logs, index.",
+    help="The bookie's directory, made if missing: the index, and what has no other place.",
+)
+@directory_options
+@click.option(
+    "--lost-ledgers",
+    "lost",
+    type=click.Path(file_okay=False, path_type=Path),
+    multiple=True,
+    metavar="DIRECTORY",
+    help="A directory of --ledgers that is gone for good, its contents lost: start without it, or "
+    "with a new and empty one in its place. Reads of what may have been there fail from then on, "
+    "and deny nothing. May be repeated.",
+)
+@click.option(
+    "--expand",
+    "is_expansion_allowed",
+    is_flag=True,
+    help="Directories of --ledgers that this bookie has not had before are new, and empty.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
@@ -245,9 +293,13 @@ def serve(
     tls_trust: str | None,
     session_timeout_s: float,
     recovery_settings: tuple[str, ...],
+    journal: Path | None,
+    ledgers: tuple[str, ...],
+    lost: tuple[Path, ...],
     *,
     is_read_only: bool,
     is_recovering: bool,
+    is_expansion_allowed: bool,
 ) -> None:
     """Run one bookie until SIGTERM or Ctrl-C.
 
@@ -269,6 +321,8 @@ def serve(
         bookie_id=bookie_id,
         http_port=http_port,
         ledgers_root=cluster.root,
+        journal_directory=None if journal is None else str(journal.resolve()),
+        ledger_directories=absolute_ledgers(ledgers),
         **chosen,  # type: ignore[arg-type]
     )
     log_to_stderr()
@@ -277,17 +331,24 @@ def serve(
     access = None
     if http_access is not None:
         access = HttpAccess(http_access.read_text(), str(http_access))
-    data.mkdir(parents=True, exist_ok=True)
-    check_directory(data)
+    places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
     check_ports(config)
     # Its worker and auditor are clients of the other bookies, which ask as this one does.
     cluster = replace(cluster, tls=None if tls_trust is None else client_context(tls_trust, tls))
     run(
         _serve(
-            cluster, output, data.resolve(), config, context, session_timeout_s, recovery,
-            is_read_only=is_read_only, access=access, http_tls=http_context,
+            cluster,
+            output,
+            places,
+            config,
+            context,
+            session_timeout_s,
+            recovery,
+            is_read_only=is_read_only,
+            access=access,
+            http_tls=http_context,
         )
-    )  # fmt: skip
+    )
 
 
 def _recovery_config(texts: Sequence[str], *, is_recovering: bool) -> AutoRecoveryConfig | None:
@@ -302,7 +363,7 @@ def _recovery_config(texts: Sequence[str], *, is_recovering: bool) -> AutoRecove
 async def _serve(
     cluster: Cluster,
     output: Output,
-    data: Path,
+    places: BookieDirectories,
     config: BookieConfig,
     tls: ssl.SSLContext | None,
     session_timeout_s: float,
@@ -316,17 +377,18 @@ async def _serve(
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
         journal = stack.enter_context(new_executor("journal"))
         storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
+        data = Path(places.data_name)
         index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))
         node = await BookieNode.start(
             store,
-            OsDisk(data),
+            places.data,
             index,
             OsClock(),
             OsRng(),
             config,
             journal_executor=journal,
             storage_executor=storage,
-            directory=str(data),
+            directories=places,
             tls=tls,
             is_read_only=is_read_only,
             access=access,

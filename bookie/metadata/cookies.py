@@ -8,8 +8,8 @@ LegacyCookieValidation; docs/formats/zookeeper.md).
 """
 
 import errno
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from google.protobuf import text_format
@@ -31,6 +31,7 @@ from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
 from bookie.metadata.ledger_paths import COOKIES
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk
 
 LAYOUT_VERSION = 5
@@ -112,6 +113,11 @@ class Cookie:
             message.instanceId or None,
             _split(message.indexDirs) if message.indexDirs else (),
         )
+
+    def without_ledgers(self, names: Sequence[str]) -> "Cookie":
+        """Return this cookie without the ledger directories of these names."""
+        kept = tuple(name for name in self.ledger_directories if name not in names)
+        return replace(self, ledger_directories=kept)
 
     def difference(self, found: "Cookie", *, allow_expansion: bool = False) -> str | None:
         """Say in what `found` contradicts this cookie, the configuration's; None: in nothing.
@@ -226,6 +232,8 @@ class CookieDirectory(NamedTuple):
     """Relative to the root of the Disk; VERSION lies in it."""
     name: str
     """As the cookie calls the directory that it belongs to."""
+    disk: Disk | None = None
+    """Where the path is; None: on the Disk that check_cookies() is given."""
 
 
 class FoundDirectory(NamedTuple):
@@ -244,32 +252,66 @@ async def check_cookies(
     *,
     allow_expansion: bool = False,
     other_ids: Sequence[BookieId] = (),
+    lost: Sequence[str] = (),
+    on_loss: Callable[[tuple[str, ...]], None] = lambda names: None,
 ) -> bool:
     """Let a bookie start, or raise BookieStartError; stamp what is new. True: it is all new.
 
     `cookie` is what the configuration says, with the cluster's instance id. `other_ids`: under
-    which this bookie may have run before, by another way of naming itself. Reads and writes a few
-    small files on the caller's thread.
+    which this bookie may have run before, by another way of naming itself. `lost`: ledger
+    directories, as cookies call them, that are gone for good; they are forgotten, after on_loss was
+    called with those that a cookie names; one of them may be in `cookie`, new and empty. Reads and
+    writes a few small files on the caller's thread.
     """
     stored: tuple[Cookie, int] | None = None
+    found_ids: list[BookieId] = []
     for bookie_id in (*other_ids, cookie.bookie_id):
         found = await cookies.read(bookie_id)
         if found is not None:
-            _insist(cookie, found[0], f"the metadata store, {bookie_id}", allow_expansion)
+            found_ids.append(bookie_id)
             stored = found
-    inspected = [_inspect(disk, directory) for directory in directories]
-    if not must_stamp(
+    inspected = [_inspect(directory.disk or disk, directory) for directory in directories]
+    known = [one.cookie for one in inspected if one.cookie is not None]
+    if stored is not None:
+        known.append(stored[0])
+    named = {name for one in known for name in one.ledger_directories}
+    gone = tuple(name for name in lost if name in named)
+    _expect_lost(cookie, inspected, gone)
+    if gone and set(cookie.ledger_directories) <= named:
+        allow_expansion = True  # a new disk in the place of a lost one
+    inspected = [
+        one if one.cookie is None else one._replace(cookie=one.cookie.without_ledgers(gone))
+        for one in inspected
+    ]
+    if stored is not None:
+        stored = (stored[0].without_ledgers(gone), stored[1])
+        for bookie_id in found_ids:
+            _insist(cookie, stored[0], f"the metadata store, {bookie_id}", allow_expansion)
+    is_changed = must_stamp(
         cookie, None if stored is None else stored[0], inspected, allow_expansion=allow_expansion
-    ):
+    )
+    if not is_changed and not gone:
         return False
+    if gone:
+        on_loss(gone)
     # The directories first: with a cookie in the store and none in a directory it cannot start.
     for directory in directories:
-        _stamp(disk, directory, cookie)
+        _stamp(directory.disk or disk, directory, cookie)
     try:
         await cookies.write(cookie.bookie_id, cookie, None if stored is None else stored[1])
     except MetadataVersionError as error:
         raise BookieStartError(f"bookie {cookie.bookie_id}: {error}") from error
     return stored is None
+
+
+def _expect_lost(cookie: Cookie, found: Sequence[FoundDirectory], lost: Sequence[str]) -> None:
+    for one in found:
+        if one.directory.name in lost and (one.cookie is not None or not one.is_empty):
+            raise BookieStartError(
+                f"bookie {cookie.bookie_id}: {one.directory.name}: expected a lost directory to be "
+                "gone, or a new and empty one in its place, found files in it; take it off the "
+                "list of lost ones, or empty it"
+            )
 
 
 def must_stamp(
@@ -311,8 +353,9 @@ def must_stamp(
         raise BookieStartError(
             f"bookie {cookie.bookie_id}: {names}: expected its cookie, found none: a disk was "
             "wiped, or is not mounted. It acknowledged entries that it may no longer have, so it "
-            "must not start. Mount the disk; if it is lost, recover the bookie's ledgers onto "
-            "others and delete its cookie"
+            "must not start. Mount the disk; if one of several with entry logs is lost, start once "
+            "with --lost-ledgers; if all is lost, recover the bookie's ledgers onto others and "
+            "delete its cookie"
         )
     cookies = [stored, *(found.cookie for found in directories if found.cookie is not None)]
     known = {name for one in cookies for name in (*one.ledger_directories, *one.index_directories)}
@@ -365,17 +408,7 @@ def _stamp(disk: Disk, directory: CookieDirectory, cookie: Cookie) -> None:
                 raise
         else:
             disk.sync_directory("/".join(parts[: depth - 1]))
-    temporary = f"{directory.path}/{VERSION_FILE}.new"
-    data = cookie.to_bytes()
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, data)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, f"{directory.path}/{VERSION_FILE}")
-    disk.sync_directory(directory.path)
+    replace_file(disk, f"{directory.path}/{VERSION_FILE}", cookie.to_bytes())
 
 
 def _is_utf8(path: str) -> bool:

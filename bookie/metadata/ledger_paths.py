@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from bookie.errors import IncorrectParameterError
+from bookie.metadata.paths import join
 
 SHORT_ID_LIMIT = 2**31 - 1
 """Ids from here on are long."""
@@ -110,3 +111,8 @@ def _cut(ledger_id: int, shape: Shape) -> list[str]:
         text = text[width:]
     parts[-1] = "L" + parts[-1]
     return parts
+
+
+def task_lock_path(root: str, ledger_id: int) -> str:
+    """Return the ephemeral node of the worker that replicates a ledger (BookKeeper's)."""
+    return join(root, f"{UNDER_REPLICATION}/locks/urL{ledger_id:010d}")

@@ -170,6 +170,13 @@ class LedgerManager:
             async for ledger_id in self._walk(self._root, (), shape):
                 yield ledger_id
 
+    async def fresh_id(self) -> int:
+        """Return an id that no other client gets, and which is used up by this.
+
+        Greater than every id that was generated before. Errors: as create().
+        """
+        return await self._new_id(await self._known_layout())
+
     def watch(self, ledger_id: int, callback: Callable[[], None]) -> Watch:
         """Call back after each change of the ledger's metadata; the caller reads."""
         if self._layout is None:

@@ -25,11 +25,12 @@ from bookie.runtime.interfaces import Clock, Disk, Rng
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BytesLike, EntryIndex, OnStatus
 from bookie.server.storage.collector import Collector, LedgerList
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.journal import Journal
 from bookie.server.storage.journal_format import Kind, Record, record_of
 from bookie.server.storage.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
 from bookie.server.storage.ledger_storage import LedgerStorage
-from bookie.server.storage.recovery import recover
+from bookie.server.storage.recovery import LostDirectories, recover
 
 _log = logging.getLogger(__name__)
 _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet
@@ -91,15 +92,20 @@ class Bookie:
         *,
         journal_executor: Executor | None = None,
         storage_executor: Executor | None = None,
+        ledgers: Sequence[LedgerDirectory] = (),
+        lost: LostDirectories | None = None,
     ) -> "Bookie":
         """Replay the journal and return a bookie that serves.
 
-        CorruptFileError when something that was fsynced is missing or damaged; OSError. The
-        index belongs to the caller, who closes it after close().
+        `disk` has the journal; `ledgers` the entry logs, by default in the same place. `lost`: a
+        ledger directory is gone for good. CorruptFileError when something that was fsynced is
+        missing or damaged; OSError. The index belongs to the caller, who closes it after close().
         """
         del rng  # nothing here is left to chance
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(storage_executor, partial(recover, disk, index, config))
+        found = await loop.run_in_executor(
+            storage_executor, partial(recover, disk, index, config, ledgers, lost)
+        )
         _log.info("replayed %d journal records", found.replayed_records)
         if found.rebuilt is not None:
             _log.warning(
@@ -107,6 +113,12 @@ class Bookie:
                 found.rebuilt.logs,
                 found.rebuilt.entries,
                 found.rebuilt.ledgers,
+            )
+        if found.limbo_count:
+            _log.error(
+                "%d ledgers may have had entries on a ledger directory that was lost: they are in "
+                "limbo, this bookie denies none of their entries",
+                found.limbo_count,
             )
         if found.unsealed_logs:
             _log.error(
@@ -175,6 +187,11 @@ class Bookie:
     def space(self) -> tuple[int, int]:
         return self._storage.space()
 
+    @property
+    def ledger_directories(self) -> Sequence[LedgerDirectory]:
+        """Where the entry logs lie."""
+        return self._storage.logs.directories
+
     def figures(self) -> dict[str, float]:
         """Return what journal and storage hold and did, by the names of BookKeeper's metrics."""
         return self._storage.figures()
@@ -216,8 +233,11 @@ class Bookie:
         state = storage.state(ledger_id)
         if state.master_key != master_key and not self._may_bind(state, master_key):
             return on_done(Status.UNAUTHORIZED)
-        if not is_recovery and (state.is_fenced or storage.was_fenced_and_deleted(ledger_id)):
-            return on_done(Status.FENCED)
+        if not is_recovery:
+            if state.is_fenced or storage.was_fenced_and_deleted(ledger_id):
+                return on_done(Status.FENCED)
+            if state.is_in_limbo:  # it may be fenced: the writer has to take another bookie
+                return on_done(Status.IO_ERROR)
         data = packet if type(packet) is bytes else bytes(packet)
         crc = value(data)
         is_synced = not is_deferred_sync and self._config.is_journal_synced
@@ -342,6 +362,8 @@ class Bookie:
             return on_done(Status.NO_LEDGER)
         if state.master_key != master_key and not self._may_bind(state, master_key):
             return on_done(Status.UNAUTHORIZED)
+        if state.is_in_limbo:
+            return on_done(Status.IO_ERROR)
         if not (journal.has_room(len(packet)) and self._storage.takes_record(state)):
             return on_done(Status.TOO_MANY_REQUESTS)
         if not state.is_key_queued or state.master_key != master_key:

@@ -4,12 +4,24 @@ A metadata store that lost its data, was restored empty or was formatted anew un
 knows none of its ledgers. That is no reason to remove what may be all that is left of them.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
-from bookie.errors import MetadataStoreError
+from bookie.errors import (
+    MetadataStoreError,
+    NodeExistsError,
+    NoNodeError,
+    NoSuchLedgerMetadataError,
+)
+from bookie.ledger.types import BookieId
 from bookie.metadata.cluster import read_instance_id, read_layout
 from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.ledger_paths import task_lock_path
 from bookie.metadata.ledgers import LedgerManager
+from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.server.storage.collector import Holding
+
+_PATIENCE_S = 30.0
 
 
 class ClusterLedgers:
@@ -19,12 +31,19 @@ class ClusterLedgers:
     """
 
     def __init__(
-        self, store: VersionedStore, root: str, ledgers: LedgerManager, instance_id: str | None
+        self,
+        store: VersionedStore,
+        root: str,
+        ledgers: LedgerManager,
+        bookie_id: BookieId,
+        instance_id: str | None,
     ) -> None:
         self._store = store
         self._root = root
         self._ledgers = ledgers
+        self._bookie_id = bookie_id
         self._instance_id = instance_id
+        self._passes = 0
 
     async def ledger_ids(self) -> AsyncIterator[int]:
         """Yield the ids of all ledgers; MetadataStoreError or IllegalOperationError in the end."""
@@ -33,9 +52,74 @@ class ClusterLedgers:
         # After the list, in the same session: whatever took ledgers out of it is seen here, too.
         await self._check()
 
-    async def read(self, ledger_id: int) -> object:
-        """Return the metadata; NoSuchLedgerMetadataError, MetadataStoreError."""
-        return await self._ledgers.read(ledger_id)
+    async def read(self, ledger_id: int) -> Holding:
+        """Return what metadata says; NoSuchLedgerMetadataError, MetadataStoreError."""
+        found, _ = await self._ledgers.read(ledger_id)
+        is_member = any(self._bookie_id in segment.ensemble for segment in found.segments)
+        return Holding(found.is_closed, is_member)
+
+    async def named_ledger_ids(self) -> frozenset[int]:
+        """Return the ledgers of which metadata, as it is now, gives this bookie a part."""
+        named: list[int] = []
+        async for ledger_id in self.ledger_ids():
+            try:
+                holding = await self.read(ledger_id)
+            except NoSuchLedgerMetadataError:
+                continue
+            if holding.is_member:
+                named.append(ledger_id)
+        return frozenset(named)
+
+    async def sync(self) -> None:
+        """Make sure that what is read from here on is not older than this call."""
+        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._root))
+
+    async def fresh_id(self) -> int:
+        """Return an id that no ledger has had; it is used up."""
+        return await self._ledgers.fresh_id()
+
+    @asynccontextmanager
+    async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
+        """Hold the lock of BookKeeper's replication workers; False: one of them has it."""
+        path = task_lock_path(self._root, ledger_id)
+        # Of this pass alone: after a lost answer the node says whose it is.
+        data = f'bookieId: "{self._bookie_id} collects {self._passes}"\n'.encode()
+        self._passes += 1
+        if not await self._take(path, data):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            try:
+                await ask(self._store, _PATIENCE_S, lambda: self._store.delete(path))
+            except NoNodeError:
+                pass  # it went with an earlier session
+
+    async def _take(self, path: str, data: bytes) -> bool:
+        """Make the lock's node; False: another has it."""
+        patience = Patience(self._store, _PATIENCE_S)
+        is_lost = False
+        while True:
+            try:
+                await self._store.create(path, data, is_ephemeral=True, make_parents=True)
+            except NodeExistsError:
+                return is_lost and await self._holds(path, data)
+            except BROKEN as error:
+                is_lost = True
+                await patience.again(error)
+            else:
+                return True
+
+    async def _holds(self, path: str, data: bytes) -> bool:
+        async def question() -> bytes:
+            await self._store.sync(path)
+            return (await self._store.read(path))[0]
+
+        try:
+            return await ask(self._store, _PATIENCE_S, question) == data
+        except NoNodeError:
+            return False
 
     async def _check(self) -> None:
         found = await read_instance_id(self._store, self._root)

@@ -110,6 +110,8 @@ class LedgerRecord(NamedTuple):
     """The packet as it came; empty when there is none."""
     last_add_confirmed: int = -1
     """The highest LAC seen in entries and explicit LACs when the record was written."""
+    is_in_limbo: bool = False
+    """Entries, or the fence, may have been on a directory that was lost: nothing is denied."""
 
 
 class EntryIndex(Protocol):
@@ -146,6 +148,11 @@ class EntryIndex(Protocol):
 
     def ledger_ids(self) -> Iterator[int]:
         """Yield the ids of all ledgers with a record, ascending."""
+        ...
+
+    @property
+    def highest_ledger_id(self) -> int:
+        """The highest id that a ledger record was ever put of, deleted since or not; -1: none."""
         ...
 
     def delete_ledger(self, ledger_id: int) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError, IllegalOperationError
@@ -24,7 +25,7 @@ from bookie.metadata.cookies import CookieStore, check_cookies
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
-from bookie.runtime.interfaces import Clock, Disk, DiskLockedError, Rng
+from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
 from bookie.server.access import HttpAccess
 from bookie.server.bookie import Admission, Bookie
@@ -32,9 +33,9 @@ from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
 from bookie.server.identity import (
+    BookieDirectories,
     bookie_id_of,
-    cookie_directories,
-    cookie_of,
+    ledger_name,
     service_info_of,
 )
 from bookie.server.interfaces import EntryIndex
@@ -42,6 +43,8 @@ from bookie.server.lifecycle_watch import LifecycleWatch
 from bookie.server.management import ManagementApi
 from bookie.server.metrics import Figure, ServerMetrics
 from bookie.server.storage.collector import Collector
+from bookie.server.storage.directories import forget_lost, read_lost, write_lost
+from bookie.server.storage.recovery import LostDirectories
 from bookie.server.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
@@ -56,17 +59,15 @@ _FIGURES = {
     "bookie_flush": "write caches flushed since the start",
     "bookie_NUM_OPEN_LEDGERS": "ledgers of which the state is in memory",
     "bookie_damaged_reads": "reads that found an entry damaged, since the start",
+    "bookie_failed_ledger_directories": "ledger directories of which the last write failed",
 }
 
 
 class BookieNode:
     """Made by start(); the owner awaits close(), or wait() for an end that it did not ask for."""
 
-    def __init__(
-        self, store: VersionedStore, disk: Disk, config: BookieConfig, bookie_id: BookieId
-    ) -> None:
+    def __init__(self, store: VersionedStore, config: BookieConfig, bookie_id: BookieId) -> None:
         self._store = store
-        self._disk = disk
         self._config = config
         self._closers: list[Callable[[], Awaitable[None]]] = []
         """What was started, in order; closed from the end."""
@@ -87,6 +88,7 @@ class BookieNode:
         self.port = 0
         self.http_port: int | None = None
 
+    _ledgers: ClusterLedgers
     bookie: Bookie
     server: BookieServer
     collector: Collector
@@ -106,6 +108,7 @@ class BookieNode:
         journal_executor: Executor,
         storage_executor: Executor,
         directory: str = "",
+        directories: BookieDirectories | None = None,
         tls: ssl.SSLContext | None = None,
         is_read_only: bool = False,
         access: HttpAccess | None = None,
@@ -113,40 +116,52 @@ class BookieNode:
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
-        `directory`: the absolute path of the Disk's root, as the cookie calls it. is_read_only: an
-        operator's wish from the first request on, until set_read_only(). access: the roles of the
-        management API, which is not there without any. http_tls: what HTTP is served with. Store,
-        index and executors stay the caller's, who closes them after close(). Errors:
-        BookieStartError (cookie of another bookie or of a wiped disk, another owner of the
-        directory or of the id, no cluster), CorruptFileError, OSError, errors of the store. Nothing
-        is left behind then.
+        `directory`: the absolute path of the Disk's root, as the cookie calls it. `directories`:
+        where journal and entry logs are, if not there. is_read_only: an operator's wish from the
+        first request on, until set_read_only(). access: the roles of the management API, which is
+        not there without any. http_tls: what HTTP is served with. Store, index and executors stay
+        the caller's, who closes them after close(). Errors: BookieStartError (cookie of another
+        bookie or of a wiped disk, another owner of the directory or of the id, no cluster),
+        CorruptFileError, OSError, errors of the store. Nothing is left behind then.
         """
         if config.is_tls_required and tls is None:
             raise BookieStartError(
                 "is_tls_required: expected a certificate to serve TLS with, found none; give "
                 "--tls CERTIFICATE KEY, or take the setting out"
             )
-        node = cls(store, disk, config, bookie_id_of(config))
+        node = cls(store, config, bookie_id_of(config))
         try:
-            node._lock_directory(directory)
-            await node._check_cookies(directory)
+            places = directories or BookieDirectories.of_one(disk, directory)
+            node._lock_directories(places)
+            await node._check_cookies(places)
+            manager = LedgerManager(store, config.ledgers_root, rng, clock)
+            node._ledgers = ClusterLedgers(
+                store, config.ledgers_root, manager, node.bookie_id, node._instance_id
+            )
+            lost = None
+            if read_lost(places.journal):
+                lost = LostDirectories(await node._ledgers.named_ledger_ids())
             node.bookie = await Bookie.open(
-                disk,
+                places.journal,
                 index,
                 clock,
                 rng,
                 config,
                 journal_executor=journal_executor,
                 storage_executor=storage_executor,
+                ledgers=places.ledgers,
+                lost=lost,
             )
             node._closers.append(node.bookie.close)
+            if lost is not None:
+                forget_lost(places.journal)
             node.bookie.on_read_only_change(node._bookie_changed)
             node.set_read_only(is_read_only=is_read_only)
             await node._follow_lifecycle()
             node._start_disk_watch()
             await node._listen(clock, rng, tls, storage_executor, access, http_tls)
             await node._register()
-            node._start_collector(rng, clock)
+            node._start_collector()
             if node._early_error is not None:
                 raise node._early_error
             node._is_started = True
@@ -158,21 +173,18 @@ class BookieNode:
 
     # --- the steps of the start -------------------------------------------------------------------
 
-    def _lock_directory(self, directory: str) -> None:
-        try:
-            lock = self._disk.lock(LOCK_FILE, f"bookie {self.bookie_id}")
-        except DiskLockedError as error:
-            raise BookieStartError(
-                f"bookie {self.bookie_id}: {directory}/{LOCK_FILE} is held by {error.owner or '?'}:"
-                " expected a directory that no other process uses; stop that one first"
-            ) from error
+    def _lock_directories(self, places: BookieDirectories) -> None:
+        for name, disk in places.roots.items():
+            try:
+                lock = disk.lock(LOCK_FILE, f"bookie {self.bookie_id}")
+            except DiskLockedError as error:
+                raise BookieStartError(
+                    f"bookie {self.bookie_id}: {name}/{LOCK_FILE} is held by {error.owner or '?'}: "
+                    "expected a directory that no other process uses; stop that one first"
+                ) from error
+            self._closers.append(partial(_unlock, lock))
 
-        async def unlock() -> None:
-            lock.close()
-
-        self._closers.append(unlock)
-
-    async def _check_cookies(self, directory: str) -> None:
+    async def _check_cookies(self, places: BookieDirectories) -> None:
         root = self._config.ledgers_root
         cookies = CookieStore(self._store, root)
         instance_id = await cookies.instance_id()
@@ -183,8 +195,15 @@ class BookieNode:
             except IllegalOperationError as error:
                 raise BookieStartError(f"bookie {self.bookie_id}: {error}") from error
         self._instance_id = instance_id
-        cookie = cookie_of(self.bookie_id, directory, instance_id)
-        is_new = await check_cookies(cookies, self._disk, cookie, cookie_directories(directory))
+        is_new = await check_cookies(
+            cookies,
+            places.data,
+            places.cookie(self.bookie_id, instance_id),
+            places.cookie_directories,
+            allow_expansion=places.is_expansion_allowed,
+            lost=[ledger_name(name) for name in places.lost],
+            on_loss=partial(write_lost, places.journal),
+        )
         if is_new:
             _log.info("bookie %s is new: its cookie was made", self.bookie_id)
 
@@ -257,7 +276,9 @@ class BookieNode:
         self._closers.append(stop_following)
 
     def _start_disk_watch(self) -> None:
-        self.disk_watch = DiskWatch(self.bookie.space, self._config, self._disk_changed)
+        self.disk_watch = DiskWatch(
+            self.bookie.space, self._config, self._disk_changed, self.bookie.ledger_directories
+        )
         self.disk_watch.start()
 
         async def close() -> None:
@@ -265,13 +286,15 @@ class BookieNode:
 
         self._closers.append(close)
 
-    def _start_collector(self, rng: Rng, clock: Clock) -> None:
-        root = self._config.ledgers_root
-        manager = LedgerManager(self._store, root, rng, clock)
-        ledgers = ClusterLedgers(self._store, root, manager, self._instance_id)
-        self.collector = self.bookie.collector(ledgers)
+    def _start_collector(self) -> None:
+        self.collector = self.bookie.collector(self._ledgers)
         self.collector.start()
         self._closers.append(self.collector.close)
+        self.metrics.gauge(
+            "bookie_collection_stopped",
+            "1: the metadata store was put back to an older state, nothing is collected",
+            lambda: float(self.collector.is_stopped),
+        )
 
     # --- read-only and back -----------------------------------------------------------------------
 
@@ -449,3 +472,7 @@ def admission_of(record: LifecycleRecord | None) -> Admission:
         return Admission.NONE
     is_active = record.state is LifecycleState.ACTIVE
     return Admission.ALL if is_active else Admission.PRIORITY_RECOVERY
+
+
+async def _unlock(lock: DirectoryLock) -> None:
+    lock.close()

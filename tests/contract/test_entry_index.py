@@ -56,6 +56,15 @@ def test_the_last_put_counts(index: EntryIndex) -> None:
     assert list(index.entry_ids(7)) == [0]
 
 
+def test_the_highest_ledger_id_outlives_its_ledger(index: EntryIndex) -> None:
+    assert index.highest_ledger_id == -1
+    index.put([(7, 0, 100)], [(7, RECORD), (9, RECORD)])
+    index.put([], [(8, RECORD)])
+    assert index.highest_ledger_id == 9
+    index.delete_ledger(9)
+    assert index.highest_ledger_id == 9
+
+
 def test_last_entry_ids_of_neighbours(index: EntryIndex) -> None:
     top = 2**63 - 1
     index.put([(6, 3, 1), (7, 9, 2), (7, 300, 3), (9, 1, 4), (top, top, 5)])
@@ -151,6 +160,7 @@ class TestLmdb:
         index.close()
         index = LmdbIndex(path, map_bytes=1 << 16)
         assert index.is_whole
+        assert index.highest_ledger_id == 7
         assert index.last_entry_id(7) == 4999
         assert index.ledger(7) == FENCED
         index.put([(8, e, e) for e in range(5000)])

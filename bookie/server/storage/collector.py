@@ -5,13 +5,21 @@ ledger made meanwhile is never taken for a deleted one; before each removal the 
 once more. When metadata cannot be asked nothing is removed. Logs of which little lives are
 compacted: hourly below one share, daily below a larger one. Source: Apache BookKeeper's garbage
 collection and its gotchas G17, G18.
+
+Copies that are not needed any more go, too: those of CLOSED ledgers of which metadata gives this
+bookie no part, after a day, and when metadata still says so while no worker can be copying the
+ledger. Ledgers in limbo leave it when they are CLOSED and metadata gives this bookie no part.
+
+A metadata store that knows of no ledger as new as those seen here was put back to an older state:
+then nothing is removed.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, CorruptFileError, NoSuchLedgerMetadataError
@@ -24,15 +32,35 @@ T = TypeVar("T")
 _STEP_BYTES = 1024 * 1024
 
 
+class Holding(NamedTuple):
+    """What metadata says of one ledger and this bookie."""
+
+    is_closed: bool
+    is_member: bool
+    """A segment names this bookie."""
+
+
 class LedgerList(Protocol):
-    """What the collector asks of the metadata; LedgerManager is one."""
+    """What the collector asks of the metadata (cluster_ledgers.py)."""
 
     def ledger_ids(self) -> AsyncIterator[int]:
         """Yield the ids of all ledgers, in any order."""
         ...
 
-    async def read(self, ledger_id: int) -> object:
-        """Return anything, or raise NoSuchLedgerMetadataError when the ledger does not exist."""
+    async def read(self, ledger_id: int) -> Holding:
+        """Return what is known, or raise NoSuchLedgerMetadataError when there is no such ledger."""
+        ...
+
+    async def sync(self) -> None:
+        """Make sure that what is read from here on is not older than this call."""
+        ...
+
+    async def fresh_id(self) -> int:
+        """Return an id that no ledger has had, greater than all that were given out before."""
+        ...
+
+    def task_lock(self, ledger_id: int) -> AbstractAsyncContextManager[bool]:
+        """Keep workers of AutoRecovery away from a ledger; False: one has it now."""
         ...
 
 
@@ -49,7 +77,12 @@ class Collector:
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._kept: dict[int, str] = {}
+        self.is_stopped = False
+        """The metadata store is older than what is here: nothing is removed."""
+        self._unneeded_since: dict[int, float] = {}
+        """CLOSED ledgers without a part for us, by the time at which that was seen first."""
         now = self._loop.time()
+        self._returned_at = now
         self._minor_at = now + config.minor_compaction_interval_s
         self._major_at = now + config.major_compaction_interval_s
 
@@ -88,12 +121,16 @@ class Collector:
             await self.compact(config.minor_compaction_threshold)
 
     async def collect(self) -> list[int]:
-        """Remove deleted ledgers and empty logs; return the ids of the ledgers that went."""
+        """Remove deleted and unneeded ledgers, and empty logs; return the ledgers that went."""
         async with self._lock:
             local = await self._storage.local_ledger_ids()  # first
             missing = dict.fromkeys(local)  # the metadata may know many more
+            last_id = -1
             async for ledger_id in self._ledgers.ledger_ids():
                 missing.pop(ledger_id, None)
+                last_id = max(last_id, ledger_id)
+            if not await self._is_metadata_recent(last_id, local):
+                return []
             gone: list[int] = []
             try:
                 for ledger_id in missing:
@@ -108,17 +145,80 @@ class Collector:
                 if gone:
                     _log.info("removed %d ledgers that metadata no longer knows", len(gone))
                 await self._remove_empty_logs()
-            return gone
+            await self._end_limbo()
+            unneeded = await self._collect_unneeded([n for n in local if n not in missing])
+            if unneeded:
+                _log.info("removed the copies of %d ledgers that others hold", len(unneeded))
+                await self._remove_empty_logs()
+            return gone + unneeded
+
+    async def _is_metadata_recent(self, last_id: int, local: list[int]) -> bool:
+        """Tell whether the store knows of ledgers as new as those seen here; else alarm."""
+        seen = max(self._storage.index.highest_ledger_id, *local[-1:], -1)
+        if last_id < seen and not self._config.is_older_metadata_accepted:
+            # The newest may have been deleted: the generator of ids never goes back.
+            last_id = await self._ledgers.fresh_id()
+            if last_id < seen:
+                if not self.is_stopped:
+                    _log.critical(
+                        "the metadata store knows no ledger above %d, and this bookie has seen "
+                        "ledger %d: it was put back to an older state, and nothing is collected. "
+                        "Restore the newer metadata; if ledger %d had an id of its own choice and "
+                        "was deleted, start once with --set is_older_metadata_accepted=true",
+                        last_id, seen, seen,
+                    )  # fmt: skip
+                self.is_stopped = True
+                return False
+        self.is_stopped = False
+        return True
+
+    async def _end_limbo(self) -> None:
+        for ledger_id in await self._storage.limbo_ledger_ids():
+            if _is_unneeded(await self._holding(ledger_id)):
+                self._storage.end_limbo(ledger_id)
+
+    async def _holding(self, ledger_id: int) -> Holding | None:
+        try:
+            return await self._ledgers.read(ledger_id)
+        except NoSuchLedgerMetadataError:  # deleted meanwhile: the next pass takes it
+            return None
+
+    async def _collect_unneeded(self, local: list[int]) -> list[int]:
+        """Remove copies that have been unneeded for a day; look four times a day."""
+        now = self._loop.time()
+        if now < self._returned_at:
+            return []
+        wait_s = self._config.returned_copy_wait_s
+        self._returned_at = now + wait_s / 4
+        before, self._unneeded_since = self._unneeded_since, {}
+        gone: list[int] = []
+        for ledger_id in local:
+            if self._is_closed:
+                break
+            if not _is_unneeded(await self._holding(ledger_id)):
+                continue
+            since = self._unneeded_since[ledger_id] = before.get(ledger_id, now)
+            if now - since >= wait_s and await self._remove_unneeded(ledger_id):
+                del self._unneeded_since[ledger_id]
+                gone.append(ledger_id)
+        return gone
+
+    async def _remove_unneeded(self, ledger_id: int) -> bool:
+        """Remove a copy unless metadata says otherwise now, or a worker may be copying it here."""
+        async with self._ledgers.task_lock(ledger_id) as is_ours:
+            if not is_ours:
+                return False
+            await self._ledgers.sync()
+            if not _is_unneeded(await self._holding(ledger_id)):
+                return False
+            await self._storage.delete_ledger(ledger_id)
+            return True
 
     async def _remove_empty_logs(self) -> None:
         for number, share, _ in await self._shares():
             if share == 0.0:
                 async with self._storage.write_lock:
-                    await self._run(partial(self._remove_log, number))
-
-    def _remove_log(self, number: int) -> None:
-        self._storage.logs.remove(number)
-        self._storage.logs.sync()
+                    await self._run(partial(self._storage.logs.remove_all, (number,)))
 
     async def _shares(self) -> list[tuple[int, float, int]]:
         """Return number, live share and bytes of each sealed log whose ledgers are surely known."""
@@ -138,6 +238,13 @@ class Collector:
                 ledger_map = await self._run(partial(storage.logs.ledger_map, number))
             except CorruptFileError as error:
                 self._keep(number, str(error))
+                continue
+            except FileNotFoundError:  # a flush that failed took it back
+                continue
+            except OSError as error:
+                if len(storage.logs.directories) == 1:
+                    raise
+                _log.warning("entry log %d cannot be read: %s", number, error)
                 continue
             if ledger_map is None:
                 if number != storage.flusher.open_log_number:
@@ -176,7 +283,7 @@ class Collector:
         if self._is_closed:
             return 0
         storage = self._storage
-        compaction = Compaction(storage.disk, storage.logs, storage.index, sources)
+        compaction = Compaction(storage.logs, storage.index, sources)
         try:
             while not await self._run(partial(compaction.step, _STEP_BYTES)):
                 if self._is_closed:
@@ -191,15 +298,26 @@ class Collector:
                 if f"{number:08d}." in str(error):
                     self._keep(number, str(error))
             return 0
-        except OSError:
+        except OSError as error:
             await self._run(compaction.abandon)
-            raise
-        await self._switch(compaction.log_number)
+            if len(storage.logs.directories) == 1:
+                raise
+            # The others are compacted all the same; a directory that cannot be written is avoided.
+            _log.warning("entry logs %s could not be compacted: %s", sources, error)
+            return 0
+        try:
+            await self._switch(compaction.log_number)
+        except OSError as error:
+            if len(storage.logs.directories) == 1:
+                raise
+            # The index points to either log of an entry, both are there; the next start goes on.
+            _log.warning("entry logs %s could not be replaced yet: %s", sources, error)
+            return 0
         return len(sources)
 
     async def _switch(self, number: int) -> None:
         storage = self._storage
-        switch = await self._run(partial(Switch, storage.disk, storage.logs, storage.index, number))
+        switch = await self._run(partial(Switch, storage.logs, storage.index, number))
         try:
             is_done = False
             while not is_done:
@@ -220,3 +338,11 @@ class Collector:
             self._timer.cancel()
         if self._task is not None:
             await self._task
+
+
+def _is_unneeded(holding: Holding | None) -> bool:
+    """Tell whether a ledger is CLOSED, and this bookie no member.
+
+    An open one, or one that is being recovered, may have entries here that count.
+    """
+    return holding is not None and holding.is_closed and not holding.is_member

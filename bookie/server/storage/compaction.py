@@ -10,13 +10,12 @@ stays where the newer packet is. Sources that cannot be read whole are not compa
 damaged is kept, and reported. Functions and steps here run in the storage executor.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from google_crc32c import value
 
 from bookie.errors import CorruptFileError
-from bookie.runtime.interfaces import Disk
 from bookie.server.interfaces import EntryIndex
 from bookie.server.storage.entry_log import (
     DIRECTORY,
@@ -36,14 +35,12 @@ _SWITCH_BATCH = 4096
 class Compaction:
     """Copies what lives of `sources` into a new log; step() until it is done, then finish()."""
 
-    def __init__(
-        self, disk: Disk, logs: EntryLogs, index: EntryIndex, sources: Sequence[int]
-    ) -> None:
-        self._disk = disk
+    def __init__(self, logs: EntryLogs, index: EntryIndex, sources: Sequence[int]) -> None:
         self._logs = logs
         self._index = index
         self._sources = tuple(sources)
         self.log_number = logs.new_number()
+        self._directory = logs.best_directory() or logs.directories[0]
         self._writer: EntryLogWriter | None = None
         self._copied_ledgers: set[int] = set()
         self._records = self._live_records()
@@ -51,24 +48,38 @@ class Compaction:
     def step(self, byte_count: int) -> bool:
         """Read about so many bytes of the sources; True when all are copied.
 
-        CorruptFileError: a source is damaged; nothing happened but for abandon(). OSError.
+        CorruptFileError: a source is damaged; nothing happened but for abandon(). OSError. The new
+        log may lie in another directory than the sources.
         """
-        if self._writer is None:
-            self._writer = EntryLogWriter(
-                self._disk, self.log_number, suffix="compacting", sources=self._sources
-            )
         done = 0
         for record in self._records:
             done += record.total_bytes
-            if record.kind == RecordKind.LEDGER:
-                self._copy_ledger(self._writer, record.ledger_id)
-            elif self._index.get(*record.ids) == record.location:
-                self._writer.append(
-                    record.kind, record.ledger_id, record.body, record.crc, record.origin
-                )
+            with self._writing() as writer:
+                if record.kind == RecordKind.LEDGER:
+                    self._copy_ledger(writer, record.ledger_id)
+                elif self._index.get(*record.ids) == record.location:
+                    writer.append(
+                        record.kind, record.ledger_id, record.body, record.crc, record.origin
+                    )
             if done >= byte_count:
                 return False
         return True
+
+    @contextmanager
+    def _writing(self) -> Generator[EntryLogWriter]:
+        """Give the writer; what fails here is the directory of the new log, not a source."""
+        try:
+            if self._writer is None:
+                self._writer = EntryLogWriter(
+                    self._directory.disk,
+                    self.log_number,
+                    suffix="compacting",
+                    sources=self._sources,
+                )
+            yield self._writer
+        except OSError as error:
+            self._directory.note_failure(error)
+            raise
 
     def _live_records(self) -> Iterator[LogRecord]:
         for number in self._sources:
@@ -99,14 +110,13 @@ class Compaction:
 
     def seal(self) -> None:
         """Make the new log whole and durable, ready for the switch."""
-        if self._writer is None:
-            raise RuntimeError("compaction: seal() before step()")
-        self._writer.seal()
-        self._writer.close()
-        number = self.log_number
-        self._disk.rename(path_of(number, "compacting"), path_of(number, "compacted"))
-        self._logs.sync()
-        self._logs.admit(number, "compacted")
+        number, disk = self.log_number, self._directory.disk
+        with self._writing() as writer:
+            writer.seal()
+            writer.close()
+            disk.rename(path_of(number, "compacting"), path_of(number, "compacted"))
+            disk.sync_directory(DIRECTORY)
+        self._logs.admit(number, self._directory, "compacted")
 
     def abandon(self) -> None:
         """Give up before seal(); the sources stay."""
@@ -114,18 +124,18 @@ class Compaction:
         if self._writer is not None:
             self._writer.close()
             with suppress(OSError):
-                self._disk.unlink(path_of(self.log_number, "compacting"))
+                self._directory.disk.unlink(path_of(self.log_number, "compacting"))
 
 
 class Switch:
     """Moves the index from the sources to a `.compacted` log; step() until True, then finish()."""
 
-    def __init__(self, disk: Disk, logs: EntryLogs, index: EntryIndex, log_number: int) -> None:
-        self._disk = disk
+    def __init__(self, logs: EntryLogs, index: EntryIndex, log_number: int) -> None:
         self._logs = logs
         self._index = index
         self._log_number = log_number
-        self._reader = EntryLogReader(disk, log_number, "compacted")
+        self._directory = logs.directory_of(log_number)
+        self._reader = EntryLogReader(self._directory.disk, log_number, "compacted")
         self._sources = frozenset(self._reader.header.sources)
         self._records = self._reader.records()
 
@@ -152,14 +162,11 @@ class Switch:
         self._check_whole()
         self._reader.close()
         self._index.sync()
-        number = self._log_number
-        self._disk.rename(path_of(number, "compacted"), path_of(number))
-        self._logs.admit(number, "log")
-        self._logs.sync()  # the sources are needed as long as the name is not durable
-        for source in sorted(self._sources):
-            with suppress(FileNotFoundError):  # an interrupted finish() had begun
-                self._logs.remove(source)
-        self._logs.sync()
+        number, disk = self._log_number, self._directory.disk
+        disk.rename(path_of(number, "compacted"), path_of(number))
+        self._logs.admit(number, self._directory, "log")
+        disk.sync_directory(DIRECTORY)  # the sources are needed until the name is durable
+        self._logs.remove_all(sorted(self._sources))
 
     def _check_whole(self) -> None:
         if not self._reader.is_read_whole:
@@ -173,14 +180,16 @@ class Switch:
         self._reader.close()
 
 
-def finish_interrupted(disk: Disk, index: EntryIndex, logs: EntryLogs) -> None:
+def finish_interrupted(index: EntryIndex, logs: EntryLogs) -> None:
     """Go on with the switches that a crash interrupted."""
     for number in logs.numbers("compacted"):
-        switch = Switch(disk, logs, index, number)
+        switch = Switch(logs, index, number)
         try:
             while not switch.step():
                 pass
             switch.finish()
+        except OSError as error:  # the log is read under the name that it has, and by the sources
+            logs.survive(logs.directory_of(number), error)
         finally:
             switch.close()
 
@@ -191,8 +200,3 @@ def live_share(ledger_map: dict[int, int], live: frozenset[int]) -> float:
     if not total:
         return 0.0
     return sum(size for ledger_id, size in ledger_map.items() if ledger_id in live) / total
-
-
-def leftover_names(disk: Disk) -> list[str]:
-    """Return the names of logs that are neither finished nor plain; empty at rest."""
-    return [name for name in disk.list(DIRECTORY) if not name.endswith(".log")]

@@ -4,10 +4,14 @@ Runs in the storage executor, one call at a time. What is durable at each moment
 log before the index points to them; the index before the mark says that the journal is not needed;
 the mark before journal files go. A crash between two of these steps leaves more than is needed,
 never less.
+
+Flushes go to one log until it is long enough, then to the next one, maybe in another directory. A
+directory that fails or is full is left at once: the flush is written anew to another one, and fails
+only when it failed in all of them.
 """
 
 from collections.abc import Mapping, Sequence
-from errno import EDQUOT, ENOSPC
+from contextlib import suppress
 from typing import NamedTuple
 
 from google_crc32c import value
@@ -16,6 +20,7 @@ from bookie.errors import BookieError
 from bookie.runtime.interfaces import Disk
 from bookie.server.interfaces import EntryIndex, LedgerRecord
 from bookie.server.storage import journal as journals
+from bookie.server.storage.directories import NO_SPACE, LedgerDirectory, worst_of
 from bookie.server.storage.entry_log import EntryLogWriter, RecordKind
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.journal import Mark
@@ -33,14 +38,17 @@ class FlushInput(NamedTuple):
 
 
 class Flusher:
-    """The open entry log and the ways into it."""
+    """The open entry log and the ways into it; `disk` has the journal."""
 
     def __init__(self, disk: Disk, logs: EntryLogs, index: EntryIndex, log_bytes_max: int) -> None:
         self._disk = disk
         self._logs = logs
         self._index = index
         self._log_bytes_max = log_bytes_max
+        self._directory: LedgerDirectory | None = None
+        """Where flushes go now."""
         self._writer: EntryLogWriter | None = None
+        """The log that is open there."""
         self._marked = Position(0, 0)
         self._stored: FlushInput | None = None
         """In logs and index, and not marked."""
@@ -66,11 +74,7 @@ class Flusher:
         """Make everything durable in entry logs and index."""
         if not work.entries and not work.ledgers:
             return
-        try:
-            locations = self._write_logs(work)
-        except OSError as error:
-            self._give_up(is_log_sound=error.errno in (ENOSPC, EDQUOT))
-            raise
+        locations = self._write_logs_somewhere(work)
         try:
             self._index.put(locations, work.ledgers)
             self._index.sync()
@@ -78,10 +82,51 @@ class Flusher:
             # Whatever the index points to: it will be put again, by the next try or a replay.
             self._give_up(is_log_sound=True)
             raise
-        if self._writer is not None:
+        if self._writer is not None and self._directory is not None:
             self._writer.settle()
+            self._directory.note_success()
 
-    def _write_logs(self, work: FlushInput) -> list[tuple[int, int, int]]:
+    def _write_logs_somewhere(self, work: FlushInput) -> list[tuple[int, int, int]]:
+        """Write into the log at hand, and where that fails anew into another directory's."""
+        failures: dict[LedgerDirectory, OSError] = {}
+        while True:
+            directory = self._choose(failures)
+            if directory is None:
+                raise worst_of(failures)
+            try:
+                return self._write_logs(work, failures)
+            except OSError as error:
+                failed = self._directory
+                if failed is None:
+                    raise
+                failures[failed] = error
+                failed.note_failure(error)
+                self._give_up(is_log_sound=error.errno in NO_SPACE)
+
+    def _choose(self, failures: Mapping[LedgerDirectory, OSError]) -> LedgerDirectory | None:
+        """Stay in the directory at hand while it is good and its log open; else go to the best."""
+        at_hand = self._directory
+        if at_hand is not None and self._writer is not None and at_hand.is_good:
+            return at_hand
+        best = self._logs.best_directory(failures)
+        if best is None:  # the next flush may find room in the log at hand
+            return None
+        if best is not at_hand:
+            self._leave()
+        self._directory = best
+        return best
+
+    def _leave(self) -> None:
+        """End the log of a directory that is left; one that takes no map is kept without."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(OSError):
+                writer.seal()
+            writer.close()
+
+    def _write_logs(
+        self, work: FlushInput, failures: Mapping[LedgerDirectory, OSError]
+    ) -> list[tuple[int, int, int]]:
         locations: list[tuple[int, int, int]] = []
         records = dict(work.ledgers)
         writer = self._log()
@@ -93,7 +138,7 @@ class Flusher:
             for entry_id in sorted(entries):
                 packet, crc = entries[entry_id]
                 if writer.byte_count + len(packet) > self._log_bytes_max:
-                    writer = self._next_log()
+                    writer = self._next_log(failures)
                 location = writer.append(RecordKind.ENTRY, ledger_id, packet, crc)
                 locations.append((ledger_id, entry_id, location))
         writer.sync()
@@ -102,11 +147,15 @@ class Flusher:
     def _log(self) -> EntryLogWriter:
         writer = self._writer
         if writer is None:
-            writer = self._writer = self._logs.begin()
+            if self._directory is None:
+                raise RuntimeError("flush: no directory was chosen")
+            writer = self._writer = self._logs.begin(self._directory)
         return writer
 
-    def _next_log(self) -> EntryLogWriter:
+    def _next_log(self, failures: Mapping[LedgerDirectory, OSError]) -> EntryLogWriter:
+        """End the log at hand, and begin one where the next is to be."""
         self.seal()
+        self._choose(failures)
         return self._log()
 
     def seal(self) -> None:
@@ -135,7 +184,8 @@ class Flusher:
         self._writer = None
         writer.close()
         if not writer.has_settled_records:
-            self._logs.remove(writer.log_number)
+            with suppress(OSError):  # nothing points to it: it is collected, or a start seals it
+                self._logs.remove(writer.log_number)
 
     def mark(self, position: Position) -> None:
         """Persist the mark and drop the journal files before it; it never goes back (G18)."""

@@ -23,6 +23,7 @@ from google_crc32c import value
 
 from bookie.errors import CorruptFileError
 from bookie.ledger.types import Status
+from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk, File
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import OnStatus
@@ -215,16 +216,7 @@ def write_mark(disk: Disk, mark: Mark) -> None:
     """Make the mark durable, in place of the old one."""
     (file_number, offset), log_number, log_bytes = mark
     data = _MARK.pack(_MARK_MAGIC, 1, file_number, offset, log_number, log_bytes)
-    temporary = f"{MARK_PATH}.new"
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, data + _CRC.pack(value(data)))
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, MARK_PATH)
-    disk.sync_directory(DIRECTORY)
+    replace_file(disk, MARK_PATH, data + _CRC.pack(value(data)))
 
 
 def drop_before(disk: Disk, mark: Position) -> None:

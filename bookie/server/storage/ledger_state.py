@@ -32,6 +32,7 @@ class LedgerState:
         "is_dirty",
         "is_fence_durable",
         "is_fenced",
+        "is_in_limbo",
         "is_key_queued",
         "lac",
         "last_entry_id",
@@ -51,6 +52,8 @@ class LedgerState:
         """Empty: not known yet."""
         self.is_fenced = record is not None and record.is_fenced
         self.is_fence_durable = self.is_fenced
+        self.is_in_limbo = record is not None and record.is_in_limbo
+        """A lost directory may have had entries of it, or its fence."""
         self.explicit_lac = b"" if record is None else record.explicit_lac
         self.lac = -1 if record is None else record.last_add_confirmed
         self.is_key_queued = bool(self.master_key)
@@ -67,15 +70,19 @@ class LedgerState:
 
     @property
     def exists(self) -> bool:
-        """Tell whether anything was ever written to, or fenced in, this ledger."""
-        return bool(self.master_key) or self.last_entry_id >= 0 or self.is_fenced
+        """Tell whether anything was, or may have been, written to or fenced in this ledger."""
+        return bool(
+            self.master_key or self.last_entry_id >= 0 or self.is_fenced or self.is_in_limbo
+        )
 
     @property
     def is_pinned(self) -> bool:
         return self.is_dirty or self.requests > 0 or bool(self.watches)
 
     def record(self) -> LedgerRecord:
-        return LedgerRecord(self.master_key, self.is_fenced, self.explicit_lac, self.lac)
+        return LedgerRecord(
+            self.master_key, self.is_fenced, self.explicit_lac, self.lac, self.is_in_limbo
+        )
 
     def accepts(self, master_key: bytes) -> bool:
         """Check the key of a write. The first one binds; an all-zero one may be replaced once."""

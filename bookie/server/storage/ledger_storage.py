@@ -19,6 +19,7 @@ from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BytesLike, EntryIndex
+from bookie.server.storage.directories import space_of
 from bookie.server.storage.entry_log import RecordKind
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.flush import Flusher, FlushInput
@@ -76,6 +77,7 @@ class LedgerStorage:
         self._flush_count = 0
         self._changes = 0  # of what entry logs hold: what was read before one is not cached
         self._fenced_and_deleted: dict[int, None] = {}
+        self._limbo: dict[int, None] | None = None  # not looked for yet
         self._cold: dict[int, list[tuple[int, OnPacket]]] = {}  # reads behind one under way
         self._jobs: dict[asyncio.Future[object], None] = {}
         self._flush_task: asyncio.Task[None] | None = None
@@ -107,7 +109,8 @@ class LedgerStorage:
         return self._journal
 
     def space(self) -> tuple[int, int]:
-        return self.disk.space()
+        """Return (total, free) bytes of the ledger directories."""
+        return space_of(self.logs.directories)
 
     def figures(self) -> dict[str, float]:
         """Return what is held and was done, by the names of BookKeeper's metrics."""
@@ -122,6 +125,9 @@ class LedgerStorage:
             "bookie_flush": self._flush_count,
             "bookie_NUM_OPEN_LEDGERS": len(self._states),
             "bookie_damaged_reads": self.damaged_reads,
+            "bookie_failed_ledger_directories": sum(
+                directory.failure is not None for directory in self.logs.directories
+            ),
         }
 
     def journal_failed(self, error: OSError | None) -> None:
@@ -234,9 +240,11 @@ class LedgerStorage:
         if state is None:
             return on_done(Status.NO_LEDGER, b"")
         if entry_id < 0:
+            if state.is_in_limbo:  # what is known as the last one may not be it
+                return on_done(Status.IO_ERROR, b"")
             entry_id = state.last_entry_id
         if not 0 <= entry_id <= state.last_entry_id:
-            return on_done(Status.NO_ENTRY, b"")
+            return on_done(self._denial(ledger_id), b"")
         packet = self._active.get(ledger_id, entry_id)
         if packet is None and self._flushing is not None:
             packet = self._flushing.get(ledger_id, entry_id)
@@ -261,6 +269,16 @@ class LedgerStorage:
             partial(self._read_done, ledger_id, entry_id, self._changes, on_done)
         )
         return None
+
+    def _denial(self, ledger_id: int) -> Status:
+        """Return what is said of an entry that is not here: in limbo nothing is denied."""
+        try:
+            state = self.known_state(ledger_id)  # it may have been evicted while this was read
+        except (OSError, BookieError) as error:
+            _log.error("ledger %s cannot be looked up: %s", ledger_id, error)
+            return Status.IO_ERROR
+        is_in_limbo = state is not None and state.is_in_limbo
+        return Status.IO_ERROR if is_in_limbo else Status.NO_ENTRY
 
     def _submit(self, job: Callable[[], object]) -> asyncio.Future[object]:
         future: asyncio.Future[object] = self._loop.run_in_executor(self.executor, job)
@@ -292,7 +310,7 @@ class LedgerStorage:
             if packets:
                 self._call(on_done, Status.OK, packets[0][2])
             else:
-                self._call(on_done, Status.NO_ENTRY, b"")
+                self._call(on_done, self._denial(ledger_id), b"")
         for count, (other_entry_id, other_done) in enumerate(waiting, 1):
             self._call(self.read, ledger_id, other_entry_id, other_done)
             behind = self._cold.get(ledger_id)
@@ -313,8 +331,11 @@ class LedgerStorage:
         self, ledger_id: int, on_done: Callable[[Status, Sequence[int]], None]
     ) -> None:
         """Hand out the ids of all entries held, ascending."""
-        if self.known_state(ledger_id) is None:
+        state = self.known_state(ledger_id)
+        if state is None:
             return on_done(Status.NO_LEDGER, ())
+        if state.is_in_limbo:
+            return on_done(Status.IO_ERROR, ())
         cached = set(self._active.entry_ids(ledger_id))
         if self._flushing is not None:
             cached.update(self._flushing.entry_ids(ledger_id))
@@ -416,6 +437,39 @@ class LedgerStorage:
         if self._on_flush is not None:
             self._on_flush(has_room=True)
 
+    # --- limbo -----------------------------------------------------------------------------------
+
+    async def limbo_ledger_ids(self) -> list[int]:
+        """Return the ids of the ledgers in limbo, ascending; looked for once, a start adds them."""
+        if self._limbo is not None:
+            return list(self._limbo)
+        index = self.index
+
+        def find() -> list[int]:
+            found: list[int] = []
+            for ledger_id in index.ledger_ids():
+                record = index.ledger(ledger_id)
+                if record is not None and record.is_in_limbo:
+                    found.append(ledger_id)
+            return found
+
+        found = await self._loop.run_in_executor(self.executor, find)
+        self._limbo = dict.fromkeys(found)
+        return found
+
+    def end_limbo(self, ledger_id: int) -> None:
+        """Take a ledger out of limbo that is CLOSED and of which metadata gives us no part.
+
+        It is fenced from now on: its fence may have been lost with the directory. Durable after the
+        next flush; before that a crash brings the limbo back.
+        """
+        state = self.state(ledger_id)
+        state.is_in_limbo = False
+        state.is_fenced = True
+        self.mark_dirty(state)
+        if self._limbo is not None:
+            self._limbo.pop(ledger_id, None)
+
     # --- removal of ledgers ----------------------------------------------------------------------
 
     async def local_ledger_ids(self) -> list[int]:
@@ -445,6 +499,8 @@ class LedgerStorage:
                     del self._fenced_and_deleted[next(iter(self._fenced_and_deleted))]
             self._states.pop(ledger_id, None)
             self._dirty.pop(ledger_id, None)
+            if self._limbo is not None:
+                self._limbo.pop(ledger_id, None)
             self._drop_entries(ledger_id)
             for watch in state.take_watches(1 << 63):
                 self._loop.call_soon(watch.callback)

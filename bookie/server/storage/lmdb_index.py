@@ -3,7 +3,8 @@
     locations   ledger id, entry id (u64 each, big-endian) -> u64 location
     ledgers     ledger id (u64, big-endian) -> ledger record (ledger_record.py)
 
-Beside them the key `whole` says that the file is not a new one in the place of one that was lost.
+Beside them the key `whole` says that the file is not a new one in the place of one that was lost,
+and `highest` (u64) is the highest ledger id that had a record.
 
 Transactions are atomic and in order; metasync is off, so that a put costs one fsync and is durable
 after sync(). The map grows by doubling when it is full. Values are copied out: no view of the map
@@ -31,6 +32,7 @@ _LOCATION = Struct(">Q")
 _PAGE = 4096  # keys per read transaction
 _LAST_ENTRY_ID = (1 << 63) - 1
 _WHOLE = b"whole"
+_HIGHEST = b"highest"
 
 
 class LmdbIndex:
@@ -58,6 +60,7 @@ class LmdbIndex:
         except lmdb.Error as error:
             raise _damaged(path, error) from error
         self._map_bytes: int = self._env.info()["map_size"]
+        self._highest = self._read_highest()
 
     @contextmanager
     def _reading(self, database: Any) -> Generator[Any]:
@@ -117,6 +120,19 @@ class LmdbIndex:
                     page.append(entry_id)
         return page
 
+    @property
+    def highest_ledger_id(self) -> int:
+        return self._highest
+
+    def _read_highest(self) -> int:
+        """Return what is kept; of an index that is older than this key, what it has."""
+        with self._reading(None) as txn:
+            kept = txn.get(_HIGHEST)
+        if kept is not None:
+            return _LOCATION.unpack(kept)[0]
+        with self._reading(self._ledgers) as txn, txn.cursor() as cursor:
+            return _LOCATION.unpack(cursor.key())[0] if cursor.last() else -1
+
     def put(
         self,
         locations: Sequence[tuple[int, int, int]],
@@ -132,13 +148,18 @@ class LmdbIndex:
             for ledger_id, record in ledgers
         ]
 
+        highest = max((ledger_id for ledger_id, _ in ledgers), default=-1)
+
         def change(txn: Any) -> None:
             with txn.cursor(self._locations) as cursor:
                 cursor.putmulti(entries)
             with txn.cursor(self._ledgers) as cursor:
                 cursor.putmulti(records)
+            if highest > self._highest:
+                txn.put(_HIGHEST, _LOCATION.pack(highest))
 
         self._write(change)
+        self._highest = max(self._highest, highest)
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
         with self._reading(self._ledgers) as txn:

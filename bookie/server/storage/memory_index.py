@@ -25,6 +25,7 @@ class MemoryIndex:
         self._durable: list[_Write] = []  # what makes the durable content, from nothing
         self._unsynced: list[_Write] = []
         self._is_whole = False
+        self._highest = self._durable_highest = -1
 
     def get(self, ledger_id: int, entry_id: int) -> int | None:
         with self._mutex:
@@ -59,6 +60,10 @@ class MemoryIndex:
         with self._mutex:
             return iter(sorted(self._ledgers))
 
+    @property
+    def highest_ledger_id(self) -> int:
+        return self._highest
+
     def delete_ledger(self, ledger_id: int) -> None:
         self._write(((), (), ledger_id))
 
@@ -73,6 +78,7 @@ class MemoryIndex:
     def sync(self) -> None:
         with self._mutex:
             self._durable += self._unsynced
+            self._durable_highest = self._highest
             self._unsynced.clear()
             if len(self._durable) > 2 * len(self._ledgers) + 64:
                 self._durable = [self._content()]
@@ -89,6 +95,8 @@ class MemoryIndex:
                 fresh._apply(write)
             fresh._durable = [fresh._content()]
             fresh._is_whole = self._is_whole
+            fresh._durable_highest = self._durable_highest
+            fresh._highest = max(fresh._highest, self._durable_highest)
             return fresh
 
     def _content(self) -> _Write:
@@ -111,6 +119,7 @@ class MemoryIndex:
             self._last[ledger_id] = max(entry_id, self._last.get(ledger_id, entry_id))
         for ledger_id, record in ledgers:
             self._ledgers[ledger_id] = record
+            self._highest = max(self._highest, ledger_id)
         if deleted is not None:
             self._locations.pop(deleted, None)
             self._last.pop(deleted, None)

@@ -5,6 +5,8 @@ journal file is begun, the mark moves to it, old journal files go. Until the mar
 leads back to the same start. Blocks; runs in the storage executor.
 """
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from bookie.config import BookieConfig
@@ -14,6 +16,7 @@ from bookie.server.interfaces import EntryIndex, LedgerRecord
 from bookie.server.storage import entry_log
 from bookie.server.storage import journal as journals
 from bookie.server.storage.compaction import finish_interrupted
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import RecordKind, seal_leftover, sync_log
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.flush import Flusher, FlushInput
@@ -31,8 +34,16 @@ from bookie.server.storage.ledger_state import LedgerState
 from bookie.server.storage.write_cache import WriteCache
 
 _NO_MARK = Mark(Position(0, 0), 0, 0)
+_SCAN_BATCH = 4096
 _REBUILD_BATCH = 50_000
 """Entries that rebuild_index() holds before it writes them: a log may have ten millions."""
+
+
+class LostDirectories(NamedTuple):
+    """What is known when a ledger directory is gone for good."""
+
+    named_ledger_ids: frozenset[int]
+    """All ledgers that metadata, read after the loss, gives this bookie a part of."""
 
 
 class Recovered(NamedTuple):
@@ -45,33 +56,59 @@ class Recovered(NamedTuple):
     """Logs that are kept as they are: damaged, or given up after a failed write."""
     rebuilt: "RebuildReport | None"
     """What was found when the index was lost and had to be made anew."""
+    limbo_count: int
+    """Ledgers that a lost directory put in limbo at this start."""
 
 
-def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
-    """Bring disk and index to where everything acknowledged is in entry logs and index.
+def recover(
+    disk: Disk,
+    index: EntryIndex,
+    config: BookieConfig,
+    ledgers: Sequence[LedgerDirectory] = (),
+    lost: LostDirectories | None = None,
+) -> Recovered:
+    """Bring disks and index to where everything acknowledged is in entry logs and index.
 
-    An index that was lost is made anew from the entry logs first.
+    `disk` has the journal; `ledgers` the entry logs, by default in the same place. An index that
+    was lost is made anew from the entry logs first. `lost`: a ledger directory is gone for good;
+    the ledgers that may have been there are in limbo before this returns.
     """
-    for directory in (DIRECTORY, entry_log.DIRECTORY):
-        if not disk.exists(directory):
-            disk.make_directory(directory)
-    disk.sync_directory("")  # the process that made them may have been stopped before this
+    directories = tuple(ledgers) or (LedgerDirectory(disk),)
+    _make_directory(disk, DIRECTORY)
+    for directory in directories:
+        try:
+            _make_directory(directory.disk, entry_log.DIRECTORY)
+        except OSError as error:
+            if len(directories) == 1 or not directory.disk.exists(entry_log.DIRECTORY):
+                raise
+            directory.note_failure(error)
     mark = journals.read_mark(disk)
-    logs = EntryLogs(disk)
+    logs = EntryLogs(directories)
     logs.open(max(1, mark.log_number) if mark else 1)
+    limbo: list[int] = []
+    if lost is not None:
+        referred = _missing_logs(index, logs)
+        logs.skip_numbers(referred.last_number)
+        if index.is_whole:
+            limbo = referred.ledger_ids
     if mark is None and (logs.numbers() or logs.numbers("compacted")):
         raise CorruptFileError(
             f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
             f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
         )
-    finish_interrupted(disk, index, logs)
-    unsealed = _seal_leftovers(disk, logs, mark or _NO_MARK)
+    finish_interrupted(index, logs)
+    unsealed = _seal_leftovers(logs, mark or _NO_MARK)
     rebuilt = None
-    if not index.is_whole:
-        if mark is not None:  # the bookie has served, so the index was lost
-            rebuilt = _make_anew(disk, index)
-        index.set_whole()  # before the mark says that the bookie serves
+    if not index.is_whole and mark is not None:  # the bookie has served, so the index was lost
+        rebuilt = _make_anew(directories, index, is_loss_known=lost is not None)
+        if lost is not None:  # nothing here says any more what was on that directory
+            limbo = sorted(lost.named_ledger_ids)
     flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
+    if lost is not None:
+        for records in _records_anew(index, limbo):
+            flusher.store(FlushInput({}, records, Position(0, 0)))
+    if not index.is_whole:
+        index.set_whole()  # before the mark says that the bookie serves
     replay = _Replay(index, config.write_cache_bytes_max)
     count = 0
     writer = JournalWriter(disk, config.journal_bytes_max, config.journal_preallocation_bytes)
@@ -82,13 +119,68 @@ def recover(disk: Disk, index: EntryIndex, config: BookieConfig) -> Recovered:
                 flusher.store(replay.take())
         flusher.store(replay.take())
         flusher.seal()
+        flusher.close()
         position = writer.begin(journals.next_number(disk, mark))
         flusher.mark(position)
     except BaseException:
         flusher.close()
         writer.close()
         raise
-    return Recovered(writer, logs, count, unsealed, rebuilt)
+    return Recovered(writer, logs, count, unsealed, rebuilt, len(limbo))
+
+
+def _make_directory(disk: Disk, path: str) -> None:
+    if not disk.exists(path):
+        disk.make_directory(path)
+    disk.sync_directory("")  # the process that made it may have been stopped before this
+
+
+class _MissingLogs(NamedTuple):
+    """What the index says of logs that are not there."""
+
+    ledger_ids: list[int]
+    last_number: int
+    """The greatest number that it refers to; 0: none."""
+
+
+def _missing_logs(index: EntryIndex, logs: EntryLogs) -> _MissingLogs:
+    present = {*logs.numbers(), *logs.numbers("compacted")}
+    ledger_ids: list[int] = []
+    last_number = 0
+    for ledger_id in index.ledger_ids():
+        numbers = _numbers_of(index, ledger_id)
+        last_number = max([last_number, *numbers])
+        if not numbers <= present:
+            ledger_ids.append(ledger_id)
+    return _MissingLogs(ledger_ids, last_number)
+
+
+def _numbers_of(index: EntryIndex, ledger_id: int) -> set[int]:
+    """Return the logs that entries of a ledger lie in."""
+    numbers: set[int] = set()
+    ids = index.entry_ids(ledger_id)
+    while batch := list(islice(ids, _SCAN_BATCH)):
+        found = index.locations(ledger_id, batch[0], batch[-1] - batch[0] + 1)
+        numbers.update(location >> 32 for _, location in found)
+    return numbers
+
+
+def _records_anew(
+    index: EntryIndex, limbo: Sequence[int]
+) -> Iterator[list[tuple[int, LedgerRecord]]]:
+    """Yield the records of all ledgers, in parts, with those in limbo marked, known before or not.
+
+    Of all: the lost directory may have had the only log that says of a ledger that it is fenced.
+    """
+    marked = frozenset(limbo)
+    ids = iter(sorted(marked.union(index.ledger_ids())))
+    while batch := list(islice(ids, _SCAN_BATCH)):
+        records: list[tuple[int, LedgerRecord]] = []
+        for ledger_id in batch:
+            known = index.ledger(ledger_id) or LedgerRecord(b"", False, b"")
+            is_in_limbo = known.is_in_limbo or ledger_id in marked
+            records.append((ledger_id, known._replace(is_in_limbo=is_in_limbo)))
+        yield records
 
 
 class _Replay:
@@ -140,7 +232,7 @@ class _Replay:
         return work
 
 
-def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
+def _seal_leftovers(logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
     """Seal what the last process left open; return what cannot be sealed."""
     kept: list[int] = []
     replaced: set[int] = set()  # by a compaction that came to its end
@@ -149,33 +241,40 @@ def _seal_leftovers(disk: Disk, logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
             reader = logs.reader(number)
         except CorruptFileError:
             if (number, 0) >= (mark.log_number, mark.log_bytes):  # nothing points to it
-                logs.remove(number)
+                logs.remove_all((number,))
             else:
                 kept.append(number)
             continue
         reader.close()
-        if reader.is_sealed:
-            if number >= mark.log_number:
-                # A process that was killed may have left its trailer in the system's cache only.
-                sync_log(disk, number)
-            replaced.update(reader.header.sources)
-            continue
-        end_min = mark.log_bytes if number == mark.log_number else 0
-        if number < mark.log_number or not seal_leftover(disk, number, end_min):
+        directory = logs.directory_of(number)
+        try:
+            if reader.is_sealed:
+                if number >= mark.log_number:
+                    # A process that was killed may have left its trailer in the system's cache.
+                    sync_log(directory.disk, number)
+                replaced.update(reader.header.sources)
+                continue
+            end_min = mark.log_bytes if number == mark.log_number else 0
+            if number < mark.log_number or not seal_leftover(directory.disk, number, end_min):
+                kept.append(number)
+        except OSError as error:  # full, or read only: what is there is served
+            logs.survive(directory, error)
             kept.append(number)
-    for number in sorted(replaced.intersection(logs.numbers())):
-        logs.remove(number)
-    logs.sync()
+    logs.remove_all(sorted(replaced.intersection(logs.numbers())))
     return tuple(kept)
 
 
-def _make_anew(disk: Disk, index: EntryIndex) -> "RebuildReport":
+def _make_anew(
+    directories: Sequence[LedgerDirectory], index: EntryIndex, *, is_loss_known: bool
+) -> "RebuildReport":
     """Fill a new index in the place of one that was lost; until it is whole, again at each start.
+
+    is_loss_known: every ledger that counts goes in limbo, so what the logs do not say is no denial.
 
     Without it the bookie would deny what it acknowledged and forget its fences, as a wiped one.
     """
-    report = rebuild_index(disk, index)
-    if report.damage:
+    report = rebuild_index(directories, index)
+    if report.damage and not is_loss_known:
         more = len(report.damage) - 1
         raise CorruptFileError(
             f"the index was lost, and the entry logs do not say all that was in it: "
@@ -195,13 +294,13 @@ class RebuildReport(NamedTuple):
     """One line for each place where an entry may be missing from the index."""
 
 
-def rebuild_index(disk: Disk, index: EntryIndex) -> RebuildReport:
+def rebuild_index(directories: Sequence[LedgerDirectory], index: EntryIndex) -> RebuildReport:
     """Fill an index from the entry logs; what is there already from them does no harm.
 
     What is only in the journal is added by the next start. Ledgers that were deleted come back,
     and go with the next garbage collection. Of two records of one entry the newer one counts.
     """
-    logs = EntryLogs(disk)
+    logs = EntryLogs(directories)
     logs.open()
     damage: list[str] = []
     entries = 0
@@ -278,4 +377,7 @@ def _is_newer(
     known = index.get(ledger_id, entry_id)
     if known is None:
         return True
-    return logs.read((known,))[0].origin <= origin
+    try:
+        return logs.read((known,))[0].origin <= origin
+    except FileNotFoundError:  # its log was lost after an index was begun anew
+        return True

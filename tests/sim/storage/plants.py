@@ -4,11 +4,14 @@ from typing import Any
 
 from bookie.server import bookie
 from bookie.server.storage import (
+    collector,
     compaction,
     entry_log,
+    entry_logs,
     flush,
     journal,
     journal_format,
+    ledger_storage,
     recovery,
 )
 from tests.fixtures.plants import Plant
@@ -104,7 +107,69 @@ def _ledgers_not_copied(right: Any) -> Any:
     return lambda self, writer, ledger_id: None
 
 
+def _denied(right: Any) -> Any:
+    return lambda self, ledger_id: ledger_storage.Status.NO_ENTRY
+
+
+def _no_limbo(right: Any) -> Any:
+    return lambda index, limbo: right(index, ())
+
+
+def _failure_ignored(right: Any) -> Any:
+    def first_try(self: Any, work: Any) -> Any:
+        failures: dict[Any, OSError] = {}
+        self._choose(failures)
+        try:
+            return self._write_logs(work, failures)
+        except OSError:
+            self._give_up(is_log_sound=True)
+            return []
+
+    return first_try
+
+
+def _first_directory_always(right: Any) -> Any:
+    def best_directory(self: Any, avoided: Any = ()) -> Any:
+        first = self.directories[-1]
+        return None if first in avoided else first
+
+    return best_directory
+
+
+def _not_asked_again(right: Any) -> Any:
+    async def remove(self: Any, ledger_id: int) -> bool:
+        async with self._ledgers.task_lock(ledger_id):
+            await self._storage.delete_ledger(ledger_id)
+        return True
+
+    return remove
+
+
+def _open_ones_too(right: Any) -> Any:
+    return lambda holding: holding is not None and not holding.is_member
+
+
+def _older_metadata_believed(right: Any) -> Any:
+    async def is_metadata_recent(self: Any, last_id: int, local: Any) -> bool:
+        return True
+
+    return is_metadata_recent
+
+
 PLANTS: dict[str, Plant] = {
+    "lost directory answers NoEntry": Plant(ledger_storage.LedgerStorage, "_denial", _denied),
+    "lost directory forgotten": Plant(recovery, "_records_anew", _no_limbo),
+    "failed directory believed": Plant(flush.Flusher, "_write_logs_somewhere", _failure_ignored),
+    "full directory stops the others": Plant(
+        entry_logs.EntryLogs, "best_directory", _first_directory_always
+    ),
+    "copy removed without asking again": Plant(
+        collector.Collector, "_remove_unneeded", _not_asked_again
+    ),
+    "copy of an open ledger removed": Plant(collector, "_is_unneeded", _open_ones_too),
+    "older metadata believed": Plant(
+        collector.Collector, "_is_metadata_recent", _older_metadata_believed
+    ),
     "ack before fsync": Plant(journal.JournalWriter, "write", _ack_before_fsync),
     "fence without key": Plant(bookie, "record_of", _fence_without_key),
     "fence answered at once": Plant(bookie.Bookie, "fence", _fence_answered_at_once),

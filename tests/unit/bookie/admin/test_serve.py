@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bookie.admin.serve import check_directory, check_ports, log_to_stderr, settings_of
+from bookie.admin.serve import (
+    check_directory,
+    check_ports,
+    directories_of,
+    log_to_stderr,
+    settings_of,
+)
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
+from bookie.ledger.types import BookieId
 from bookie.metadata.kazoo_client import OrderedClient
 
 
@@ -66,3 +73,27 @@ def test_tries_to_reconnect_are_not_logged(kazoo_logger: logging.Logger) -> None
     log_to_stderr()
     assert not kazoo_logger.isEnabledFor(logging.WARNING)
     assert kazoo_logger.isEnabledFor(logging.ERROR)
+
+
+def test_disks_for_journal_and_entry_logs(tmp_path: Path) -> None:
+    config = BookieConfig(
+        journal_directory=str(tmp_path / "j"),
+        ledger_directories=(str(tmp_path / "l1"), f"{tmp_path / 'l2'}=3"),
+    )
+    gone = tmp_path / "gone"
+    places = directories_of(tmp_path / "data", config, [gone], is_expansion_allowed=True)
+    assert list(places.roots) == [str(tmp_path / name) for name in ("data", "j", "l1", "l2")]
+    assert [(Path(d.name).name, d.weight) for d in places.ledgers] == [("l1", 1.0), ("l2", 3.0)]
+    assert len({directory.device for directory in places.ledgers}) == 1
+    assert (places.lost, places.is_expansion_allowed) == ((str(gone),), True)
+    (tmp_path / "l1" / "strange").write_bytes(b"")
+    with pytest.raises(BookieStartError, match="strange"):
+        directories_of(tmp_path / "data", config, [], is_expansion_allowed=False)
+
+
+def test_one_directory_for_all(tmp_path: Path) -> None:
+    places = directories_of(tmp_path, BookieConfig(), [], is_expansion_allowed=False)
+    assert list(places.roots) == [str(tmp_path)]
+    cookie = places.cookie(BookieId("b:1"), None)
+    assert cookie.journal_directories == (f"{tmp_path}/journal",)
+    assert cookie.ledger_directories == (f"{tmp_path}/entries",)

@@ -9,6 +9,7 @@ import pytest
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError
 from bookie.ledger.types import Status
+from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.memory import MemoryStore
 from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.proto import v3
@@ -23,6 +24,7 @@ from tests.fixtures.bookie_node import (
     simulate,
 )
 from tests.fixtures.bookies import KEY, Peer, add, ask
+from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedDisk
 
 
@@ -360,6 +362,9 @@ def test_ledgers_that_metadata_does_not_know_are_collected() -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.start()
         peer = await cluster.peer()
+        manager = LedgerManager(cluster.store, "/ledgers", SeededRng(6), cluster.clock)
+        while await manager.fresh_id() < 7:  # the cluster has known of a ledger 7
+            pass
         assert (await ask(peer, add(1, 7, 0))).status is Status.OK
         await asyncio.sleep(20)
         read = v3.encode_read_request(2, 7, 0)

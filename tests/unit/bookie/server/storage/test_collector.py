@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
 from typing import Any
@@ -16,6 +17,7 @@ from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.server.storage import entry_logs
 from bookie.server.storage import ledger_storage as storages
+from bookie.server.storage.collector import Holding
 from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.storages import (
     CONFIG,
@@ -46,10 +48,20 @@ class Metadata:
         for ledger_id in self.known:
             yield ledger_id
 
-    async def read(self, ledger_id: int) -> object:
+    async def read(self, ledger_id: int) -> Holding:
         if ledger_id not in self.known:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
-        return self
+        return Holding(is_closed=False, is_member=True)
+
+    async def sync(self) -> None:
+        pass
+
+    async def fresh_id(self) -> int:
+        return 1 << 40
+
+    @asynccontextmanager
+    async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
+        yield True
 
 
 def simulate(test: object) -> None:

@@ -1,8 +1,8 @@
 """Full disks, failing disks, damage at rest, and what is collected: one bookie, no threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
 
@@ -16,6 +16,8 @@ from bookie.server.interfaces import LedgerRecord
 from bookie.server.storage import journal as journals
 from bookie.server.storage import ledger_storage as storages
 from bookie.server.storage import recovery
+from bookie.server.storage.collector import Holding
+from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import LOG_NUMBER_MAX
 from bookie.server.storage.journal_format import Position
 from bookie.server.storage.memory_index import MemoryIndex
@@ -65,12 +67,22 @@ class Metadata:
         if self.before_listing is not None:
             await self.before_listing()
 
-    async def read(self, ledger_id: int) -> object:
+    async def read(self, ledger_id: int) -> Holding:
         if self.is_unsure:
             raise MetadataStoreError("the connection broke")
         if ledger_id not in self.known:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
-        return self
+        return Holding(is_closed=False, is_member=True)
+
+    async def sync(self) -> None:
+        pass
+
+    async def fresh_id(self) -> int:
+        return 1 << 40
+
+    @asynccontextmanager
+    async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
+        yield True
 
 
 @contextmanager
@@ -186,7 +198,7 @@ class TestFullDisk:
             bookie = await open_bookie(disk.restart(), index.crash(lambda n: 0))
             for entry_id in (0, 1):
                 assert (await read(bookie, 7, entry_id))[1] == packet_of(7, entry_id, BIG)
-            report = rebuild_index(disk.restart(), MemoryIndex())
+            report = rebuild_index([LedgerDirectory(disk.restart())], MemoryIndex())
             assert report.damage == ()
             await bookie.close()
 
@@ -509,7 +521,7 @@ class TestDamage:
                 Status.OK,
             ]
             assert (await list_entries(bookie, 7))[1] == [0, 1, 2]
-            report = rebuild_index(disk, MemoryIndex())
+            report = rebuild_index([LedgerDirectory(disk)], MemoryIndex())
             assert len(report.damage) == 1
             assert "00000001.log at offset" in report.damage[0]
             await bookie.close()
@@ -549,7 +561,7 @@ class TestDamage:
             await bookie.close()
             found = MemoryIndex()
             for _ in range(2):  # again over what is there, as after a crash
-                report = recovery.rebuild_index(disk, found)
+                report = recovery.rebuild_index([LedgerDirectory(disk)], found)
                 assert (report.entries, report.damage) == (14, ())
             bookie = await open_bookie(disk, found)
             for entry_id in range(7):

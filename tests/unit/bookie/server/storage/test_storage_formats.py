@@ -205,7 +205,7 @@ class TestLedgerRecord:
         assert encode_ledger_record(LEDGER) == data
         assert decode_ledger_record(data) == LEDGER
 
-    @pytest.mark.parametrize("data", ["", "02010003", "0102000300000000000000036b6579", "01010009"])
+    @pytest.mark.parametrize("data", ["", "02010003", "0104000300000000000000036b6579", "01010009"])
     def test_other_bytes(self, data: str) -> None:
         with pytest.raises(CorruptFileError, match="version 1"):
             decode_ledger_record(bytes.fromhex(data))
