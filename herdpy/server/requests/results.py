@@ -16,8 +16,7 @@ from herdpy.proto.values import RowsEncoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PIECE_BYTES = 256 * 1024
-"""Of rows, about: a driver decodes one while the next is made, and the caches hold both."""
+PIECE_BYTES = 1024 * 1024
 INLINE_ROWS_MAX = 1000
 INLINE_BYTES_MAX = 64 * 1024
 _ARROW_ROWS = 65_536
