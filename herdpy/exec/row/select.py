@@ -100,50 +100,59 @@ def _compile_reader(
         lines.append("rows = ((source.count(),),)")
         lines.append(f"return iter({'rows[skip:stop]' if has_limit else 'rows'})")
     else:
-        if table is None:
-            lines.append("scan = iter(((),))")
-        else:
-            lines += _scan_lines(writer, table, access, is_reverse=is_reverse)
+        names, scan = ["source", "p", "interrupt"], "((),)"
+        if table is not None:
+            more, scan = _scan(writer, table, access, is_reverse=is_reverse)
+            lines += more
+            names += ["low", "high"] if more else []
+        scan = f"iter({scan})"
         if has_limit and not condition:
-            lines.append("scan = islice(scan, skip, stop)")
+            scan = f"islice({scan}, skip, stop)"
+            names += ["skip", "stop"]
         where = f" if {condition}" if condition else ""
         chunk = "chunk" if found == "r" and not where else f"[{found} for r in chunk{where}]"
-        lines += _CHUNKS.format(chunk=chunk).splitlines()
-        rows = "chain(chunks())"
+        arguments = ", ".join(names)
+        writer.space["chunks"] = writer.function(
+            arguments, _CHUNKS.format(scan=scan, chunk=chunk).splitlines()
+        )
+        rows = f"chain(chunks({arguments}))"
         is_late = has_limit and condition
         lines.append(f"return {f'islice({rows}, skip, stop)' if is_late else rows}")
     return writer.function("source, p, interrupt", lines)
 
 
+# A function of its own, which begins with the first row: a result that is not read holds little.
 _CHUNKS = f"""\
-def chunks():
-    size = {_CHUNK_ROWS_FIRST}
-    while chunk := list(islice(scan, size)):
-        interrupt.check()
-        yield {{chunk}}
-        size = min(2 * size, {_CHUNK_ROWS_MAX})"""
+scan = {{scan}}
+size = {_CHUNK_ROWS_FIRST}
+while chunk := list(islice(scan, size)):
+    interrupt.check()
+    yield {{chunk}}
+    size = min(2 * size, {_CHUNK_ROWS_MAX})"""
 
 
-def _scan_lines(writer: Writer, table: Table, access: Access, *, is_reverse: bool) -> list[str]:
+def _scan(
+    writer: Writer, table: Table, access: Access, *, is_reverse: bool
+) -> tuple[list[str], str]:
+    """Return lines that make the keys `low` and `high`, none for a whole table, and the scan."""
     if not isinstance(access, RangeAccess):
         if not isinstance(access, FullAccess) or (is_reverse and not access.is_ordered):
             raise InvariantViolation(f"row path: cannot scan by {access}")
         scan = f"range(None, None, is_reverse={is_reverse})" if access.is_ordered else "rows()"
-        return [f"scan = iter(source.{scan})"]
+        return [], f"source.{scan}"
     prefix, lines = _key_source(writer, table, access.prefix)
-    arguments: list[str] = []
     for bound, expression in (("low", access.low), ("high", access.high)):
         if expression is None:
-            arguments.append(prefix if access.prefix else "None")
+            lines.append(f"{bound} = {prefix if access.prefix else None}")
             continue
         last, more = _key_source(writer, table, (expression,), first=len(access.prefix))
         lines += [*more, f"{bound} = {prefix} + {last}"]
-        arguments.append(bound)
     low_inclusive = access.low is None or access.low_inclusive
     high_inclusive = access.high is None or access.high_inclusive
-    arguments.append(f"low_inclusive={low_inclusive}, high_inclusive={high_inclusive}")
-    arguments.append(f"is_reverse={is_reverse}")
-    return [*lines, f"scan = iter(source.range({', '.join(arguments)}))"]
+    return lines, (
+        f"source.range(low, high, low_inclusive={low_inclusive}, "
+        f"high_inclusive={high_inclusive}, is_reverse={is_reverse})"
+    )
 
 
 def _key_source(
