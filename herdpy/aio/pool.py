@@ -1,7 +1,7 @@
 """Pool for asyncio: connections to one target, kept open and lent out; transactions run again.
 
 As herdpy.Pool: a connection comes back rolled back and as it was made, and the longest waiter
-gets it. Who is cancelled while it waits leaves nothing behind. One loop.
+gets it. A call that is cancelled while it waits leaves nothing behind. One loop.
 """
 
 import asyncio

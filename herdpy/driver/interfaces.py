@@ -139,7 +139,7 @@ class Stream(Protocol):
         ...
 
     def end(self) -> None:
-        """End the connection, also for who waits in receive(); repeatable."""
+        """End the connection, also for the thread that waits in receive(); repeatable."""
         ...
 
     def abandon(self) -> None:

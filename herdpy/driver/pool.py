@@ -105,7 +105,7 @@ class Lending(Strict, Generic[C]):
                 self._waiters.remove(waiter)
                 return None
         try:
-            connection = waiter.result()  # who takes it from the queue completes it, in one
+            connection = waiter.result()  # taken from the queue and completed in one
         except InterfaceError:  # the pool was closed
             return None
         return None if self._call_next(connection) else connection

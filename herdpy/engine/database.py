@@ -376,11 +376,6 @@ class Database:
                 self.tablespace.stop(error)
                 raise
 
-    @property
-    def maintenance_error(self) -> Exception | None:
-        """What the last failing step of maintenance met, None: none fails. It is tried again."""
-        return self._retries.newest_error
-
     def run_maintenance_once(self) -> None:
         """Do what is due, all of it and now; the first error is raised."""
         for task in self._tasks():

@@ -180,7 +180,7 @@ class Replica:
         return sum(
             memtable.byte_count
             for item in self.tablespace.state.tables.values()
-            for memtable in (item.memtable, *item.frozen)
+            for memtable in item.memtables
         )
 
     def _is_checkpoint_due(self) -> bool:

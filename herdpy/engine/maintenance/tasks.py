@@ -25,7 +25,6 @@ class MaintenanceTask(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    error: Exception
     pause_s: float
     again_s: float
 
@@ -35,7 +34,6 @@ class Retries:
 
     def __init__(self) -> None:
         self._failed: dict[str, _Failed] = {}
-        self.newest_error: Exception | None = None
 
     def run(self, tasks: Sequence[MaintenanceTask], now_s: float) -> None:
         """Run each step that is not put off; raise nothing but what ends a thread."""
@@ -53,15 +51,12 @@ class Retries:
                     self._note(task, error, before, now_s)
             else:
                 self._failed.pop(task.name, None)
-        newest = [failed.error for failed in self._failed.values()]
-        self.newest_error = newest[-1] if newest else None
 
     def _note(
         self, task: MaintenanceTask, error: Exception, before: _Failed | None, now_s: float
     ) -> None:
         pause_s = _PAUSE_S_MIN if before is None else min(2 * before.pause_s, _PAUSE_S_MAX)
-        self._failed.pop(task.name, None)  # the newest at the end
-        self._failed[task.name] = _Failed(error, pause_s, now_s + pause_s)
+        self._failed[task.name] = _Failed(pause_s, now_s + pause_s)
         is_bug = not isinstance(error, Error | OSError) or isinstance(error, InternalError)
         if is_bug:
             _log.error("maintenance: %s failed: %r", task.name, error, exc_info=error)

@@ -1,7 +1,7 @@
 """Planner: what a statement's text means now, to a session's user, in its transaction.
 
 The catalog and the rights that it sees, the plan cache, and the lease that it may read at. All
-runs under the mutex, as a part of a statement; who may not run one gets no plan of it (42501).
+runs under the mutex, as a part of a statement; a user without the rights gets no plan (42501).
 """
 
 from herdpy.engine.access.rights import Gate, check_needs, current_access, denied, rights_of
@@ -184,5 +184,5 @@ class Planner:
 
 
 def other_owner_error() -> Error:
-    """Return what one is told who may not use a lease."""
+    """Return the refusal of a lease of another user."""
     return denied("use a snapshot lease", "It is another user's.")

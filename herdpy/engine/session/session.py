@@ -8,9 +8,8 @@ So a program that catches the interrupt and repeats what is not idempotent rolls
 
 A session is its core (core.py: state and transaction) and the parts composed in __init__, each of
 which gets the core and the parts that it needs; those that few sessions use are made, and loaded,
-when they are used. What is here ends a session, and stops what it
-runs: its owner, KILL, the maintenance thread for time. cancel(), kill() and stop_if_late() never
-wait for the statement that runs.
+when they are used. What is here ends a session, and stops what it runs: its owner, KILL, the
+maintenance thread for time. cancel(), kill() and stop_if_late() never wait for what runs.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,6 +75,7 @@ class Session(SessionCore):
 
     @property
     def leasing(self) -> "Leasing":
+        """Return the calls about leases; without state, made anew each time."""
         with loading():
             from herdpy.engine.session.leasing import Leasing
 
@@ -83,6 +83,7 @@ class Session(SessionCore):
 
     @property
     def staging(self) -> "Staging":
+        """Return the calls about stages; without state, made anew each time."""
         with loading():
             from herdpy.engine.session.staging import Staging
 

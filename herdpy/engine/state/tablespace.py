@@ -208,7 +208,7 @@ class Tablespace:
         current = sum(
             memtable.superseded_bytes
             for item in self.state.tables.values()
-            for memtable in (item.memtable, *item.frozen)
+            for memtable in item.memtables
         )
         held = [reference() for reference, _ in self._retired]
         return current + sum(memtable.byte_count for memtable in held if memtable is not None)
