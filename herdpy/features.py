@@ -98,32 +98,32 @@ def _read_fields(
     return table, lower, upper, names, text, to_wire(parameters), lease
 
 
-TAKE_LEASE = Feature[HeldLease](
+TAKE_LEASE: Feature[HeldLease] = Feature(
     request=messages.TakeLease,
     run=lambda session, *given: session.leasing.take(*given),
     reply=messages.Leased,
     answer=_lease_fields,
     value=_held,
 )
-USE_LEASE = Feature[HeldLease](
+USE_LEASE: Feature[HeldLease] = Feature(
     request=messages.UseLease,
     run=lambda session, lease: session.leasing.use(lease),
     reply=messages.Leased,
     answer=_lease_fields,
     value=_held,
 )
-END_LEASE = Feature[bool](
+END_LEASE: Feature[bool] = Feature(
     request=messages.EndLease,
     run=lambda session, lease: session.leasing.end(lease),
     value=lambda done: done.row_count == 1,
 )
-PARTITIONS = Feature[list[PlainPart]](
+PARTITIONS: Feature[list[PlainPart]] = Feature(
     request=messages.ListPartitions,
     run=lambda session, *given: session.leasing.partitions(*given),
     reply=messages.Partitions,
     value=lambda answer: answer.parts,
 )
-READ_PARTITION = Feature[Result](
+READ_PARTITION: Feature[Result] = Feature(
     request=messages.ReadPartition,
     run=lambda session, *given: session.leasing.read_partition(*given),
     fields=_read_fields,
@@ -178,14 +178,14 @@ def _settle(
             )
 
 
-BEGIN_STAGING = Feature[Table](
+BEGIN_STAGING: Feature[Table] = Feature(
     request=messages.BeginStaging,
     run=lambda session, *given: session.staging.begin(*given),
     reply=messages.StagingBegun,
     answer=lambda table: (table_to_plain(table),),
     value=lambda answer: received_table(answer.table),
 )
-BEGIN_STAGE = Feature[tuple[int, Table]](
+BEGIN_STAGE: Feature[tuple[int, Table]] = Feature(
     request=messages.BeginStage,
     run=lambda session, *given: session.staging.begin_stage(*given),
     reply=messages.StageBegun,
@@ -218,7 +218,7 @@ def received_table(plain: list[Any]) -> Table:
         raise ProtocolError(f"a malformed table: {error}") from None
 
 
-TABLES = Feature[list[Table]](
+TABLES: Feature[list[Table]] = Feature(
     request=messages.ListTables,
     run=lambda session: session.tables(),
     reply=messages.Tables,
@@ -226,7 +226,7 @@ TABLES = Feature[list[Table]](
     value=lambda answer: [received_table(table) for table in answer.tables],
 )
 """The tables that the next statement can name, by name."""
-CHECKPOINT = Feature[None](
+CHECKPOINT: Feature[None] = Feature(
     request=messages.Checkpoint, run=lambda session: session.checkpoint(), value=lambda _: None
 )
 

@@ -32,6 +32,9 @@ statement_nodes_max = 4_000_000
 # Expressions that DuckDB reads, each of which takes it some 10 kB and 50 µs: 2.5 GB at the most,
 # and room for an INSERT of parameters_max computed values and for statement_conditions_max tests.
 vector_nodes_max = 250_000
+# Operators of one generated function, of which each takes CPython's compiler 20 kB and 0.15 ms:
+# 1.4 GB at the most, and room for an INSERT of parameters_max computed values.
+row_nodes_max = 70_000
 # Lists of constants behind IN that are longer reach DuckDB as one value.
 vector_list_items_max = 1_000
 # A pass over a statement asks this often whether it is cancelled: at least every millisecond.
@@ -50,6 +53,9 @@ statement_restarts_max = 100
 row_locks_max = 1_000_000
 # Of rows of one table that a transaction has changed and the log does not have yet.
 unlogged_bytes_max = 64 * 1024
+# Inserts or changes of a table by a transaction, over all transactions: the COMMITs of all may use
+# up the disk's reserve, and have 1 MiB of its 2 at the most in this way.
+unlogged_tables_max = 16
 decimal_precision_max = 38
 varchar_length_max = 10_485_760
 # Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.

@@ -168,8 +168,8 @@ class Cursor:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
-        rows = self._rows
-        if rows is None or self._is_closed:
+        rows, result = self._rows, self._result
+        if rows is None or self._is_closed or (result is not None and result.ended):
             rows = self._streaming()
         else:
             self._connection.live_session()  # as _streaming() does; a call less for each row

@@ -30,6 +30,9 @@ class Duration(Protocol):
     @property
     def last_s(self) -> float: ...
 
+    @property
+    def ended_s(self) -> float | None: ...
+
 
 class Waiting(Protocol):
     """The workers, as far as they matter here."""
@@ -67,6 +70,7 @@ class LoopSync:
         self._streak = 0
         self._is_due = False
         self._mean_s = 0.0
+        self._ended_s: float | None = None
         self._not_before_s = clock.monotonic()
 
     def asked(self, connection: int) -> None:
@@ -86,7 +90,10 @@ class LoopSync:
             syncer.ask(durability)
         elif not self._is_due:
             now_s = self._clock.monotonic()
-            self._mean_s += (self._syncs.last_s - self._mean_s) / MEAN_OF
+            ended_s = self._syncs.ended_s
+            if ended_s != self._ended_s:  # several commits share a sync
+                self._ended_s = ended_s
+                self._mean_s += (self._syncs.last_s - self._mean_s) / MEAN_OF
             if self._mean_s > self._sync_s_max:
                 self._not_before_s = now_s + PAUSE_S
             if self._streak < STREAK or self._workers.jobs or now_s < self._not_before_s:

@@ -37,6 +37,9 @@ _VARCHARS = frozenset(("VARCHAR", "CHARACTER VARYING", "CHAR VARYING", "VARCHAR2
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "%"))
 _CHAINED = _ARITHMETIC | {"||", "^"}
+_DEPTH_MAX = (
+    200  # operators of which each has the one before it as an operand: a tree is hashed in C
+)
 _NESTED_MAX = 30  # operators; a longer chain is one call, of which GROUP BY knows no beginning
 _OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
@@ -305,12 +308,16 @@ def _bind_binary(node: syntax.Binary, scope: Scope) -> tree.Expression:
     chain = [node]  # from its last operator to the first: without recursion
     while isinstance(left := _bare(chain[-1].left), syntax.Binary) and left.operator in _CHAINED:
         chain.append(left)
-    bound = bind_open(left, scope)
+    bound, depth = bind_open(left, scope), 0
     for node in reversed(chain):
         scope.context.budget.spend()
-        bound = _operated(node, bound, bind_open(node.right, scope), scope)
-        if len(chain) > _NESTED_MAX:
-            bound = _joined(bound)
+        operated = _operated(node, bound, bind_open(node.right, scope), scope)
+        bound = _joined(operated) if len(chain) > _NESTED_MAX else operated
+        depth += bound is operated
+        if depth > _DEPTH_MAX:
+            raise scope.context.error(
+                "54001", f"more than {_DEPTH_MAX} operators that cannot be computed in a row", node
+            )
     return bound
 
 

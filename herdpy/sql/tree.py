@@ -35,10 +35,23 @@ class Expression(Node, frozen=True):
     type: SqlType
 
 
-class Literal(Expression, frozen=True):
-    """A constant, physical, of `type`; None is NULL. INTERVAL: (months, days, microseconds)."""
+class Literal(Expression, frozen=True, eq=False):
+    """A constant, physical, of `type`; None is NULL. INTERVAL: (months, days, microseconds).
+
+    Two are equal if they are written alike: NaN is NaN, and -0.0 is not 0.0.
+    """
 
     value: Physical | tuple[int, int, int]
+
+    def _identity(self) -> object:
+        value = self.value
+        return (self.type, float.hex(value) if isinstance(value, float) else value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 class Parameter(Expression, frozen=True):

@@ -16,12 +16,13 @@ class Timed:
     end at the same instant in two threads one may go uncounted.
     """
 
-    __slots__ = ("_clock", "_ended_s", "histogram", "last_s")
+    __slots__ = ("_clock", "ended_s", "histogram", "last_s")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.histogram = Histogram()
-        self._ended_s: float | None = None
+        self.ended_s: float | None = None
+        """When the newest one ended, by the monotonic clock; None: none has."""
         self.last_s = 0.0
         """How long the newest one took."""
 
@@ -29,7 +30,7 @@ class Timed:
         """Run a step and note how long it took, if it came to its end."""
         begun_s = self._clock.monotonic()
         result = step()
-        self._ended_s = ended_s = self._clock.monotonic()
+        self.ended_s = ended_s = self._clock.monotonic()
         self.last_s = ended_s - begun_s
         self.histogram.observe(self.last_s)
         return result
@@ -37,7 +38,7 @@ class Timed:
     @property
     def last_success_us(self) -> int | None:
         """When the last one ended well, by the wall clock as it is now; None: never."""
-        if self._ended_s is None:
+        if self.ended_s is None:
             return None
-        ago_s = self._clock.monotonic() - self._ended_s
+        ago_s = self._clock.monotonic() - self.ended_s
         return self._clock.wall_us() - int(ago_s * 1e6)

@@ -36,7 +36,7 @@ from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
-from herdpy.limits import record_bytes_max, row_bytes_max, unlogged_bytes_max
+from herdpy.limits import record_bytes_max, unlogged_bytes_max, unlogged_tables_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
 from herdpy.log.record import (
     Begin,
@@ -392,15 +392,22 @@ class Tablespace:
         kept = transaction.new_rows if old is None else transaction.changed_rows
         rows = kept.get(table.id)
         if rows is None:
+            if (
+                sum(len(t.new_rows) + len(t.changed_rows) for t in self._noted)
+                >= unlogged_tables_max
+            ):
+                return False
             self._noted[transaction] = None
             rows = kept[table.id] = EncodedRows(table, is_inserts=old is None)
         end = rows.put((old, new) if old is not None or new is None else new)
-        if end > unlogged_bytes_max and rows.count:
+        if end > unlogged_bytes_max:
+            if not rows.count:
+                return False
             self.id_of(transaction)
             self.submit(Entry((_NOTHING,), (), transaction, ends=False))
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         byte_count = transaction.byte_count + (end - rows.end) * 3 + ROW_OVERHEAD_BYTES
-        if end > 2 * row_bytes_max or byte_count > memory_bytes_max:
+        if byte_count > memory_bytes_max:
             return False
         change = (transaction, transaction.statement, table.id, key, new)
         noted = _new(Noted, (*change, rows, rows.count + 1, end, byte_count))

@@ -34,6 +34,7 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
+from herdpy.sql.reading.extent import too_deep
 from herdpy.sql.text import ExpressionPrinter, name_text
 from herdpy.storage.table_pages import PageEntry
 
@@ -321,7 +322,11 @@ class _PlanPrinter:
     # --- vector path ---
 
     def _vector(self, depth: int, query: tree.Query) -> None:
-        self._duck_tables.update({table.ref.id: table for table in print_query(query).all_tables})
+        try:
+            tables = print_query(query).all_tables
+        except RecursionError as error:
+            raise too_deep() from error
+        self._duck_tables.update({table.ref.id: table for table in tables})
         self._add(depth, _VECTOR_PATH)
         self._query(depth + 1, query)
 

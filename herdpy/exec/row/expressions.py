@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 from herdpy.errors import DataError, InvariantViolation
 from herdpy.exec.coerce import cast_physical
+from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import BOOLEAN, INTEGER_BOUNDS, Kind, SqlType
+from herdpy.sql.reading.extent import Budget
 from herdpy.sql.tree import (
     Assign,
     Atom,
@@ -65,6 +67,7 @@ class Writer:
         self.prelude: list[str] = []
         self._table = table  # the relation every ColumnRef refers to
         self._temporary_count = 0
+        self._budget = Budget(lambda: None, row_nodes_max, "operators")
         self._variables: dict[int, str] = {}  # the temporaries of those that are bound
 
     def name(self, value: object) -> str:
@@ -173,6 +176,7 @@ class Writer:
 
     def _call(self, node: Call) -> str:
         function, parts = node.function, node.arguments
+        self._budget.spend(max(len(parts) - 1, 1))
         if function in ("and", "or"):
             return self._connect(parts, stop="False" if function == "and" else "True")
         if function == "not":

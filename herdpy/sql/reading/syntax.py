@@ -6,8 +6,6 @@ nodes that have one. Lists are never shared between nodes.
 """
 
 from collections.abc import Iterator
-from functools import cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -402,13 +400,6 @@ class Truncate(Node):
 # --- walking -------------------------------------------------------------------------------------
 
 
-@cache
-def _parts(kind: type[Node]) -> Any:
-    """Return what gets all fields of a node of that class at once."""
-    names = kind.__struct_fields__
-    return attrgetter(*names, *names[:1])  # of two or more, it gives a tuple
-
-
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and all nodes in it, in no certain order."""
     pending: list[Any] = [node]
@@ -416,7 +407,7 @@ def walk(node: Node) -> Iterator[Node]:
         item = pending.pop()
         if isinstance(item, Node):
             yield item
-            pending += _parts(type(item))(item)
+            pending += msgspec.structs.astuple(item)
         elif isinstance(item, (list, tuple)):
             pending += item
 

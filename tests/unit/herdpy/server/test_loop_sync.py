@@ -23,9 +23,11 @@ class World:
     def __init__(self, sync_s_max: float = MAX_S) -> None:
         self.clock = SimulatedClock()
         self.last_s = 0.0
+        self.ended_s: float | None = None  # each commit's is a sync of its own
         self.jobs: list[object] = []
         self.syncer = self  # of the tablespace
         self.syncs = 0
+        self.is_shared = False
         self._asked = 0
         self._soon: list[Callable[[], Any]] = []
         self.loop_sync = LoopSync(
@@ -58,6 +60,8 @@ class World:
     def commit(self, connection: int = 1, durability: Durability = Durability.SYNC) -> bool:
         """Return whether the loop has synced; else the thread was asked to."""
         before = self.syncs, self._asked
+        if not self.is_shared:
+            self.ended_s = 1.0 + (self.ended_s or 0.0)
         self.loop_sync.ask(connection, durability)
         self.turn()
         assert (self.syncs, self._asked) in [(before[0] + 1, before[1]), (before[0], before[1] + 1)]
@@ -132,6 +136,13 @@ def test_a_slow_moment_of_a_fast_disk_is_none(world: World) -> None:
         world.last_s = MAX_S / 10
         for _ in range(3 * MEAN_OF):
             assert world.commit()
+
+
+def test_a_slow_sync_that_many_commits_share_counts_once(world: World) -> None:
+    world.last_s = MAX_S * MEAN_OF / 3
+    assert world.commit()
+    world.is_shared = True
+    assert all(world.commit() for _ in range(2 * MEAN_OF))
 
 
 def test_a_commit_that_does_not_wait_is_left_to_the_syncer(world: World) -> None:

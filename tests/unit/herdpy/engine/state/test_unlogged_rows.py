@@ -145,7 +145,7 @@ def test_a_checkpoint_has_what_the_log_has_of_an_open_transaction(
             check_open_transactions(db.database)
             assert replayed_digest(db) == state_digest(db.database.tablespace)
     session.run(UPDATE, (11, 1))
-    assert transaction.has_unlogged
+    assert transaction.has_unlogged == (limit > 1)  # a row that is longer is logged at once
     expected = [(1, 10), (2, 20), (3, 30)]
     if ends == "commit":
         session.commit()
@@ -216,3 +216,19 @@ def test_a_transaction_that_was_undone_notes_nothing(db: Engine) -> None:
         (2, 20),
         (3, 30),
     ]
+
+
+def test_all_transactions_together_note_little(db: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their COMMITs may use up the disk's reserve, so it has to have room for all."""
+    monkeypatch.setattr(tablespace, "unlogged_tables_max", 2)
+    found = [begin(db) for _ in range(4)]
+    for key, (session, _) in enumerate(found, 10):
+        session.run(INSERT, (key, key))
+    assert [transaction.has_unlogged for _, transaction in found] == [True, True, False, False]
+    found[0][0].commit()
+    found[3][0].run(INSERT, (20, 20))
+    assert found[3][1].has_unlogged
+    for session, _ in found[1:]:
+        session.commit()
+    db.reopen()
+    assert rows(db.session(), "SELECT count(*) FROM t WHERE id >= 10") == [(5,)]
