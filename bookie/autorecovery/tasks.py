@@ -30,6 +30,7 @@ from bookie.errors import (
     NotEmptyError,
 )
 from bookie.ledger.types import BookieId
+from bookie.metadata import task_locks
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
@@ -173,44 +174,18 @@ class TaskStore:
     # --- locks ------------------------------------------------------------------------------------
 
     async def lock(self, ledger_id: int, owner: str) -> bool:
-        """Take a ledger's lock for this session; False: another session has it."""
+        """Take a ledger's lock for `owner` in this session; False: another has it."""
         path = join(self._locks, _name(ledger_id))
-        patience = Patience(self._store, self._patience_s)
-        while True:
-            try:
-                await self._store.create(path, lock_bytes(owner), is_ephemeral=True)
-                return True
-            except NodeExistsError:
-                return await self._owns(path)
-            except BROKEN as error:
-                await patience.again(error)
+        return await task_locks.take(self._store, path, lock_bytes(owner), self._patience_s)
 
-    async def holds(self, ledger_id: int) -> bool:
-        """Tell whether this session has the lock; it goes with the session."""
-        return await self._owns(join(self._locks, _name(ledger_id)))
-
-    async def unlock(self, ledger_id: int) -> None:
-        """Give a lock back; does nothing where the session that had it is gone."""
+    async def unlock(self, ledger_id: int, owner: str) -> None:
+        """Give a lock back; does nothing where it is not this owner's, or its session is gone."""
         path = join(self._locks, _name(ledger_id))
-        patience = Patience(self._store, self._patience_s)
-        while True:
-            try:
-                if await self._owns(path):
-                    await self._store.delete(path)
-                return
-            except NoNodeError:
-                return
-            except BROKEN as error:
-                await patience.again(error)
+        await task_locks.give_back(self._store, path, lock_bytes(owner), self._patience_s)
 
     async def locked(self) -> list[int]:
         """Return the ledgers that some worker has locked, ascending."""
         return _ids(await self._children(self._locks))
-
-    async def _owns(self, path: str) -> bool:
-        await self._ask(lambda: self._store.sync(path))
-        stat = await self._ask(lambda: self._store.exists(path))
-        return stat is not None and stat.ephemeral_owner == self._store.session_id
 
     # --- the switch, the delay, the times of checks -----------------------------------------------
 
