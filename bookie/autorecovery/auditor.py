@@ -129,18 +129,14 @@ class Auditor:
     async def _lost_bookies(self) -> set[BookieId]:
         """Return the known bookies that are not registered, and those that must be left."""
         known = await self._client.bookies.all_known()
-        return {*known} - self._registered() | await self._leaving()
-
-    def _registered(self) -> set[BookieId]:
-        bookies = self._client.bookies
-        return {*bookies.writable, *bookies.read_only}
+        return {*known} - self._client.bookies.registered | await self._leaving()
 
     # --- the checks -------------------------------------------------------------------------------
 
     async def audit_bookies(self, guard: Guard) -> None:
         """Publish every ledger that names a bookie which is not registered, or must be left."""
         await self._client.bookies.refresh()
-        registered, leaving = self._registered(), await self._leaving()
+        registered, leaving = self._client.bookies.registered, await self._leaving()
 
         async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
             return missing_members(metadata, registered, leaving)

@@ -170,8 +170,7 @@ class Repairer:
         await self._client.recover(metadata.ledger_id, metadata.password or b"")
 
     def _is_hurt(self, segment: Segment, leaving: Collection[BookieId]) -> bool:
-        bookies = self._services.bookies
-        registered = {*bookies.writable, *bookies.read_only}
+        registered = self._services.bookies.registered
         return any(b not in registered or b in leaving for b in segment.ensemble)
 
     def _may_fence(self, segment: Segment | None, fence: Segment | None) -> bool:

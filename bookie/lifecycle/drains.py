@@ -10,12 +10,12 @@ published again, each time later. What nothing can be done about ends in Drainin
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import NamedTuple
 
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.states import DrainLedger, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found
+from bookie.metadata.bookies import Mode
 
 CLEAN_SCANS = 2
 FAILURES_MAX = 3
@@ -24,14 +24,6 @@ CLEARED_MAX = 3
 """After so many removals without a copy the status says who did it."""
 _BACK_OFF_S = 10.0
 _BACK_OFF_MAX_S = 600.0
-
-
-class Mode(Enum):
-    """How a bookie is registered."""
-
-    WRITABLE = "writable"
-    READ_ONLY = "read-only"
-    AWAY = "away"
 
 
 class Report(NamedTuple):

@@ -226,7 +226,7 @@ class LifecycleStore:
             )
         patience = Patience(self._store, _PATIENCE_S)
         for _ in range(_ATTEMPTS_MAX):
-            await self._expect_unregistered(bookie_id)
+            await self.expect_unregistered(bookie_id)
             operations: list[Operation] = [*guard]
             for path in await self._registrations(bookie_id):
                 # The store has no check of absence: a create that fails where there is one.
@@ -267,7 +267,9 @@ class LifecycleStore:
 
         return await ask(self._store, _PATIENCE_S, question)
 
-    async def _expect_unregistered(self, bookie_id: BookieId) -> None:
+    async def expect_unregistered(self, bookie_id: BookieId) -> None:
+        """IllegalOperationError while a bookie is registered, as read after a sync()."""
+
         async def question() -> bool:
             await self._store.sync(self._root)
             paths = await self._registrations(bookie_id)

@@ -8,6 +8,7 @@ out.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from enum import Enum
 
 from bookie.errors import (
     BookieError,
@@ -27,6 +28,14 @@ from bookie.metadata.watches import Callbacks
 
 DEFAULT_LOCATION = "/default-rack"
 _PATIENCE_S = 30.0
+
+
+class Mode(Enum):
+    """How a bookie is registered."""
+
+    WRITABLE = "writable"
+    READ_ONLY = "read-only"
+    AWAY = "away"
 
 
 class BookieDirectory:
@@ -64,6 +73,17 @@ class BookieDirectory:
     def read_only(self) -> tuple[BookieId, ...]:
         """Bookies that only answer reads, sorted."""
         return self._read_only
+
+    @property
+    def registered(self) -> frozenset[BookieId]:
+        """Bookies that answer reads: writable and read-only ones."""
+        return frozenset((*self._writable, *self._read_only))
+
+    def mode_of(self, bookie_id: BookieId) -> Mode:
+        """Return how a bookie is registered."""
+        if bookie_id in self._read_only:
+            return Mode.READ_ONLY
+        return Mode.WRITABLE if bookie_id in self._writable else Mode.AWAY
 
     def address_of(self, bookie_id: BookieId) -> tuple[str, int] | None:
         """Return the last known (host, port); None: never seen, or it published no address."""
@@ -192,3 +212,14 @@ class BookieDirectory:
         except CorruptFileError:
             # It is registered, and no client can connect to it: as with Apache's client.
             return ServiceInfo(())
+
+
+async def read_modes(store: VersionedStore, root: str) -> dict[BookieId, Mode]:
+    """Return how each registered bookie is registered, read after a sync(). MetadataStoreError."""
+    directory = BookieDirectory(store, root)
+    try:
+        await directory.start()
+        await directory.refresh()
+        return {found: directory.mode_of(found) for found in sorted(directory.registered)}
+    finally:
+        await directory.close()

@@ -22,6 +22,7 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
 )
 from bookie.ledger import proto_text
 from bookie.ledger.types import BookieId
@@ -198,6 +199,11 @@ class CookieStore:
             pass
         except BadVersionError as error:
             raise MetadataVersionError(f"{error}") from error
+        except NotEmptyError as error:
+            raise MetadataVersionError(
+                f"bookie {bookie_id}: expected no lifecycle state below its cookie, found one: a "
+                "drain of it has begun; nothing was deleted"
+            ) from error
 
     async def bookie_ids(self) -> tuple[BookieId, ...]:
         """Return every bookie that has a cookie, sorted."""
