@@ -11,7 +11,7 @@ from bookie.client.channels import AsyncioChannels
 from bookie.client.interfaces import BookieInfo
 from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
-from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.bookies import BookieDirectory, Mode
 
 
 @click.group()
@@ -42,25 +42,19 @@ async def _list(cluster: Cluster, output: Output, *, is_all: bool) -> None:
         await directory.start()
         try:
             known = await directory.all_known() if is_all else ()
-            records = [_record(directory, bookie_id) for bookie_id in _bookies(directory, known)]
+            wanted = sorted(directory.registered.union(known))
+            records = [_record(directory, bookie_id) for bookie_id in wanted]
         finally:
             await directory.close()
     output.records(records, ("bookie_id", "state", "address"), "no bookie is registered")
 
 
-def _bookies(directory: BookieDirectory, known: tuple[BookieId, ...]) -> list[BookieId]:
-    return sorted({*directory.writable, *directory.read_only, *known})
-
-
 def _record(directory: BookieDirectory, bookie_id: BookieId) -> dict[str, object]:
-    if bookie_id in directory.read_only:
-        state = "read-only"
-    else:
-        state = "writable" if bookie_id in directory.writable else "away"
-    address = directory.address_of(bookie_id) if state != "away" else None
+    mode = directory.mode_of(bookie_id)
+    address = None if mode is Mode.AWAY else directory.address_of(bookie_id)
     return {
         "bookie_id": bookie_id,
-        "state": state,
+        "state": mode.value,
         "address": None if address is None else f"{address[0]}:{address[1]}",
     }
 
@@ -79,7 +73,7 @@ async def _info(cluster: Cluster, output: Output) -> None:
         channels = AsyncioChannels(directory, ClientConfig(), tls=cluster.tls)
         try:
             records: list[dict[str, object]] = []
-            bookie_ids = _bookies(directory, ())
+            bookie_ids = sorted(directory.registered)
             # All at once: those that hang cost one time-out together.
             answers = await asyncio.gather(*(_ask(channels, bookie_id) for bookie_id in bookie_ids))
             for bookie_id, found in zip(bookie_ids, answers, strict=True):

@@ -6,15 +6,15 @@ from pathlib import Path
 import click
 
 from bookie.admin.directories import absolute_ledgers, directory_options
-from bookie.admin.lifecycle import confirm
-from bookie.admin.output import Output
-from bookie.admin.recover import expect_stopped, expect_unnamed
+from bookie.admin.output import Output, confirm
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.config import parse_ledger_directory
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import parse_bookie_id
-from bookie.lifecycle.store import LifecycleStore
+from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import Cookie, CookieStore
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import cookie_of
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -153,7 +153,7 @@ async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool)
 @cookie.command()
 @click.argument("bookie_id")
 @click.option(
-    "--accept-loss", "accepted", type=int, multiple=True, metavar="LEDGER",
+    "--accept-loss", "accepted", type=click.IntRange(0), multiple=True, metavar="LEDGER",
     help="Go on though this ledger names the bookie; may be repeated.",
 )  # fmt: skip
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
@@ -175,13 +175,7 @@ async def _delete(cluster: Cluster, bookie_id: str, accepted: tuple[int, ...]) -
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
         parsed = parse_bookie_id(bookie_id)
-        await expect_stopped(store, cluster.root, parsed)
-        state = await LifecycleStore(store, cluster.root).expect(parsed)
-        if state.version is not None:
-            raise IllegalOperationError(
-                f"bookie {bookie_id} is {state.record.state.value}: `bookie bookies remove` "
-                "forgets a Drained bookie, `bookie bookies cancel` ends a drain; nothing was "
-                "deleted"
-            )
-        await expect_unnamed(store, cluster.root, parsed, accepted)
+        asked = Operations(store, cluster.root, OsRng(), OsClock())
+        await asked.expect_forgettable(parsed)
+        await asked.expect_unnamed(parsed, accepted)
         await cookies.delete(parsed, version)

@@ -2,14 +2,13 @@
 
 import getpass
 import socket
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import click
 
-from bookie.admin.output import Output
+from bookie.admin.output import Output, confirm
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.lifecycle.operations import Json, Operations
@@ -105,30 +104,18 @@ def status(cluster: Cluster, output: Output, bookie_id: str | None) -> None:
         output.records(found["ledgers"], _LEDGER_COLUMNS, "")
 
 
-def _ledger_ids(text: str) -> tuple[int, ...]:
-    try:
-        ids = tuple(int(part) for part in text.split(",") if part)
-        if all(ledger_id >= 0 for ledger_id in ids):
-            return ids
-    except ValueError:
-        pass
-    raise click.BadParameter(
-        f"expected ledger ids with commas between, found {text!r}", param_hint="--accept-loss"
-    )
-
-
 @click.command("mark-drained")
 @click.argument("bookie_id")
 @click.option(
-    "--accept-loss",
-    metavar="LEDGERS",
-    default="",
-    help="Ledgers, with commas between, that may go on naming it: what only it has is lost.",
-)
+    "--accept-loss", "accepted", type=click.IntRange(0), multiple=True, metavar="LEDGER",
+    help="This ledger may go on naming it: what only it has is lost. May be repeated.",
+)  # fmt: skip
 @cluster_options
-def mark_drained(cluster: Cluster, output: Output, bookie_id: str, accept_loss: str) -> None:
+def mark_drained(
+    cluster: Cluster, output: Output, bookie_id: str, accepted: tuple[int, ...]
+) -> None:
     """Let a failed drain count as done, if no ledger names the bookie but those accepted."""
-    wanted, accepted = parse_bookie_id(bookie_id), _ledger_ids(accept_loss)
+    wanted = parse_bookie_id(bookie_id)
     _show(output, _do(cluster, lambda o: o.mark_drained(wanted, _who(), accepted)))
 
 
@@ -145,15 +132,6 @@ def remove(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -
     confirm(f"Remove bookie {bookie_id}?", is_sure=is_sure)
     removed = _do(cluster, lambda o: o.remove(wanted))
     output.record(removed, f"removed bookie {bookie_id}")
-
-
-def confirm(question: str, *, is_sure: bool) -> None:
-    """Ask at a terminal unless --yes was said; UsageError where there is none to ask at."""
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("standard input is no terminal to ask at: say --yes")
-    click.confirm(question, abort=True, err=True)
 
 
 @click.command("at-risk")

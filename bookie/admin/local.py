@@ -88,7 +88,7 @@ class LocalCluster:
             directory = BookieDirectory(store, self.cluster.root)
             await directory.start()
             try:
-                while missing := set(self.bookies) - {*directory.writable, *directory.read_only}:
+                while missing := set(self.bookies) - directory.registered:
                     self._check_starting(missing, is_too_late=time.monotonic() > deadline)
                     await asyncio.sleep(0.05)
             finally:

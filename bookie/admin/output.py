@@ -11,6 +11,7 @@ import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
@@ -174,6 +175,15 @@ def _text_of(value: object) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(map(_text_of, value)) if value else "-"
     return str(value)
+
+
+def confirm(question: str, *, is_sure: bool) -> None:
+    """Ask at a terminal unless --yes was said; UsageError where there is none to ask at."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("standard input is no terminal to ask at: say --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 def printable(data: bytes) -> str:

@@ -1,14 +1,11 @@
 """`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
 
 import asyncio
-import sys
-import time
-from collections.abc import Sequence
 
 import click
 
 from bookie.admin.bookies import bookies
-from bookie.admin.output import Output, bytes_text
+from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.autorecovery.election import current_auditor
 from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
@@ -17,49 +14,13 @@ from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import BookieId, parse_bookie_id
-from bookie.metadata.bookies import BookieDirectory
+from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
-from bookie.metadata.interfaces import VersionedStore
-from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
 _POLL_S = 2.0
-_LISTED_MAX = 10
 _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
-
-
-async def expect_stopped(store: VersionedStore, root: str, bookie_id: BookieId) -> None:
-    """IllegalOperationError while a bookie is registered."""
-    directory = BookieDirectory(store, root)
-    await directory.start()
-    try:
-        if bookie_id in {*directory.writable, *directory.read_only}:
-            raise IllegalOperationError(
-                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
-                "first (a killed one stays registered until its session has timed out)"
-            )
-    finally:
-        await directory.close()
-
-
-async def expect_unnamed(
-    store: VersionedStore, root: str, bookie_id: BookieId, accepted: Sequence[int] = ()
-) -> None:
-    """IllegalOperationError while a ledger names a bookie, but for those that are accepted."""
-    manager = LedgerManager(store, root, OsRng(), OsClock())
-    found = [
-        metadata.ledger_id
-        async for metadata in ledgers_naming(manager, (bookie_id,))
-        if metadata.ledger_id not in accepted
-    ]
-    if found:
-        some = ", ".join(map(str, found[:_LISTED_MAX]))
-        more = f" and {len(found) - _LISTED_MAX} more" if len(found) > _LISTED_MAX else ""
-        raise IllegalOperationError(
-            f"bookie {bookie_id}: expected no ledger to name it, found {some}{more}; copy them "
-            f"with `bookie bookies recover {bookie_id}`, or name each with --accept-loss"
-        )
 
 
 @bookies.command()
@@ -100,11 +61,7 @@ def recover(
     A ledger that is written to is fenced and closed first, unless --skip-open. It may be stopped
     and run again: what was copied is not copied again. Needs no AutoRecovery.
     """
-    if not is_dry and not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError("standard input is no terminal to ask at: say --yes")
-        names = ", ".join(bookie_ids)
-        click.confirm(f"Copy everything from {names} to others?", abort=True, err=True)
+    confirm(f"Copy everything from {', '.join(bookie_ids)} to others?", is_sure=is_sure or is_dry)
     sources = tuple(parse_bookie_id(text) for text in bookie_ids)
     target = None if to is None else parse_bookie_id(to)
     if target in sources:
@@ -205,7 +162,10 @@ def _bytes(count: int | None) -> str | None:
 )  # fmt: skip
 @cluster_options
 def decommission(cluster: Cluster, output: Output, bookie_id: str, timeout_s: float) -> None:
-    """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie."""
+    """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie.
+
+    For a bookie without a drain; `bookie bookies remove` forgets one that is Drained.
+    """
     run(_decommission(cluster, output, parse_bookie_id(bookie_id), timeout_s))
     output.record({"decommissioned": bookie_id}, f"no ledger names {bookie_id}: it is forgotten")
 
@@ -214,7 +174,8 @@ async def _decommission(
     cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float
 ) -> None:
     async with cluster.existing() as store:
-        await expect_stopped(store, cluster.root, bookie_id)
+        asked = Operations(store, cluster.root, OsRng(), OsClock())
+        await asked.expect_forgettable(bookie_id)
         tasks = TaskStore(store, cluster.root)
         if await current_auditor(store, tasks) is None or not await tasks.is_enabled():
             raise IllegalOperationError(
@@ -222,29 +183,26 @@ async def _decommission(
                 f"autorecovery` (or `bookie replication enable`), or copy its ledgers with `bookie "
                 f"bookies recover {bookie_id}` and delete its cookie"
             )
-        await tasks.set_lost_bookie_delay(await tasks.lost_bookie_delay_s())
-        await _wait_until_unnamed(store, cluster, output, bookie_id, timeout_s)
+        await tasks.request_audit()
+        await _wait_until_unnamed(asked, output, bookie_id, timeout_s)
         cookies = CookieStore(store, cluster.root)
         found = await cookies.read(bookie_id)
-        await expect_stopped(store, cluster.root, bookie_id)
+        await asked.expect_forgettable(bookie_id)
         if found is not None:
             await cookies.delete(bookie_id, found[1])
 
 
 async def _wait_until_unnamed(
-    store: VersionedStore, cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float
+    asked: Operations, output: Output, bookie_id: BookieId, timeout_s: float
 ) -> None:
-    manager = LedgerManager(store, cluster.root, OsRng(), OsClock())
-    deadline = time.monotonic() + timeout_s
+    clock = OsClock()
+    deadline = clock.monotonic() + timeout_s
     total = 0
     with output.progress(f"waiting for the ledgers of {bookie_id}") as advance:
-        while True:
-            found = [m.ledger_id async for m in ledgers_naming(manager, (bookie_id,))]
-            if not found:
-                return
+        while found := await asked.naming(bookie_id):
             total = max(total, len(found))
             advance.to(total - len(found), total)
-            if time.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise IllegalOperationError(
                     f"bookie {bookie_id}: {len(found)} ledgers still name it after {timeout_s:g} "
                     "s; `bookie replication under-replicated` says why. Run it again"

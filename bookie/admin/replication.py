@@ -168,8 +168,7 @@ async def _audit(cluster: Cluster) -> str:
                 "expected an auditor, found none; start `bookie autorecovery`, or bookies with "
                 "--autorecovery"
             )
-        # A write of the delay, of the same value too, makes any auditor look, Apache's as well.
-        await tasks.set_lost_bookie_delay(await tasks.lost_bookie_delay_s())
+        await tasks.request_audit()
         return name
 
 

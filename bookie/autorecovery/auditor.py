@@ -29,8 +29,8 @@ from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.runtime.interfaces import Clock
 
 _log = logging.getLogger(__name__)
-_LOOK_S = 1.0
-"""Between looks at the clock while nothing happens; a change of the bookies wakes it at once."""
+_CLOCK_READ_S = 1.0
+"""Between readings of the clock while nothing happens; a change of the bookies wakes it at once."""
 
 FindMissing = Callable[[LedgerMetadata], Awaitable[tuple[BookieId, ...]]]
 
@@ -84,9 +84,9 @@ class Auditor:
         try:
             while True:
                 self._news.clear()
-                await self._look(watch, guard)
+                await self._do_due(watch, guard)
                 try:
-                    async with asyncio.timeout(_LOOK_S):
+                    async with asyncio.timeout(_CLOCK_READ_S):
                         await self._news.wait()
                 except TimeoutError:
                     pass
@@ -98,7 +98,7 @@ class Auditor:
         self._is_delay_new = True
         self._news.set()
 
-    async def _look(self, watch: LossWatch, guard: Guard) -> None:
+    async def _do_due(self, watch: LossWatch, guard: Guard) -> None:
         """Do whatever is due now."""
         if not await self._tasks.is_enabled():
             return
@@ -129,18 +129,14 @@ class Auditor:
     async def _lost_bookies(self) -> set[BookieId]:
         """Return the known bookies that are not registered, and those that must be left."""
         known = await self._client.bookies.all_known()
-        return {*known} - self._registered() | await self._leaving()
-
-    def _registered(self) -> set[BookieId]:
-        bookies = self._client.bookies
-        return {*bookies.writable, *bookies.read_only}
+        return {*known} - self._client.bookies.registered | await self._leaving()
 
     # --- the checks -------------------------------------------------------------------------------
 
     async def audit_bookies(self, guard: Guard) -> None:
         """Publish every ledger that names a bookie which is not registered, or must be left."""
         await self._client.bookies.refresh()
-        registered, leaving = self._registered(), await self._leaving()
+        registered, leaving = self._client.bookies.registered, await self._leaving()
 
         async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
             return missing_members(metadata, registered, leaving)

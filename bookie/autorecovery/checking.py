@@ -86,7 +86,7 @@ class LedgerCheck:
         self._digest = digest_of(metadata)
         self._leaving = leaving
         self._suspects = suspects
-        self._registered = {*services.bookies.writable, *services.bookies.read_only}
+        self._registered = services.bookies.registered
         self._undecided: dict[str, None] = {}
 
     async def run(self) -> CheckResult:

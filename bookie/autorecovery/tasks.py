@@ -8,7 +8,7 @@ a lost answer: what is there decides (ADR 0009). Source: ZkLedgerUnderreplicatio
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -30,6 +30,7 @@ from bookie.errors import (
     NotEmptyError,
 )
 from bookie.ledger.types import BookieId
+from bookie.metadata import task_locks
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
@@ -39,14 +40,21 @@ from bookie.metadata.interfaces import (
     Watch,
     Write,
 )
-from bookie.metadata.ledger_paths import UNDER_REPLICATION
+from bookie.metadata.ledger_paths import (
+    DISABLED,
+    TASK_LOCKS,
+    UNDER_REPLICATION,
+    VOTES,
+    task_lock_path,
+    task_name,
+)
 from bookie.metadata.paths import join, parent_of
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
 STATUS_COUNT_MAX = 1000
 STATUS_TEXT_MAX = 500
 """Characters of a reason."""
-_PATIENCE_S = 30.0
+_HOLDER_CHARS_MAX = 200
 T = TypeVar("T")
 OnChange = Callable[[], None]
 _NextOperation = Callable[[], Awaitable[Operation | None]]
@@ -80,16 +88,17 @@ class Status:
 class TaskStore:
     """See the module. Used from its loop's thread. Errors: MetadataStoreError, CorruptFileError."""
 
-    def __init__(self, store: VersionedStore, root: str, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, store: VersionedStore, root: str, patience_s: float = PATIENCE_S) -> None:
         self._store = store
         self._patience_s = patience_s
         self._base = join(root, UNDER_REPLICATION)
         self._tasks = join(self._base, "ledgers")
-        self._locks = join(self._base, "locks")
+        self._root = root
+        self._locks = join(root, TASK_LOCKS)
         self._statuses = join(self._base, "status")
-        self._disable = join(self._base, "disable")
+        self._disable = join(root, DISABLED)
         self._delay = join(self._base, "lostBookieRecoveryDelay")
-        self.votes_path = join(self._base, "auditorelection")
+        self.votes_path = join(root, VOTES)
 
     async def prepare(self) -> None:
         """Make the nodes that are missing; CorruptFileError for a layout that is not ours."""
@@ -105,7 +114,7 @@ class TaskStore:
 
     def task_path(self, ledger_id: int) -> str:
         parts = (f"{ledger_id >> shift & 0xFFFF:04x}" for shift in (48, 32, 16, 0))
-        return "/".join((self._tasks, *parts, _name(ledger_id)))
+        return "/".join((self._tasks, *parts, task_name(ledger_id)))
 
     async def ledger_ids(self) -> AsyncIterator[int]:
         """Yield the ledgers that have a task, ascending; tasks made or removed meanwhile may be."""
@@ -173,44 +182,33 @@ class TaskStore:
     # --- locks ------------------------------------------------------------------------------------
 
     async def lock(self, ledger_id: int, owner: str) -> bool:
-        """Take a ledger's lock for this session; False: another session has it."""
-        path = join(self._locks, _name(ledger_id))
-        patience = Patience(self._store, self._patience_s)
-        while True:
-            try:
-                await self._store.create(path, lock_bytes(owner), is_ephemeral=True)
-                return True
-            except NodeExistsError:
-                return await self._owns(path)
-            except BROKEN as error:
-                await patience.again(error)
+        """Take a ledger's lock for `owner` in this session; False: another has it."""
+        path = task_lock_path(self._root, ledger_id)
+        return await task_locks.take(self._store, path, lock_bytes(owner), self._patience_s)
 
-    async def holds(self, ledger_id: int) -> bool:
-        """Tell whether this session has the lock; it goes with the session."""
-        return await self._owns(join(self._locks, _name(ledger_id)))
-
-    async def unlock(self, ledger_id: int) -> None:
-        """Give a lock back; does nothing where the session that had it is gone."""
-        path = join(self._locks, _name(ledger_id))
-        patience = Patience(self._store, self._patience_s)
-        while True:
-            try:
-                if await self._owns(path):
-                    await self._store.delete(path)
-                return
-            except NoNodeError:
-                return
-            except BROKEN as error:
-                await patience.again(error)
+    async def unlock(self, ledger_id: int, owner: str) -> None:
+        """Give a lock back; does nothing where it is not this owner's, or its session is gone."""
+        path = task_lock_path(self._root, ledger_id)
+        await task_locks.give_back(self._store, path, lock_bytes(owner), self._patience_s)
 
     async def locked(self) -> list[int]:
         """Return the ledgers that some worker has locked, ascending."""
         return _ids(await self._children(self._locks))
 
-    async def _owns(self, path: str) -> bool:
-        await self._ask(lambda: self._store.sync(path))
-        stat = await self._ask(lambda: self._store.exists(path))
-        return stat is not None and stat.ephemeral_owner == self._store.session_id
+    async def holders(self, ledger_ids: Collection[int]) -> Mapping[int, str]:
+        """Return what those locks that there are for these ledgers call their owners."""
+        holders: dict[int, str] = {}
+        for ledger_id in await self.locked():
+            if ledger_id not in ledger_ids:
+                continue
+            path = task_lock_path(self._root, ledger_id)
+            try:
+                data, _ = await self._ask(lambda path=path: self._store.read(path))
+            except NoNodeError:
+                continue  # given back since
+            text = data.decode("utf-8", "replace").strip()
+            holders[ledger_id] = text.removeprefix("bookieId: ").strip('"')[:_HOLDER_CHARS_MAX]
+        return holders
 
     # --- the switch, the delay, the times of checks -----------------------------------------------
 
@@ -244,7 +242,7 @@ class TaskStore:
             ) from None
 
     async def set_lost_bookie_delay(self, delay_s: int) -> None:
-        """Set the delay. A write of the same value, too, makes the auditor look at once."""
+        """Set how long one lost bookie is waited for."""
         await self.prepare()
         data = b"%d" % delay_s
 
@@ -255,6 +253,13 @@ class TaskStore:
                 await self._store.write(self._delay, data, ANY_VERSION)
 
         await self._ask(question)
+
+    async def request_audit(self) -> None:
+        """Let the auditor check the bookies now.
+
+        A write of the delay, of the same value too, makes any auditor do so, Apache's as well.
+        """
+        await self.set_lost_bookie_delay(await self.lost_bookie_delay_s())
 
     def watch_delay(self, callback: OnChange) -> Watch:
         return self._store.watch(self._delay, callback)
@@ -295,7 +300,7 @@ class TaskStore:
 
     async def report(self, status: Status) -> bool:
         """Keep why a ledger is not replicated; False: there are too many already."""
-        path = join(self._statuses, _name(status.ledger_id))
+        path = join(self._statuses, task_name(status.ledger_id))
         record = {
             "worker": status.worker,
             "reason": status.reason[:STATUS_TEXT_MAX],
@@ -320,13 +325,13 @@ class TaskStore:
         return True
 
     async def clear_report(self, ledger_id: int) -> None:
-        await self._delete(join(self._statuses, _name(ledger_id)))
+        await self._delete(join(self._statuses, task_name(ledger_id)))
 
     async def statuses(self) -> list[Status]:
         """Return what is known of ledgers that could not be replicated, by ledger."""
         found: list[Status] = []
         for ledger_id in _ids(await self._children(self._statuses)):
-            path = join(self._statuses, _name(ledger_id))
+            path = join(self._statuses, task_name(ledger_id))
             try:
                 data, _ = await self._ask(lambda path=path: self._store.read(path))
                 record = json.loads(data)
@@ -419,10 +424,6 @@ def _deposed(vote_path: str) -> DeposedAuditorError:
         f"{vote_path}: expected this auditor's vote, found none: its session ended or the vote was "
         "removed, and another auditor acts; nothing was written"
     )
-
-
-def _name(ledger_id: int) -> str:
-    return f"urL{ledger_id:010d}"
 
 
 def _ids(names: Sequence[str]) -> list[int]:

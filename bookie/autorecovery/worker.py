@@ -47,7 +47,7 @@ class ReplicationWorker:
         rng: Rng,
         config: AutoRecoveryConfig,
     ) -> None:
-        """`name` stands in locks and statuses."""
+        """`name` stands in locks and statuses; no other that locks in this session has it."""
         self._tasks = tasks
         self._repairer = repairer
         self._name = name
@@ -101,8 +101,11 @@ class ReplicationWorker:
             await self._give_back(ledger_id)
 
     async def _give_back(self, ledger_id: int) -> None:
+        await self._tasks.unlock(ledger_id, self._name)
+        self._forget(ledger_id)
+
+    def _forget(self, ledger_id: int) -> None:
         self._grace.end(ledger_id)
-        await self._tasks.unlock(ledger_id)
         self._held.pop(ledger_id, None)
 
     async def _forget_removed(self, found: Collection[int]) -> None:
@@ -118,10 +121,11 @@ class ReplicationWorker:
 
     async def _work(self, ledger_id: int, fence: Segment | None) -> None:
         """Take one ledger's lock, unless it is kept since before, and do its task."""
-        self._held[ledger_id] = None
+        self._held[ledger_id] = None  # before the answer: where that is lost the lock may be there
         is_kept = False
         try:
             if not await self._tasks.lock(ledger_id, self._name):
+                self._forget(ledger_id)  # another has it
                 return
             found = await self._tasks.read(ledger_id)
             if found is None:
@@ -131,7 +135,7 @@ class ReplicationWorker:
             outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence)
             is_kept = await self._settle(ledger_id, version, outcome)
         finally:
-            if not is_kept:
+            if ledger_id in self._held and not is_kept:
                 await self._give_back(ledger_id)
 
     async def _settle(self, ledger_id: int, version: int, outcome: Outcome) -> bool:

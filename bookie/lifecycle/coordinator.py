@@ -9,33 +9,26 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
-from bookie.errors import NoNodeError
 from bookie.ledger.at_risk import DrainCheck
 from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.lifecycle.drains import (
     Decision,
     DrainMachine,
     Facts,
-    Mode,
     Move,
     Publish,
     Report,
     Update,
     WriteList,
 )
-from bookie.lifecycle.scan import Scan, scan
+from bookie.lifecycle.scan import scan
 from bookie.lifecycle.states import LifecycleState
 from bookie.lifecycle.store import Found, LifecycleStore
-from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.bookies import Mode, read_modes
 from bookie.metadata.interfaces import Check, VersionedStore
-from bookie.metadata.ledger_paths import UNDER_REPLICATION
 from bookie.metadata.ledgers import LedgerManager
-from bookie.metadata.paths import join
-from bookie.metadata.patience import ask
 from bookie.runtime.interfaces import Clock, Rng
 
-_PATIENCE_S = 30.0
-_HOLDER_CHARS_MAX = 200
 OPEN = (LifecycleState.DRAINING, LifecycleState.DRAINING_FAILED)
 
 
@@ -65,6 +58,10 @@ class Tasks(Protocol):
 
     async def statuses(self) -> Sequence[Status]:
         """Return why ledgers could not be replicated."""
+        ...
+
+    async def holders(self, ledger_ids: Collection[int]) -> Mapping[int, str]:
+        """Return what the locks that there are for these ledgers call their owners."""
         ...
 
     async def publish(
@@ -135,7 +132,7 @@ class DrainCoordinator:
 
     async def _facts(self, founds: Sequence[Found]) -> Facts:
         bookie_ids = [found.bookie_id for found in founds]
-        modes = await self._modes()
+        modes = await read_modes(self._store, self._root)
         is_enabled = await self._tasks.is_enabled()
         tasks = frozenset([ledger_id async for ledger_id in self._tasks.ledger_ids()])
         reports = {
@@ -151,7 +148,7 @@ class DrainCoordinator:
             found.bookie_id: DrainCheck(found.bookie_id, staying, writable) for found in waiting
         }
         open_ledgers = _OpenLedgers(bookie_ids)
-        seen = await self._scan(bookie_ids, [*checks.values(), open_ledgers])
+        seen = await scan(self._ledgers, bookie_ids, [*checks.values(), open_ledgers])
         named = {bookie_id: seen.naming(bookie_id) for bookie_id in bookie_ids}
         wanted = {ledger_id for ledgers in named.values() for ledger_id in ledgers}
         return Facts(
@@ -160,51 +157,13 @@ class DrainCoordinator:
             founds=founds,
             modes=modes,
             tasks=tasks,
-            holders=await self._holders(tasks & wanted),
+            holders=await self._tasks.holders(tasks & wanted),
             reports=reports,
             named=named,
             open_last={b: frozenset(ids) for b, ids in open_ledgers.found.items()},
             unreadable=seen.unreadable,
             waits={bookie_id: check.reason() for bookie_id, check in checks.items()},
         )
-
-    async def _scan(
-        self, bookie_ids: Sequence[BookieId], counters: Sequence[DrainCheck | _OpenLedgers]
-    ) -> Scan:
-        return await scan(self._ledgers, bookie_ids, counters)
-
-    async def _modes(self) -> dict[BookieId, Mode]:
-        """Return how bookies are registered, read after a sync()."""
-        directory = BookieDirectory(self._store, self._root)
-        try:
-            await directory.start()
-            await directory.refresh()
-            modes = dict.fromkeys(directory.writable, Mode.WRITABLE)
-            return modes | dict.fromkeys(directory.read_only, Mode.READ_ONLY)
-        finally:
-            await directory.close()
-
-    async def _holders(self, ledger_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the content of the locks that there are for these ledgers."""
-        locks = join(join(self._root, UNDER_REPLICATION), "locks")
-        try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(locks))
-        except NoNodeError:
-            return {}
-        holders: dict[int, str] = {}
-        for ledger_id in sorted(ledger_ids):
-            name = f"urL{ledger_id:010d}"
-            if name not in names:
-                continue
-            try:
-                data, _ = await ask(
-                    self._store, _PATIENCE_S, lambda name=name: self._store.read(join(locks, name))
-                )
-            except NoNodeError:
-                continue  # given back since
-            text = data.decode("utf-8", "replace").strip()
-            holders[ledger_id] = text.removeprefix("bookieId: ").strip('"')[:_HOLDER_CHARS_MAX]
-        return holders
 
     async def _do(self, decision: Decision) -> None:
         match decision:

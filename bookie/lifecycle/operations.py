@@ -4,7 +4,7 @@ Every method returns what json can say. Nothing is cached: each call reads the m
 a sync(). Used on one asyncio loop.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,14 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.scan import Scan, scan
 from bookie.lifecycle.states import LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found, LifecycleStore
-from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.bookies import Mode, read_modes
 from bookie.metadata.interfaces import VersionedStore
-from bookie.metadata.ledger_paths import UNDER_REPLICATION
+from bookie.metadata.ledger_paths import DISABLED, VOTES
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.paths import join
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.runtime.interfaces import Clock, Rng
 
-_PATIENCE_S = 30.0
 LEDGERS_SHOWN_MAX = 1000
 _NAMED_IN_ERROR_MAX = 20
 
@@ -69,35 +68,56 @@ class Operations:
                     f"bookie {bookie_id}: expected one of {', '.join(known) or 'none'}; it has no "
                     "cookie and is not registered"
                 )
-        writable = [bookie for bookie, mode in registered.items() if mode == "writable"]
+        writable = [bookie for bookie, mode in registered.items() if mode is Mode.WRITABLE]
         report = RiskReport(going, registered, writable)
         found = await scan(self._ledgers, (), [report])
         return risk_record(report, found)
 
-    async def registered(self) -> dict[BookieId, str]:
-        """Return which bookies are registered: "writable" or "read-only"."""
-        directory = BookieDirectory(self._store, self._root)
-        try:
-            await directory.start()
-            await directory.refresh()
-            modes = dict.fromkeys(directory.writable, "writable")
-            return modes | dict.fromkeys(directory.read_only, "read-only")
-        finally:
-            await directory.close()
+    async def registered(self) -> dict[BookieId, Mode]:
+        """Return how each registered bookie is registered. MetadataStoreError."""
+        return await read_modes(self._store, self._root)
+
+    async def naming(self, bookie_id: BookieId) -> tuple[int, ...]:
+        """Return the ledgers that name a bookie, or may: those that cannot be read; ascending."""
+        return (await scan(self._ledgers, [bookie_id])).naming(bookie_id)
+
+    async def expect_unnamed(self, bookie_id: BookieId, accepted: Collection[int] = ()) -> None:
+        """IllegalOperationError while a ledger names a bookie, but for those that are accepted."""
+        left = [one for one in await self.naming(bookie_id) if one not in accepted]
+        if not left:
+            return
+        shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
+        more = len(left) - _NAMED_IN_ERROR_MAX
+        raise IllegalOperationError(
+            f"bookie {bookie_id}: expected no ledger to name it, found {len(left)}: {shown}"
+            f"{f' and {more} more' if more > 0 else ''}; copy them with `bookie bookies recover "
+            f"{bookie_id}`, or name each as lost with --accept-loss (`bookie bookies mark-drained` "
+            "after a failed drain, else `bookie cookie delete`)"
+        )
+
+    async def expect_forgettable(self, bookie_id: BookieId) -> None:
+        """IllegalOperationError unless a bookie is stopped, and no drain has begun or ended."""
+        await self.states.expect_unregistered(bookie_id)
+        found = await self.states.find(bookie_id)
+        if found is not None and found.version is not None:
+            raise IllegalOperationError(
+                f"bookie {bookie_id} is {found.record.state.value}: `bookie bookies remove` "
+                "forgets a Drained bookie, `bookie bookies cancel` ends a drain; nothing was "
+                "changed"
+            )
 
     async def _warning(self, record: LifecycleRecord) -> str:
         """Say why a drain will not get on by itself; empty: nothing is known against it."""
         if record.state is not LifecycleState.DRAINING:
             return ""
-        base = join(self._root, UNDER_REPLICATION)
+        disabled, voted = join(self._root, DISABLED), join(self._root, VOTES)
 
         async def question() -> tuple[bool, list[str]]:
-            is_disabled = await self._store.exists(join(base, "disable")) is not None
-            votes = join(base, "auditorelection")
-            has_votes = await self._store.exists(votes) is not None
-            return is_disabled, await self._store.children(votes) if has_votes else []
+            is_disabled = await self._store.exists(disabled) is not None
+            has_votes = await self._store.exists(voted) is not None
+            return is_disabled, await self._store.children(voted) if has_votes else []
 
-        is_disabled, votes = await ask(self._store, _PATIENCE_S, question)
+        is_disabled, votes = await ask(self._store, PATIENCE_S, question)
         if is_disabled:
             return "AutoRecovery is disabled: nothing is copied until it is enabled"
         if not votes:
@@ -110,7 +130,10 @@ class Operations:
     # --- steps ------------------------------------------------------------------------------------
 
     async def drain(self, bookie_id: BookieId, by: str, *, may_fence: bool = True) -> Json:
-        """Begin or retry a drain; also of a bookie whose host is down. IllegalOperationError."""
+        """Begin or retry a drain, also of a bookie whose host is down; return its status().
+
+        IllegalOperationError.
+        """
 
         def change(record: LifecycleRecord) -> LifecycleRecord:
             del record  # a retry begins anew: it is admitted again, its list is made again
@@ -120,7 +143,10 @@ class Operations:
         return await self.status(bookie_id)
 
     async def cancel(self, bookie_id: BookieId) -> Json:
-        """Make a bookie Active again; what was copied away stays away. IllegalOperationError."""
+        """Make a bookie Active again and return its status(); what was copied stays away.
+
+        IllegalOperationError.
+        """
         await self.states.move(bookie_id, Step.CANCEL, lambda record: record)
         return await self.status(bookie_id)
 
@@ -129,18 +155,18 @@ class Operations:
     ) -> Json:
         """Let a failed drain count as done, where a scan finds no ledger but the accepted ones.
 
-        IllegalOperationError names the ledgers that are left.
+        Returns the bookie's status(). IllegalOperationError names the ledgers that are left.
         """
         found = await self.states.expect(bookie_id)
         if found.record.state is not LifecycleState.DRAINING_FAILED:
             await self.states.move(bookie_id, Step.MARK_DRAINED, lambda record: record)  # refuses
-        if (await self.registered()).get(bookie_id) == "writable":
+        if (await self.registered()).get(bookie_id) is Mode.WRITABLE:
             raise IllegalOperationError(
                 f"bookie {bookie_id}: expected it read-only or away, found it writable: it may be "
                 "given new ledgers; stop it, or make it read-only"
             )
         accepted = tuple(sorted(set(accepted_loss)))
-        self._expect_unnamed(bookie_id, await self._scan(bookie_id), accepted)
+        await self.expect_unnamed(bookie_id, accepted)
         record = replace(
             found.record, since_ms=self._now_ms(), by=by, reason="", accepted_loss=accepted
         )
@@ -157,37 +183,21 @@ class Operations:
         """
         found = await self.states.expect(bookie_id)
         if found.record.state is LifecycleState.DRAINED:
-            accepted = found.record.accepted_loss
-            self._expect_unnamed(bookie_id, await self._scan(bookie_id), accepted)
+            await self.expect_unnamed(bookie_id, found.record.accepted_loss)
         await self.states.remove(found)
         return {"bookie_id": bookie_id, "removed": True}
-
-    async def _scan(self, bookie_id: BookieId) -> Scan:
-        return await scan(self._ledgers, [bookie_id])
-
-    def _expect_unnamed(self, bookie_id: BookieId, found: Scan, accepted: Sequence[int]) -> None:
-        left = [ledger_id for ledger_id in found.naming(bookie_id) if ledger_id not in accepted]
-        if not left:
-            return
-        shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
-        more = len(left) - _NAMED_IN_ERROR_MAX
-        raise IllegalOperationError(
-            f"bookie {bookie_id}: {len(left)} ledgers name it: {shown}"
-            f"{f' and {more} more' if more > 0 else ''}; replicate them, or name them as lost "
-            "(mark-drained --accept-loss)"
-        )
 
     def _now_ms(self) -> int:
         return self._clock.wall_us() // 1000
 
 
-def _status(found: Found, registered: dict[BookieId, str]) -> Json:
+def _status(found: Found, registered: dict[BookieId, Mode]) -> Json:
     record = found.record
     is_active = record.state is LifecycleState.ACTIVE
     return {
         "bookie_id": found.bookie_id,
         "lifecycle": record.state.value,
-        "registered": registered.get(found.bookie_id, "away"),
+        "registered": registered.get(found.bookie_id, Mode.AWAY).value,
         "since_ms": None if is_active else record.since_ms,
         "by": record.by,
         "may_fence": record.may_fence,

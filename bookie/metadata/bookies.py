@@ -8,6 +8,7 @@ out.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from enum import Enum
 
 from bookie.errors import (
     BookieError,
@@ -21,12 +22,19 @@ from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import VersionedStore, Watch
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
 from bookie.metadata.paths import join
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.metadata.service_info import ServiceInfo
 from bookie.metadata.watches import Callbacks
 
 DEFAULT_LOCATION = "/default-rack"
-_PATIENCE_S = 30.0
+
+
+class Mode(Enum):
+    """How a bookie is registered."""
+
+    WRITABLE = "writable"
+    READ_ONLY = "read-only"
+    AWAY = "away"
 
 
 class BookieDirectory:
@@ -65,6 +73,17 @@ class BookieDirectory:
         """Bookies that only answer reads, sorted."""
         return self._read_only
 
+    @property
+    def registered(self) -> frozenset[BookieId]:
+        """Bookies that answer reads: writable and read-only ones."""
+        return frozenset((*self._writable, *self._read_only))
+
+    def mode_of(self, bookie_id: BookieId) -> Mode:
+        """Return how a bookie is registered."""
+        if bookie_id in self._read_only:
+            return Mode.READ_ONLY
+        return Mode.WRITABLE if bookie_id in self._writable else Mode.AWAY
+
     def address_of(self, bookie_id: BookieId) -> tuple[str, int] | None:
         """Return the last known (host, port); None: never seen, or it published no address."""
         info = self._infos.get(bookie_id)
@@ -90,7 +109,7 @@ class BookieDirectory:
 
     async def refresh(self) -> None:
         """Read the lists again, everything that was answered before seen."""
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._writable_path))
         await self._read_lists()
 
     async def catch_up(self) -> None:
@@ -98,7 +117,7 @@ class BookieDirectory:
 
         The store tells of a change before it answers what was asked after it.
         """
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._writable_path))
         while (task := self._refresh_task) is not None:
             await asyncio.wait([task])
 
@@ -106,7 +125,7 @@ class BookieDirectory:
         """Return every bookie that ever registered here and was not removed: those with cookies."""
         try:
             names = await ask(
-                self._store, _PATIENCE_S, lambda: self._store.children(self._cookies_path)
+                self._store, PATIENCE_S, lambda: self._store.children(self._cookies_path)
             )
         except NoNodeError:
             names = []
@@ -168,7 +187,7 @@ class BookieDirectory:
 
     async def _read_list(self, path: str) -> dict[BookieId, ServiceInfo]:
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(path))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(path))
         except NoNodeError:
             return {}
         found: dict[BookieId, ServiceInfo] = {}
@@ -184,7 +203,7 @@ class BookieDirectory:
 
     async def _read_info(self, path: str, bookie_id: BookieId) -> ServiceInfo | None:
         try:
-            data, _ = await ask(self._store, _PATIENCE_S, lambda: self._store.read(path))
+            data, _ = await ask(self._store, PATIENCE_S, lambda: self._store.read(path))
         except NoNodeError:
             return None  # deregistered since the list was read
         try:
@@ -192,3 +211,14 @@ class BookieDirectory:
         except CorruptFileError:
             # It is registered, and no client can connect to it: as with Apache's client.
             return ServiceInfo(())
+
+
+async def read_modes(store: VersionedStore, root: str) -> dict[BookieId, Mode]:
+    """Return how each registered bookie is registered, read after a sync(). MetadataStoreError."""
+    directory = BookieDirectory(store, root)
+    try:
+        await directory.start()
+        await directory.refresh()
+        return {found: directory.mode_of(found) for found in sorted(directory.registered)}
+    finally:
+        await directory.close()

@@ -22,6 +22,7 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
 )
 from bookie.ledger import proto_text
 from bookie.ledger.types import BookieId
@@ -30,14 +31,13 @@ from bookie.metadata.formats_pb2 import CookieFormat
 from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
 from bookie.metadata.ledger_paths import COOKIES
 from bookie.metadata.paths import join
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk
 
 LAYOUT_VERSION = 5
 OLDEST_LAYOUT_VERSION = 3
 VERSION_FILE = "VERSION"
-_PATIENCE_S = 30.0
 _COOKIE_BYTES_MAX = 64 * 1024
 
 
@@ -168,7 +168,7 @@ class CookieStore:
         """
         path = join(self._parent, bookie_id)
         data = cookie.to_bytes()
-        patience = Patience(self._store, _PATIENCE_S)
+        patience = Patience(self._store, PATIENCE_S)
         is_lost = False
         while True:
             try:
@@ -193,16 +193,21 @@ class CookieStore:
         """Forget a bookie's cookie; one that is not there is success."""
         path = join(self._parent, bookie_id)
         try:
-            await ask(self._store, _PATIENCE_S, lambda: self._store.delete(path, version))
+            await ask(self._store, PATIENCE_S, lambda: self._store.delete(path, version))
         except NoNodeError:
             pass
         except BadVersionError as error:
             raise MetadataVersionError(f"{error}") from error
+        except NotEmptyError as error:
+            raise MetadataVersionError(
+                f"bookie {bookie_id}: expected no lifecycle state below its cookie, found one: a "
+                "drain of it has begun; nothing was deleted"
+            ) from error
 
     async def bookie_ids(self) -> tuple[BookieId, ...]:
         """Return every bookie that has a cookie, sorted."""
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(self._parent))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(self._parent))
         except NoNodeError:
             names = []
         return tuple(BookieId(name) for name in names)
@@ -220,7 +225,7 @@ class CookieStore:
             return data, stat.version
 
         try:
-            return await ask(self._store, _PATIENCE_S, question)
+            return await ask(self._store, PATIENCE_S, question)
         except NoNodeError:
             return None
 

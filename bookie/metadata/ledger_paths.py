@@ -22,6 +22,9 @@ COOKIES = "cookies"
 LAYOUT = "LAYOUT"
 INSTANCE_ID = "INSTANCEID"
 UNDER_REPLICATION = "underreplication"
+TASK_LOCKS = f"{UNDER_REPLICATION}/locks"
+VOTES = f"{UNDER_REPLICATION}/auditorelection"
+DISABLED = f"{UNDER_REPLICATION}/disable"
 ID_GENERATION = "idgen"
 LONG_ID_GENERATION = "idgen-long"
 DISABLE_HEALTH_CHECK = "disableHealthCheck"
@@ -113,6 +116,11 @@ def _cut(ledger_id: int, shape: Shape) -> list[str]:
     return parts
 
 
+def task_name(ledger_id: int) -> str:
+    """Return what a ledger's task, its lock and its status are called (BookKeeper's)."""
+    return f"urL{ledger_id:010d}"
+
+
 def task_lock_path(root: str, ledger_id: int) -> str:
     """Return the ephemeral node of the worker that replicates a ledger (BookKeeper's)."""
-    return join(root, f"{UNDER_REPLICATION}/locks/urL{ledger_id:010d}")
+    return join(root, f"{TASK_LOCKS}/{task_name(ledger_id)}")

@@ -9,19 +9,16 @@ from contextlib import asynccontextmanager
 
 from bookie.errors import (
     MetadataStoreError,
-    NodeExistsError,
-    NoNodeError,
     NoSuchLedgerMetadataError,
 )
 from bookie.ledger.types import BookieId
+from bookie.metadata import task_locks
 from bookie.metadata.cluster import read_instance_id, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledger_paths import task_lock_path
 from bookie.metadata.ledgers import LedgerManager
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.server.storage.collector import Holding
-
-_PATIENCE_S = 30.0
 
 
 class ClusterLedgers:
@@ -72,7 +69,7 @@ class ClusterLedgers:
 
     async def sync(self) -> None:
         """Make sure that what is read from here on is not older than this call."""
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._root))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._root))
 
     async def fresh_id(self) -> int:
         """Return an id that no ledger has had; it is used up."""
@@ -82,44 +79,16 @@ class ClusterLedgers:
     async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
         """Hold the lock of BookKeeper's replication workers; False: one of them has it."""
         path = task_lock_path(self._root, ledger_id)
-        # Of this pass alone: after a lost answer the node says whose it is.
+        # Of this pass alone, and not the name of a worker that shares this session.
         data = f'bookieId: "{self._bookie_id} collects {self._passes}"\n'.encode()
         self._passes += 1
-        if not await self._take(path, data):
+        if not await task_locks.take(self._store, path, data, PATIENCE_S):
             yield False
             return
         try:
             yield True
         finally:
-            try:
-                await ask(self._store, _PATIENCE_S, lambda: self._store.delete(path))
-            except NoNodeError:
-                pass  # it went with an earlier session
-
-    async def _take(self, path: str, data: bytes) -> bool:
-        """Make the lock's node; False: another has it."""
-        patience = Patience(self._store, _PATIENCE_S)
-        is_lost = False
-        while True:
-            try:
-                await self._store.create(path, data, is_ephemeral=True, make_parents=True)
-            except NodeExistsError:
-                return is_lost and await self._holds(path, data)
-            except BROKEN as error:
-                is_lost = True
-                await patience.again(error)
-            else:
-                return True
-
-    async def _holds(self, path: str, data: bytes) -> bool:
-        async def question() -> bytes:
-            await self._store.sync(path)
-            return (await self._store.read(path))[0]
-
-        try:
-            return await ask(self._store, _PATIENCE_S, question) == data
-        except NoNodeError:
-            return False
+            await task_locks.give_back(self._store, path, data, PATIENCE_S)
 
     async def _check(self) -> None:
         found = await read_instance_id(self._store, self._root)

@@ -20,6 +20,7 @@ from bookie.errors import (
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.lifecycle.operations import Operations
+from bookie.metadata.bookies import Mode
 from bookie.runtime.http import JSON, Page, Request
 from bookie.server.access import HttpAccess, Role
 
@@ -167,9 +168,9 @@ class ManagementApi:
         kind = dict(request.query).get("type", "rw")
         if kind not in ("rw", "ro"):
             raise IncorrectParameterError(f"type: expected rw or ro, found {kind[:20]!r}")
-        mode = "writable" if kind == "rw" else "read-only"
+        mode = Mode.WRITABLE if kind == "rw" else Mode.READ_ONLY
         registered = await self._operations.registered()
-        return {bookie: None for bookie, found in sorted(registered.items()) if found == mode}
+        return {bookie: None for bookie, found in sorted(registered.items()) if found is mode}
 
     # --- ours -------------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ every ledger from the bookies that its metadata names.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from bookie.autorecovery.tasks import TaskStore
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
 from bookie.errors import (
@@ -233,6 +234,9 @@ class SimTasks:
 
     async def statuses(self) -> Sequence[SimStatus]:
         return list(self._reports.values())
+
+    async def holders(self, ledger_ids: Collection[int]) -> Mapping[int, str]:
+        return await TaskStore(self._store, ROOT).holders(ledger_ids)
 
     async def publish(
         self, ledger_id: int, missing: Sequence[BookieId], now_ms: int, guard: Sequence[Check]

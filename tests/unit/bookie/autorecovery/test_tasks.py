@@ -10,6 +10,7 @@ from bookie.autorecovery.tasks import STATUS_TEXT_MAX, CheckKind, Status, TaskSt
 from bookie.errors import CorruptFileError, DeposedAuditorError
 from bookie.ledger.types import BookieId
 from bookie.metadata.memory import Fate
+from bookie.server.cluster_ledgers import ClusterLedgers
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
 
 A, B = BookieId("127.0.0.1:3181"), BookieId("127.0.0.2:3181")
@@ -108,7 +109,7 @@ def test_lost_answers_change_nothing(fate: Fate) -> None:
         link.fates = [fate]
         assert await tasks.finish(7, found[1])
         link.fates = [fate]
-        await tasks.unlock(7)
+        await tasks.unlock(7, "me")
         assert await tasks.locked() == []
         assert below(world) == []
 
@@ -123,13 +124,50 @@ def test_a_lock_goes_with_its_session_and_is_of_one() -> None:
         assert await theirs.lock(7, "them")
         assert await theirs.lock(7, "them"), "it is theirs already"
         assert not await ours.lock(7, "us")
-        await ours.unlock(7)
-        assert await theirs.holds(7)
+        await ours.unlock(7, "us")
         data, stat = world.node(f"{BASE}/locks/urL0000000007")
         assert data == b'bookieId: "them"\n'
         assert stat.ephemeral_owner == store.session_id
         await store.close()
         assert await ours.lock(7, "us")
+
+    run(scenario)
+
+
+def test_the_collector_and_a_worker_of_one_session_keep_each_other_away() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        await prepared(world)
+        store = world.client()
+        worker = TaskStore(store, ROOT)
+        manager = world.manager(store)
+        ledgers = ClusterLedgers(store, ROOT, manager, A, None)
+        async with ledgers.task_lock(7) as is_ours:
+            assert is_ours
+            assert not await worker.lock(7, A)
+            await worker.unlock(7, A)
+            assert await worker.locked() == [7]
+        assert await worker.locked() == []
+        assert await worker.lock(7, A)
+        async with ledgers.task_lock(7) as is_ours:
+            assert not is_ours
+        assert await worker.locked() == [7]
+
+    run(scenario)
+
+
+def test_a_lock_that_went_with_its_session_is_not_given_back_from_another() -> None:
+    """The collector, too, leaves the lock of a worker that took it meanwhile."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        worker = await prepared(world)
+        store = world.client()
+        manager = world.manager(store)
+        ledgers = ClusterLedgers(store, ROOT, manager, A, None)
+        async with ledgers.task_lock(7) as is_ours:
+            assert is_ours
+            world.server.expire(store.session_id)
+            assert await worker.lock(7, B)
+        assert await worker.locked() == [7]
 
     run(scenario)
 

@@ -8,7 +8,6 @@ from bookie.lifecycle.drains import (
     Decision,
     DrainMachine,
     Facts,
-    Mode,
     Move,
     Publish,
     Report,
@@ -17,6 +16,7 @@ from bookie.lifecycle.drains import (
 )
 from bookie.lifecycle.states import DrainLedger, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found
+from bookie.metadata.bookies import Mode
 
 B1, B2 = BookieId("b1"), BookieId("b2")
 

@@ -54,12 +54,12 @@ def test_a_drain_from_begin_to_end() -> None:
         with pytest.raises(IllegalOperationError, match="expected it Drained"):
             await asked.remove(B1)
         await asked.states.move(B1, Step.FAIL, same)
-        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {ledger_id};"):
+        with pytest.raises(IllegalOperationError, match=f"found 1: {ledger_id};"):
             await asked.mark_drained(B1, "me")
         status = await asked.mark_drained(B1, "me", [ledger_id])
         assert (status["lifecycle"], status["accepted_loss"]) == ("Drained", [ledger_id])
         other, _ = await create(world, B1, B3)
-        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {other};"):
+        with pytest.raises(IllegalOperationError, match=f"found 1: {other};"):
             await asked.remove(B1)
         await world.manager(world.client()).delete(other)
         assert await asked.remove(B1) == {"bookie_id": B1, "removed": True}
@@ -101,7 +101,7 @@ def test_metadata_that_cannot_be_read_names_every_bookie() -> None:
         await world.client().write(path, b"no metadata", 0)
         await asked.drain(B1, "me")
         await asked.states.move(B1, Step.FAIL, same)
-        with pytest.raises(IllegalOperationError, match=f"1 ledgers name it: {ledger_id};"):
+        with pytest.raises(IllegalOperationError, match=f"found 1: {ledger_id};"):
             await asked.mark_drained(B1, "me")
         found = await asked.at_risk([B1])
         assert (found["is_safe"], found["ledgers_unreadable"]) == (False, 1)
