@@ -627,7 +627,9 @@ def test_a_connection_is_killed_by_its_number(server) -> None:
         pass  # it is gone
 
 
-@pytest.mark.parametrize("fetch", ["fetchone", "fetchmany", "fetchall", "fetch_arrow_table"])
+@pytest.mark.parametrize(
+    "fetch", ["fetchone", "fetchmany", "fetchall", "fetch_arrow_table", "__next__"]
+)
 def test_an_open_result_of_a_killed_connection_is_not_read_on(fetch: str, tmp_path: Path) -> None:
     with herdpy.connect(tmp_path / "data", autocommit=True) as killer:
         victim = herdpy.connect(tmp_path / "data")
