@@ -489,6 +489,32 @@ def test_each_check_publishes_what_it_is_for() -> None:
     run(3, scenario)
 
 
+def test_a_bookie_that_returned_for_the_audit_alone_is_audited_again() -> None:
+    """What was lost before the audit, and not for the audit, has not been published."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        away = [frozenset({bookie(0)}), frozenset[BookieId](), frozenset({bookie(0)})]
+
+        async def leaving() -> frozenset[BookieId]:
+            return away.pop(0) if len(away) > 1 else away[0]
+
+        auditor = Auditor(
+            scene.client,
+            scene.tasks,
+            scene.clock,
+            replace(CONFIG, ledger_check_interval_s=0),
+            leaving,
+        )
+        leading = asyncio.get_running_loop().create_task(auditor.lead(()))
+        await asyncio.sleep(10.0)  # of the simulated clock
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+        assert [found async for found in scene.tasks.ledger_ids()] == [ledger_id]
+
+    run(3, scenario)
+
+
 def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
     async def scenario(scene: Scene) -> None:
         closed = await scene.written(6, (3, 2, 2))
