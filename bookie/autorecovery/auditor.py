@@ -61,13 +61,16 @@ class Auditor:
         clock: Clock,
         config: AutoRecoveryConfig,
         leaving: Leaving = no_leaving,
+        spared: Leaving = no_leaving,
     ) -> None:
+        """spared: those of `leaving` for which no open ledger is fenced."""
         self._client = client
         self._services = client.services
         self._tasks = tasks
         self._clock = clock
         self._config = config
         self._leaving = leaving
+        self._spared = spared
         self._news = asyncio.Event()
         self._is_delay_new = False
         self.figures = AuditorFigures()
@@ -139,12 +142,12 @@ class Auditor:
         Return these bookies: one that was back for a moment is not among them, and stays to do.
         """
         await self._client.bookies.refresh()
-        leaving = await self._leaving()
+        leaving, spared = await self._leaving(), await self._spared()
         known = await self._client.bookies.all_known()
         registered = self._client.bookies.registered
 
         async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
-            return missing_members(metadata, registered, leaving)
+            return missing_members(metadata, registered, leaving, spared)
 
         async def find() -> FindMissing:
             return missing

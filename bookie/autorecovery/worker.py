@@ -56,6 +56,8 @@ class ReplicationWorker:
         self._rng = rng
         self._config = config
         self._back_off = BackOff(config.failure_pause_s)
+        self._for_others = BackOff(config.failure_pause_s)
+        """Of ledgers that cannot be copied to this worker's own bookie: no failure of theirs."""
         self._grace = GracePeriods(config.open_ledger_grace_s)
         self._held: dict[int, None] = {}
         """Ledgers that this worker has locked."""
@@ -85,7 +87,10 @@ class ReplicationWorker:
         for ledger_id in self._shuffled(found):
             if ledger_id in locked or ledger_id in self._grace:
                 continue
-            if self._back_off.is_due(ledger_id, self._clock.monotonic()):
+            now_s = self._clock.monotonic()
+            if self._back_off.is_due(ledger_id, now_s) and self._for_others.is_due(
+                ledger_id, now_s
+            ):
                 if not await self._tasks.is_enabled():
                     return
                 await self._work(ledger_id, None)
@@ -148,6 +153,7 @@ class ReplicationWorker:
             case Result.WHOLE | Result.GONE:
                 is_removed = await self._tasks.finish(ledger_id, self._name, task, version)
                 self._back_off.succeeded(ledger_id)
+                self._for_others.succeeded(ledger_id)
                 if is_removed:
                     await self._tasks.clear_report(ledger_id)
                     self.figures.replicated_ledger_count += 1
@@ -158,8 +164,11 @@ class ReplicationWorker:
                 self._grace.begin(ledger_id, outcome.segment, now_s)
                 return True
             case Result.NO_TARGET:
-                self._back_off.failed(ledger_id, now_s)
-                await self._report(ledger_id, outcome)
+                if self._repairer.is_local:
+                    self._for_others.failed(ledger_id, now_s)
+                else:
+                    self._back_off.failed(ledger_id, now_s)
+                    await self._report(ledger_id, outcome)
             case Result.FAILED:
                 self._back_off.failed(ledger_id, now_s)
                 self.figures.failed_repair_count += 1

@@ -333,6 +333,28 @@ def test_an_open_segment_is_left_until_its_grace_period_is_over() -> None:
     run(5, scenario)
 
 
+def test_an_open_segment_keeps_a_bookie_that_is_drained_without_fences() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        (segment,) = made.segments
+
+        async def drains() -> frozenset[BookieId]:
+            return frozenset({bookie(0)})
+
+        repairer = Repairer(scene.client, scene.clock, CONFIG, leaving=drains, spared=drains)
+        outcome = await repairer.repair(made.ledger_id, fence=segment)
+        assert outcome.result is Result.WHOLE
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG, drains, drains)
+        assert await auditor.audit_bookies(()) == {bookie(0)}
+        assert [found async for found in scene.tasks.ledger_ids()] == []
+        fencing = Repairer(scene.client, scene.clock, CONFIG, leaving=drains)
+        assert (await fencing.repair(made.ledger_id, fence=segment)).result is Result.WHOLE
+        assert (await scene.metadata(made.ledger_id)).is_closed
+
+    run(4, scenario)
+
+
 def test_g20_an_empty_open_ledger_is_closed_and_copied() -> None:
     async def scenario(scene: Scene) -> None:
         made = await scene.made(LedgerState.OPEN, -1, 0, 1)
@@ -411,6 +433,32 @@ def test_a_worker_keeps_reasons_pauses_and_clears_them() -> None:
         await scene.check_whole(made.ledger_id, 0)
 
     run(3, scenario)
+
+
+def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
+    """It is no failure of the ledger: three of those end a drain."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        await scene.lose(ensemble[0])
+        await scene.tasks.publish(ledger_id, (BookieId(ensemble[0]),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(ensemble[1]), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        for _ in range(4):
+            await worker.work_once()
+            await asyncio.sleep(CONFIG.failure_pause_s)
+        assert await scene.tasks.statuses() == []
+        anywhere = ReplicationWorker(
+            scene.tasks, scene.repairer(), "other", scene.clock, SeededRng(1), CONFIG
+        )
+        await scene.lose(next(bookie(n) for n in range(4) if bookie(n) not in ensemble))
+        await anywhere.work_once()
+        (status,) = await scene.tasks.statuses()
+        assert (status.worker, status.failure_count) == ("other", 1)
+
+    run(4, scenario)
 
 
 def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:

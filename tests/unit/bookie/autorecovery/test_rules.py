@@ -92,6 +92,16 @@ def test_missing_members() -> None:
     assert missing_members(found, registered, {FIRST[0]}) == ("b0", "b8")
 
 
+def test_an_open_last_segment_may_keep_spared_members() -> None:
+    found = metadata_of(3, 2, 2, LATER)
+    all_of = {*FIRST, *LATER.ensemble}
+    left = {FIRST[0], FIRST[1], BookieId("b7")}
+    assert missing_members(found, all_of, left) == ("b0", "b1", "b7")
+    assert missing_members(found, all_of, left, left) == ("b0", "b1"), "they have settled entries"
+    assert missing_members(found, all_of - left, left, left) == ("b0", "b1", "b7")
+    assert missing_members(closed(12, LATER), all_of, left, left) == ("b0", "b1", "b7")
+
+
 # --- pauses and grace periods ---------------------------------------------------------------------
 
 
