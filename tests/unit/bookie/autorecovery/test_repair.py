@@ -262,6 +262,28 @@ def test_an_entry_in_the_middle_is_missed_only_by_the_list_of_a_suspect() -> Non
     run(3, scenario)
 
 
+def test_what_a_suspect_cannot_list_is_copied_to_another_bookie() -> None:
+    """A bookie that lost a ledger directory denies nothing: what it still has ends the segment."""
+
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        for entry_id in range(3):
+            await scene.add(made.ledger_id, entry_id, 0, 1, *([2] if entry_id != 1 else []))
+        service = scene.world.host("b2").service
+        assert service is not None
+        storage = service.bookie._storage
+        storage.state(made.ledger_id).is_in_limbo = True
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG)
+        await auditor.check_entries(())
+        assert await scene.tasks.read(made.ledger_id) is not None
+        outcome = await scene.repair(made.ledger_id, suspects=(bookie(2),))
+        assert outcome.result is Result.WHOLE
+        assert await scene.ensembles(made.ledger_id) == [(bookie(0), bookie(1), bookie(3))]
+        await scene.check_whole(made.ledger_id, 2)
+
+    run(4, scenario)
+
+
 def test_without_a_bookie_to_copy_to_it_says_so() -> None:
     async def scenario(scene: Scene) -> None:
         ledger_id = await scene.written(3)
