@@ -33,6 +33,8 @@ _CLOCK_READ_S = 1.0
 """Between readings of the clock while nothing happens; a change of the bookies wakes it at once."""
 
 FindMissing = Callable[[LedgerMetadata], Awaitable[tuple[BookieId, ...]]]
+NextFind = Callable[[], Awaitable[FindMissing]]
+"""Asked for once a batch of ledgers."""
 
 
 @dataclass(slots=True)
@@ -59,13 +61,16 @@ class Auditor:
         clock: Clock,
         config: AutoRecoveryConfig,
         leaving: Leaving = no_leaving,
+        spared: Leaving = no_leaving,
     ) -> None:
+        """spared: those of `leaving` for which no open ledger is fenced."""
         self._client = client
         self._services = client.services
         self._tasks = tasks
         self._clock = clock
         self._config = config
         self._leaving = leaving
+        self._spared = spared
         self._news = asyncio.Event()
         self._is_delay_new = False
         self.figures = AuditorFigures()
@@ -107,9 +112,7 @@ class Auditor:
             watch.on_delay(await self._tasks.lost_bookie_delay_s(), self._clock.monotonic())
         watch.on_bookies(await self._lost_bookies(), self._clock.monotonic())
         if self._clock.monotonic() >= watch.due_s:
-            lost = watch.lost
-            await self.audit_bookies(guard)
-            watch.looked(lost, self._clock.monotonic())
+            watch.looked(await self.audit_bookies(guard), self._clock.monotonic())
         config = self._config
         for kind, interval_s, check in (
             (CheckKind.ALL_LEDGERS, config.ledger_check_interval_s, self.check_ledgers),
@@ -126,24 +129,33 @@ class Auditor:
     def _now_ms(self) -> int:
         return self._clock.wall_us() // 1000
 
-    async def _lost_bookies(self) -> set[BookieId]:
+    async def _lost_bookies(self) -> frozenset[BookieId]:
         """Return the known bookies that are not registered, and those that must be left."""
-        known = await self._client.bookies.all_known()
-        return {*known} - self._client.bookies.registered | await self._leaving()
+        known, leaving = await self._client.bookies.all_known(), await self._leaving()
+        return frozenset(known) - self._client.bookies.registered | leaving
 
     # --- the checks -------------------------------------------------------------------------------
 
-    async def audit_bookies(self, guard: Guard) -> None:
-        """Publish every ledger that names a bookie which is not registered, or must be left."""
+    async def audit_bookies(self, guard: Guard) -> frozenset[BookieId]:
+        """Publish every ledger that names a bookie which is not registered, or must be left.
+
+        Return these bookies: one that was back for a moment is not among them, and stays to do.
+        """
         await self._client.bookies.refresh()
-        registered, leaving = self._client.bookies.registered, await self._leaving()
+        leaving, spared = await self._leaving(), await self._spared()
+        known = await self._client.bookies.all_known()
+        registered = self._client.bookies.registered
 
         async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
-            return missing_members(metadata, registered, leaving)
+            return missing_members(metadata, registered, leaving, spared)
 
-        count = await self._publish_all(missing, guard)
+        async def find() -> FindMissing:
+            return missing
+
+        count = await self._publish_all(find, guard)
         self.figures.audit_count += 1
         _log.info("audit of bookies: %d ledgers, %d published", self.figures.ledger_count, count)
+        return frozenset(known) - registered | leaving
 
     async def check_ledgers(self, guard: Guard) -> None:
         """Publish every ledger of which a bookie lacks the first or last entry of a segment."""
@@ -156,16 +168,19 @@ class Auditor:
     async def _check(self, guard: Guard, *, is_every_entry: bool) -> None:
         await self._client.bookies.refresh()
 
-        async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
-            suspects = members_of(metadata) if is_every_entry else ()
-            check = LedgerCheck(
-                self._services, metadata, leaving=await self._leaving(), suspects=suspects
-            )
-            result = await check.run()
-            found = [f.bookie for f in result.findings if f.fault is not Fault.LOST]
-            return tuple(dict.fromkeys(found))
+        async def find() -> FindMissing:
+            leaving = await self._leaving()
 
-        count = await self._publish_all(missing, guard)
+            async def missing(metadata: LedgerMetadata) -> tuple[BookieId, ...]:
+                suspects = members_of(metadata) if is_every_entry else ()
+                check = LedgerCheck(self._services, metadata, leaving=leaving, suspects=suspects)
+                result = await check.run()
+                found = [f.bookie for f in result.findings if f.fault is not Fault.LOST]
+                return tuple(dict.fromkeys(found))
+
+            return missing
+
+        count = await self._publish_all(find, guard)
         _log.info("check of entries: %d ledgers, %d published", self.figures.ledger_count, count)
 
     async def check_placement(self, guard: Guard) -> None:
@@ -182,8 +197,8 @@ class Auditor:
         if count:
             _log.warning("placement: %d segments have a write set in one rack", count)
 
-    async def _publish_all(self, find: FindMissing, guard: Guard) -> int:
-        """Publish each ledger for which `find` returns bookies; return how many."""
+    async def _publish_all(self, find: NextFind, guard: Guard) -> int:
+        """Publish each ledger for which some bookies are found; return how many."""
         total = published = 0
         batch: list[LedgerMetadata] = []
         async for metadata in self._metadata_of_all():
@@ -198,11 +213,15 @@ class Auditor:
         return published
 
     async def _publish(
-        self, batch: Collection[LedgerMetadata], find: FindMissing, guard: Guard
+        self, batch: Collection[LedgerMetadata], find: NextFind, guard: Guard
     ) -> int:
+        if not batch:
+            return 0
+        missing_of = await find()
+
         async def one(metadata: LedgerMetadata) -> bool:
             try:
-                missing = await find(metadata)
+                missing = await missing_of(metadata)
             except IllegalOperationError as error:
                 self._unreadable(error)
                 return False

@@ -3,7 +3,8 @@
 A member that is not registered is lost, one that must be left is leaving. Of every other member the
 first and the last entry that it must have are read and verified; a suspect is also asked for the
 list of all its entries. A member that denies an entry, gives a damaged one or cannot read its disk
-lacks copies. One that is silent is undecided: nothing is concluded from it.
+lacks copies. A suspect that cannot make the list for its disk's sake is unsure of all of them.
+One that is silent is undecided: nothing is concluded from it.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ class Fault(Enum):
     LOST = "lost"
     LEAVING = "leaving"
     LACKING = "lacking"
+    UNSURE = "unsure"
+    """It cannot say what it has: a lost disk may have held it. Another bookie has to have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +149,22 @@ class LedgerCheck:
     ) -> None:
         """Compare with what a suspect says that it has; not where its end was damaged."""
         for bookie in sorted({m.bookie for m in members if m.bookie in self._suspects}):
-            held = await self._held_by(bookie)
-            if held is None:
+            status, held = await self._held_by(bookie)
+            if held is None and status is not Status.IO_ERROR:
                 continue  # Apache's bookies answer this with some kinds of storage only
             for member in members:
                 place = member.span.first, member.index
                 if member.bookie != bookie or place in found:
                     continue
+                if held is None:
+                    found[place] = replace(member, fault=Fault.UNSURE)
+                    continue
                 entry_ids = entries_at(self._metadata, member.span, member.index)
                 if any(entry_id not in held for entry_id in entry_ids):
                     found[place] = replace(member, held=held)
 
-    async def _held_by(self, bookie: BookieId) -> Availability | None:
+    async def _held_by(self, bookie: BookieId) -> tuple[Status, Availability | None]:
+        """Return what a bookie answers, and what it has; None: it does not say."""
         answered: asyncio.Future[tuple[Status, bytes]] = asyncio.get_running_loop().create_future()
 
         def on_done(status: Status, data: bytes) -> None:
@@ -167,11 +174,11 @@ class LedgerCheck:
         self._services.channels.list_entries(bookie, self._metadata.ledger_id, on_done)
         status, data = await answered
         if status is not Status.OK:
-            return None
+            return status, None
         try:
-            return decode(data)
+            return status, decode(data)
         except MalformedFrameError:
-            return None
+            return status, None
 
 
 def _setter(answered: "asyncio.Future[ReadReply]") -> Callable[[ReadReply], None]:

@@ -1,9 +1,10 @@
 """LossWatch: when the ledgers of lost bookies are to be looked for.
 
 One bookie that is lost newly is waited for, for the delay that the cluster's operators set; several
-at once are not, nor when the delay is written anew: then the look is due at once. One that returns
-is not lost. Between, a look is due at intervals. Source: Apache BookKeeper's Auditor. A machine: it
-takes the times of its events, seconds that never go back.
+at once are not, but those of which the ledgers were looked for do not count. When the delay is
+written anew the look is due at once. One that returns is not lost. Between, a look is due at
+intervals. Source: Apache BookKeeper's Auditor. A machine: it takes the times of its events, seconds
+that never go back.
 """
 
 from collections.abc import Collection
@@ -41,7 +42,7 @@ class LossWatch:
         new = self._lost - self._seen
         if not new:
             self._waits_until_s = None
-        elif len(self._lost) > 1:
+        elif len(new) > 1:
             self._waits_until_s = now_s
         elif self._waits_until_s is None:
             self._waits_until_s = now_s + self._delay_s
@@ -56,4 +57,4 @@ class LossWatch:
         self._seen = frozenset(lost)
         self._next_s = now_s + self._interval_s
         self._waits_until_s = None
-        self.on_bookies(self._lost, now_s)
+        self.on_bookies(self._lost | self._seen, now_s)

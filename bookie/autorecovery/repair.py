@@ -84,13 +84,16 @@ class Repairer:
         *,
         local: BookieId | None = None,
         leaving: Leaving = no_leaving,
+        spared: Leaving = no_leaving,
     ) -> None:
+        """spared: those of `leaving` for which no open ledger is fenced."""
         self._client = client
         self._services = client.services
         self._clock = clock
         self._config = config
         self._local = local
         self._leaving = leaving
+        self._spared = spared
         self._throttle = Throttle(config.copy_bytes_per_s, clock.monotonic())
 
     async def repair(
@@ -137,7 +140,7 @@ class Repairer:
             self._services, metadata, leaving=leaving, suspects=suspects
         ).run()
         segment = open_segment(metadata)
-        is_hurt = segment is not None and self._is_hurt(segment, leaving)
+        is_hurt = segment is not None and self._is_hurt(segment, leaving - await self._spared())
         if is_hurt and self._may_fence(segment, fence):
             await self._recover(metadata)
             return None
@@ -172,6 +175,11 @@ class Repairer:
     def _is_hurt(self, segment: Segment, leaving: Collection[BookieId]) -> bool:
         registered = self._services.bookies.registered
         return any(b not in registered or b in leaving for b in segment.ensemble)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it copies to one bookie only: others may copy what it cannot."""
+        return self._local is not None
 
     def _may_fence(self, segment: Segment | None, fence: Segment | None) -> bool:
         """Whether the grace period of this segment is over: its writer has not replaced it."""

@@ -84,10 +84,12 @@ class AutoRecovery:
         client = await LedgerClient.connect(
             store, rng=rng, clock=clock, config=client_config, root=root, tls=tls
         )
-        if leaving is None:
-            leaving = LifecycleStore(store, root).leaving
-        repairer = Repairer(client, clock, config, local=local, leaving=leaving)
-        auditor = Auditor(client, tasks, clock, config, leaving)
+        states = LifecycleStore(store, root)
+        leaving = states.leaving if leaving is None else leaving
+        repairer = Repairer(
+            client, clock, config, local=local, leaving=leaving, spared=states.spared
+        )
+        auditor = Auditor(client, tasks, clock, config, leaving, states.spared)
 
         async def lead(guard: Guard) -> None:
             """Audit, and coordinate drains beside it."""

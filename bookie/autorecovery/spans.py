@@ -84,7 +84,18 @@ def replaced(
 
 
 def missing_members(
-    metadata: LedgerMetadata, registered: Collection[BookieId], leaving: Collection[BookieId]
+    metadata: LedgerMetadata,
+    registered: Collection[BookieId],
+    leaving: Collection[BookieId],
+    spared: Collection[BookieId] = (),
 ) -> tuple[BookieId, ...]:
-    """Return the members that are not registered, or must be left."""
-    return tuple(b for b in members_of(metadata) if b not in registered or b in leaving)
+    """Return the members that are not registered, or must be left.
+
+    spared: bookies that an open last segment may keep while they are registered.
+    """
+    settled = {b for span in spans_of(metadata) for b in span.ensemble}
+    return tuple(
+        b
+        for b in members_of(metadata)
+        if b not in registered or (b in leaving and (b in settled or b not in spared))
+    )

@@ -151,16 +151,30 @@ class TaskStore:
 
         await self._guarded(operation, guard)
 
-    async def finish(self, ledger_id: int, version: int) -> bool:
-        """Remove a task that was not published again since it had this version; True: removed."""
+    async def finish(self, ledger_id: int, owner: str, task: Task, version: int) -> bool:
+        """Remove a task that was read under `owner`'s lock; False: it is not to be removed.
+
+        It is not when it was published again, or the lock is no longer the owner's in this session:
+        what another worker finished and an auditor published again has the same version as before.
+        """
         path = self.task_path(ledger_id)
+        lock_path = task_lock_path(self._root, ledger_id)
         patience = Patience(self._store, self._patience_s)
         while True:
+            if not await task_locks.owns(
+                self._store, lock_path, lock_bytes(owner), self._patience_s
+            ):
+                return False
+            found = await self.read(ledger_id)
+            if found is None:
+                break  # an answer was lost
+            if found != (task, version):
+                return False
             try:
                 await self._store.delete(path, version)
                 break
             except NoNodeError:
-                break  # an answer was lost, or another worker was as far
+                break  # removed by hand
             except BadVersionError:
                 return False
             except BROKEN as error:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookie.autorecovery.backoff import BackOff, GracePeriods
+from bookie.autorecovery.formats import Task
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
@@ -55,6 +56,8 @@ class ReplicationWorker:
         self._rng = rng
         self._config = config
         self._back_off = BackOff(config.failure_pause_s)
+        self._for_others = BackOff(config.failure_pause_s)
+        """Of ledgers that cannot be copied to this worker's own bookie: no failure of theirs."""
         self._grace = GracePeriods(config.open_ledger_grace_s)
         self._held: dict[int, None] = {}
         """Ledgers that this worker has locked."""
@@ -84,7 +87,10 @@ class ReplicationWorker:
         for ledger_id in self._shuffled(found):
             if ledger_id in locked or ledger_id in self._grace:
                 continue
-            if self._back_off.is_due(ledger_id, self._clock.monotonic()):
+            now_s = self._clock.monotonic()
+            if self._back_off.is_due(ledger_id, now_s) and self._for_others.is_due(
+                ledger_id, now_s
+            ):
                 if not await self._tasks.is_enabled():
                     return
                 await self._work(ledger_id, None)
@@ -133,20 +139,21 @@ class ReplicationWorker:
             task, version = found
             _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
             outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence)
-            is_kept = await self._settle(ledger_id, version, outcome)
+            is_kept = await self._settle(ledger_id, task, version, outcome)
         finally:
             if ledger_id in self._held and not is_kept:
                 await self._give_back(ledger_id)
 
-    async def _settle(self, ledger_id: int, version: int, outcome: Outcome) -> bool:
+    async def _settle(self, ledger_id: int, task: Task, version: int, outcome: Outcome) -> bool:
         """Act on what a repair found; True: the lock is kept for a grace period."""
         now_s = self._clock.monotonic()
         self.figures.entry_count += outcome.entry_count
         self.figures.byte_count += outcome.byte_count
         match outcome.result:
             case Result.WHOLE | Result.GONE:
-                is_removed = await self._tasks.finish(ledger_id, version)
+                is_removed = await self._tasks.finish(ledger_id, self._name, task, version)
                 self._back_off.succeeded(ledger_id)
+                self._for_others.succeeded(ledger_id)
                 if is_removed:
                     await self._tasks.clear_report(ledger_id)
                     self.figures.replicated_ledger_count += 1
@@ -157,8 +164,11 @@ class ReplicationWorker:
                 self._grace.begin(ledger_id, outcome.segment, now_s)
                 return True
             case Result.NO_TARGET:
-                self._back_off.failed(ledger_id, now_s)
-                await self._report(ledger_id, outcome)
+                if self._repairer.is_local:
+                    self._for_others.failed(ledger_id, now_s)
+                else:
+                    self._back_off.failed(ledger_id, now_s)
+                    await self._report(ledger_id, outcome)
             case Result.FAILED:
                 self._back_off.failed(ledger_id, now_s)
                 self.figures.failed_repair_count += 1

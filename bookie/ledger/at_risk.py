@@ -61,11 +61,12 @@ class RiskReport:
     ) -> None:
         """Count what `going` would do.
 
-        registered: all that answer now; a member that is not is lost already. writable: those of
-        them that can take copies.
+        registered: all that answer now; a member that is neither one of them nor going is lost
+        already. writable: those of them that can take copies.
         """
-        self._registered = frozenset(registered)
-        self.going = frozenset(going) & self._registered
+        self.going = frozenset(going)
+        # One that is only stopped still has its copies: to let it go may lose them.
+        self._registered = frozenset(registered) | self.going
         self._staying = self._registered - self.going
         self._destinations = frozenset(writable) - self.going
         self.lost: set[BookieId] = set()

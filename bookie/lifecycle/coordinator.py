@@ -44,6 +44,9 @@ class Status(Protocol):
     @property
     def failure_count(self) -> int: ...
 
+    @property
+    def time_ms(self) -> int: ...
+
 
 class Tasks(Protocol):
     """What is needed of the store of replication tasks."""
@@ -136,7 +139,7 @@ class DrainCoordinator:
         is_enabled = await self._tasks.is_enabled()
         tasks = frozenset([ledger_id async for ledger_id in self._tasks.ledger_ids()])
         reports = {
-            status.ledger_id: Report(status.reason, status.failure_count)
+            status.ledger_id: Report(status.reason, status.failure_count, status.time_ms)
             for status in await self._tasks.statuses()
         }
         waiting = [found for found in founds if not found.record.is_admitted]

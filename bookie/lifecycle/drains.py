@@ -31,6 +31,7 @@ class Report(NamedTuple):
 
     reason: str
     failure_count: int
+    time_ms: int
 
 
 class Facts(NamedTuple):
@@ -249,6 +250,8 @@ class DrainMachine:
         if ledger_id in facts.unreadable:
             return f"ledger {ledger_id}: {facts.unreadable[ledger_id]}", True
         report = facts.reports.get(ledger_id)
+        if report is not None and report.time_ms < found.record.since_ms:
+            report = None  # of before this drain
         if report is not None and report.failure_count >= FAILURES_MAX:
             return f"ledger {ledger_id}: {report.reason}", True
         if ledger_id in facts.open_last[found.bookie_id]:

@@ -118,11 +118,20 @@ class LifecycleStore:
 
     async def leaving(self) -> frozenset[BookieId]:
         """Return the bookies that drain: workers copy from them, and none to them."""
+        return frozenset(found.bookie_id for found in await self._draining())
+
+    async def spared(self) -> frozenset[BookieId]:
+        """Return those that drain and for which no open ledger may be fenced."""
         return frozenset(
-            found.bookie_id
+            found.bookie_id for found in await self._draining() if not found.record.may_fence
+        )
+
+    async def _draining(self) -> list[Found]:
+        return [
+            found
             for found in await self.all()
             if found.record.state is LifecycleState.DRAINING and found.record.is_admitted
-        )
+        ]
 
     async def ledgers(self, bookie_id: BookieId) -> list[DrainLedger]:
         """Return the list of the bookie's drain, ascending; empty: there is none."""

@@ -20,7 +20,7 @@ async def take(store: VersionedStore, path: str, data: bytes, patience_s: float)
             await store.create(path, data, is_ephemeral=True, make_parents=True)
             return True
         except NodeExistsError:
-            return await _owns(store, path, data, patience_s)
+            return await owns(store, path, data, patience_s)
         except BROKEN as error:
             await patience.again(error)
 
@@ -30,7 +30,7 @@ async def give_back(store: VersionedStore, path: str, data: bytes, patience_s: f
     patience = Patience(store, patience_s)
     while True:
         try:
-            if await _owns(store, path, data, patience_s):
+            if await owns(store, path, data, patience_s):
                 await store.delete(path)
             return
         except NoNodeError:
@@ -39,7 +39,9 @@ async def give_back(store: VersionedStore, path: str, data: bytes, patience_s: f
             await patience.again(error)
 
 
-async def _owns(store: VersionedStore, path: str, data: bytes, patience_s: float) -> bool:
+async def owns(store: VersionedStore, path: str, data: bytes, patience_s: float) -> bool:
+    """Tell whether the owner that `data` names has the lock in this session. MetadataStoreError."""
+
     async def question() -> bool:
         await store.sync(path)
         try:

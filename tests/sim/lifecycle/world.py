@@ -210,6 +210,7 @@ class SimStatus(NamedTuple):
     reason: str
     is_loss: bool
     failure_count: int
+    time_ms: int
 
 
 class SimTasks:
@@ -494,7 +495,8 @@ class World:
                 ledger_id = metadata.ledger_id
                 before = self.reports.get(ledger_id)
                 count = 1 if before is None else before.failure_count + 1
-                self.reports[ledger_id] = SimStatus(ledger_id, reason, True, count)
+                now_ms = self.clock.wall_us() // 1000
+                self.reports[ledger_id] = SimStatus(ledger_id, reason, True, count, now_ms)
                 return False
             if self.bookies[target].add(metadata.ledger_id, entry_id, packet) is not Status.OK:
                 return False

@@ -262,6 +262,28 @@ def test_an_entry_in_the_middle_is_missed_only_by_the_list_of_a_suspect() -> Non
     run(3, scenario)
 
 
+def test_what_a_suspect_cannot_list_is_copied_to_another_bookie() -> None:
+    """A bookie that lost a ledger directory denies nothing: what it still has ends the segment."""
+
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 2, 0, 1, 2)
+        for entry_id in range(3):
+            await scene.add(made.ledger_id, entry_id, 0, 1, *([2] if entry_id != 1 else []))
+        service = scene.world.host("b2").service
+        assert service is not None
+        storage = service.bookie._storage
+        storage.state(made.ledger_id).is_in_limbo = True
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG)
+        await auditor.check_entries(())
+        assert await scene.tasks.read(made.ledger_id) is not None
+        outcome = await scene.repair(made.ledger_id, suspects=(bookie(2),))
+        assert outcome.result is Result.WHOLE
+        assert await scene.ensembles(made.ledger_id) == [(bookie(0), bookie(1), bookie(3))]
+        await scene.check_whole(made.ledger_id, 2)
+
+    run(4, scenario)
+
+
 def test_without_a_bookie_to_copy_to_it_says_so() -> None:
     async def scenario(scene: Scene) -> None:
         ledger_id = await scene.written(3)
@@ -331,6 +353,28 @@ def test_an_open_segment_is_left_until_its_grace_period_is_over() -> None:
         await writer.abandon()
 
     run(5, scenario)
+
+
+def test_an_open_segment_keeps_a_bookie_that_is_drained_without_fences() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        (segment,) = made.segments
+
+        async def drains() -> frozenset[BookieId]:
+            return frozenset({bookie(0)})
+
+        repairer = Repairer(scene.client, scene.clock, CONFIG, leaving=drains, spared=drains)
+        outcome = await repairer.repair(made.ledger_id, fence=segment)
+        assert outcome.result is Result.WHOLE
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG, drains, drains)
+        assert await auditor.audit_bookies(()) == {bookie(0)}
+        assert [found async for found in scene.tasks.ledger_ids()] == []
+        fencing = Repairer(scene.client, scene.clock, CONFIG, leaving=drains)
+        assert (await fencing.repair(made.ledger_id, fence=segment)).result is Result.WHOLE
+        assert (await scene.metadata(made.ledger_id)).is_closed
+
+    run(4, scenario)
 
 
 def test_g20_an_empty_open_ledger_is_closed_and_copied() -> None:
@@ -413,6 +457,32 @@ def test_a_worker_keeps_reasons_pauses_and_clears_them() -> None:
     run(3, scenario)
 
 
+def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
+    """It is no failure of the ledger: three of those end a drain."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        await scene.lose(ensemble[0])
+        await scene.tasks.publish(ledger_id, (BookieId(ensemble[0]),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(ensemble[1]), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        for _ in range(4):
+            await worker.work_once()
+            await asyncio.sleep(CONFIG.failure_pause_s)
+        assert await scene.tasks.statuses() == []
+        anywhere = ReplicationWorker(
+            scene.tasks, scene.repairer(), "other", scene.clock, SeededRng(1), CONFIG
+        )
+        await scene.lose(next(bookie(n) for n in range(4) if bookie(n) not in ensemble))
+        await anywhere.work_once()
+        (status,) = await scene.tasks.statuses()
+        assert (status.worker, status.failure_count) == ("other", 1)
+
+    run(4, scenario)
+
+
 def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:
     async def scenario(scene: Scene) -> None:
         made = await scene.made(LedgerState.OPEN, -1, 0, 1)
@@ -485,6 +555,32 @@ def test_each_check_publishes_what_it_is_for() -> None:
         await scene.lose(bookie(2))
         await auditor.audit_bookies(())
         assert whole in [ledger_id async for ledger_id in store.ledger_ids()]
+
+    run(3, scenario)
+
+
+def test_a_bookie_that_returned_for_the_audit_alone_is_audited_again() -> None:
+    """What was lost before the audit, and not for the audit, has not been published."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        away = [frozenset({bookie(0)}), frozenset[BookieId](), frozenset({bookie(0)})]
+
+        async def leaving() -> frozenset[BookieId]:
+            return away.pop(0) if len(away) > 1 else away[0]
+
+        auditor = Auditor(
+            scene.client,
+            scene.tasks,
+            scene.clock,
+            replace(CONFIG, ledger_check_interval_s=0),
+            leaving,
+        )
+        leading = asyncio.get_running_loop().create_task(auditor.lead(()))
+        await asyncio.sleep(10.0)  # of the simulated clock
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+        assert [found async for found in scene.tasks.ledger_ids()] == [ledger_id]
 
     run(3, scenario)
 

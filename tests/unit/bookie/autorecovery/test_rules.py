@@ -92,6 +92,16 @@ def test_missing_members() -> None:
     assert missing_members(found, registered, {FIRST[0]}) == ("b0", "b8")
 
 
+def test_an_open_last_segment_may_keep_spared_members() -> None:
+    found = metadata_of(3, 2, 2, LATER)
+    all_of = {*FIRST, *LATER.ensemble}
+    left = {FIRST[0], FIRST[1], BookieId("b7")}
+    assert missing_members(found, all_of, left) == ("b0", "b1", "b7")
+    assert missing_members(found, all_of, left, left) == ("b0", "b1"), "they have settled entries"
+    assert missing_members(found, all_of - left, left, left) == ("b0", "b1", "b7")
+    assert missing_members(closed(12, LATER), all_of, left, left) == ("b0", "b1", "b7")
+
+
 # --- pauses and grace periods ---------------------------------------------------------------------
 
 
@@ -171,6 +181,14 @@ def test_several_are_not_waited_for() -> None:
     assert made.due_s == 6.0
 
 
+def test_one_beside_those_that_were_looked_for_is_waited_for() -> None:
+    made = watch(30.0)
+    made.on_bookies({A, B}, 5.0)
+    made.looked({A, B}, 6.0)
+    made.on_bookies({A, B, C}, 10.0)
+    assert made.due_s == 40.0
+
+
 def test_without_a_delay_the_look_is_due_at_once() -> None:
     made = watch(0.0)
     made.on_bookies({A}, 5.0)
@@ -199,6 +217,14 @@ def test_one_that_is_lost_during_the_look_is_new() -> None:
     made.on_bookies({A, C}, 6.0)
     made.looked({A}, 7.0)
     assert made.due_s == 7.0
+
+
+def test_one_that_the_look_found_lost_first_is_not_new() -> None:
+    made = watch(0.0)
+    made.on_bookies({A}, 5.0)
+    made.looked({A, B}, 6.0)
+    made.on_bookies({A, B}, 7.0)
+    assert made.due_s == 1006.0
 
 
 # --- votes ----------------------------------------------------------------------------------------

@@ -72,9 +72,10 @@ def test_a_task_is_published_merged_done_and_leaves_nothing() -> None:
         await tasks.publish(7, (B, A), 3)
         assert await tasks.read(7) == (Task((A, B), 1), 1)
         assert [ledger_id async for ledger_id in tasks.ledger_ids()] == [7, LONG_ID]
-        assert await tasks.finish(LONG_ID, 0)
-        assert await tasks.finish(LONG_ID, 0), "an answer was lost: it is done"
-        assert await tasks.finish(7, 1)
+        for ledger_id, task, version in ((LONG_ID, Task((B,), 2), 0), (7, Task((A, B), 1), 1)):
+            assert await tasks.lock(ledger_id, "me")
+            assert await tasks.finish(ledger_id, "me", task, version)
+            assert await tasks.finish(ledger_id, "me", task, version), "removed by hand: it is done"
         assert below(world) == []
 
     run(scenario)
@@ -87,8 +88,42 @@ def test_a_task_that_was_published_again_stays() -> None:
         tasks = await prepared(world)
         await tasks.publish(7, (A,), 1)
         await tasks.publish(7, (A,), 2)
-        assert not await tasks.finish(7, 0)
+        assert await tasks.lock(7, "me")
+        assert not await tasks.finish(7, "me", Task((A,), 1), 0)
         assert await tasks.read(7) == (Task((A,), 1), 1)
+
+    run(scenario)
+
+
+def test_a_task_that_is_made_anew_is_another_one() -> None:
+    """A worker whose removal was done without an answer asks again when it is published again."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await tasks.publish(7, (A,), 1)
+        found = await tasks.read(7)
+        assert found is not None
+        assert await tasks.lock(7, "me")
+        assert await tasks.finish(7, "me", *found)
+        await tasks.publish(7, (A,), 2)
+        assert not await tasks.finish(7, "me", *found)
+        assert await tasks.read(7) == (Task((A,), 2), 0)
+
+    run(scenario)
+
+
+def test_only_the_owner_of_the_lock_removes_a_task() -> None:
+    """A worker that lost its session lost its lock: what it found out is old."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await tasks.publish(7, (A,), 1)
+        found = await tasks.read(7)
+        assert found is not None
+        assert not await tasks.finish(7, "me", *found)
+        assert await TaskStore(world.client(), ROOT).lock(7, "me")
+        assert not await tasks.finish(7, "me", *found), "in another session"
+        assert await tasks.read(7) == found
 
     run(scenario)
 
@@ -107,7 +142,7 @@ def test_lost_answers_change_nothing(fate: Fate) -> None:
         assert await tasks.lock(7, "me")
         assert await tasks.locked() == [7]
         link.fates = [fate]
-        assert await tasks.finish(7, found[1])
+        assert await tasks.finish(7, "me", *found)
         link.fates = [fate]
         await tasks.unlock(7, "me")
         assert await tasks.locked() == []
@@ -203,17 +238,19 @@ def test_two_publish_and_a_third_prunes_at_once() -> None:
     async def scenario(world: MetadataWorld) -> None:
         tasks = [await prepared(world)]
         tasks += [TaskStore(world.client(), ROOT) for _ in range(2)]
+        assert await tasks[2].lock(7, "me")
+        assert await tasks[0].lock(8, "me")
         for round_ in range(20):
             await tasks[0].publish(7, (A,), round_)
             await asyncio.gather(
                 tasks[0].publish(8, (A,), round_),
                 tasks[1].publish(8, (B,), round_),
-                tasks[2].finish(7, 0),
+                tasks[2].finish(7, "me", Task((A,), round_), 0),
             )
             found = await tasks[0].read(8)
             assert found is not None
             assert set(found[0].missing) == {A, B}
-            assert await tasks[0].finish(8, found[1])
+            assert await tasks[0].finish(8, "me", *found)
         assert below(world) == []
 
     run(scenario)

@@ -47,6 +47,14 @@ def test_three_copies_two_of_them_gone() -> None:
     assert report("5", "", closed).tallies[Risk.UNDER_REPLICATED].ledgers == 0
 
 
+def test_a_stopped_bookie_that_goes_is_not_lost_before() -> None:
+    only_copy = ledger(7, 1, 1, (0, [0]), last=9)
+    stopped = report("0", "0", only_copy)
+    assert stopped.tallies[Risk.LAST_COPY].ledger_ids == [7]
+    assert stopped.before[Risk.LAST_COPY].ledgers == 0
+    assert (stopped.going, stopped.lost) == ({B[0]}, set())
+
+
 def test_an_open_last_segment_counts_write_sets_and_no_entries() -> None:
     found = report("0", "", ledger(1, 2, 2, (0, [0, 1, 2]), (4, [3, 1, 2]), last=None))
     tally = found.tallies[Risk.ACK_QUORUM]

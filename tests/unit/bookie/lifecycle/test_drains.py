@@ -166,13 +166,20 @@ def test_a_later_auditor_goes_on_with_the_counts() -> None:
 
 def test_it_fails_only_when_nothing_else_is_left() -> None:
     desk = Desk()
-    bad = {4: Report("no copy", 3), 5: Report("slow", 2)}
+    bad = {4: Report("no copy", 3, 5), 5: Report("slow", 2, 5)}
     assert steps(desk.decide(named={B1: (4, 5)}, reports=bad)) == []
     rows = [one for one in desk.decide(named={B1: (4,)}) if isinstance(one, WriteList)]
     assert rows[0].ledgers == [DrainLedger(4, 0, "", "ledger 4: no copy")]
     decisions = desk.decide()
     assert steps(decisions) == [Step.FAIL]
     assert "ledger 4: no copy" in next(d for d in decisions if isinstance(d, Move)).record.reason
+
+
+def test_what_failed_before_the_drain_does_not_count() -> None:
+    desk = Desk()
+    old = {4: Report("no copy", 3, 4)}
+    assert steps(desk.decide(named={B1: (4,)}, reports=old)) == []
+    assert steps(desk.decide(reports={4: Report("no copy", 3, 5)})) == [Step.FAIL]
 
 
 def test_metadata_that_cannot_be_read_fails_the_drain() -> None:

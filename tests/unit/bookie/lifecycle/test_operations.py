@@ -125,7 +125,7 @@ def test_at_risk_takes_what_is_away_for_lost() -> None:
         }  # fmt: skip
         assert not found["is_safe"]
         assert (await asked.at_risk([B3]))["is_safe"]
-        assert (await asked.at_risk([B1]))["is_safe"]  # it is gone already
+        assert not (await asked.at_risk([B1]))["is_safe"], "stopped, it still has its copies"
         with pytest.raises(IllegalOperationError, match="expected one of b1:3181"):
             await asked.at_risk([BookieId("b9:1")])
 
