@@ -213,7 +213,7 @@ class AutoRecoveryConfig:
     is_worker: bool = True
     """Replicate ledgers."""
     bookie_check_interval_s: float = 86400.0
-    """Between looks for ledgers of lost bookies when none was lost newly."""
+    """Between audits for ledgers of lost bookies when none was lost newly."""
     ledger_check_interval_s: float = 604800.0
     """Between reads of the first and last entry of every segment on every bookie; 0: never."""
     placement_check_interval_s: float = 0.0
@@ -221,7 +221,7 @@ class AutoRecoveryConfig:
     entry_check_interval_s: float = 0.0
     """Between questions to every bookie for all the entries that it has; 0: never."""
     ledgers_at_once: int = 32
-    """Ledgers that the auditor looks at together."""
+    """Ledgers that an audit reads together."""
     open_ledger_grace_s: float = 30.0
     """How long the writer of an open ledger may take to replace a lost bookie by itself; then the
     ledger is fenced and closed."""
@@ -232,7 +232,7 @@ class AutoRecoveryConfig:
     copy_bytes_per_s: int | None = None
     """Ledgers are copied at most this fast; None: as fast as it goes."""
     poll_interval_s: float = 5.0
-    """Between looks for tasks."""
+    """Between readings of the tasks."""
     failure_pause_s: float = 300.0
     """A ledger that cannot be replicated is tried again after a 32nd of this, which doubles with
     each failure up to this."""

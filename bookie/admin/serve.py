@@ -112,7 +112,10 @@ def check_directory(data: Path) -> None:
 def directories_of(
     data: Path, config: BookieConfig, lost: Sequence[Path], *, is_expansion_allowed: bool
 ) -> BookieDirectories:
-    """Make what is missing of a bookie's directories, and open the disks; BookieStartError."""
+    """Make what is missing of a bookie's directories; return their opened disks and names.
+
+    BookieStartError.
+    """
     journal = Path(config.journal_directory or data)
     texts = config.ledger_directories or (str(data),)
     weights = {Path(path): weight for path, weight in map(parse_ledger_directory, texts)}

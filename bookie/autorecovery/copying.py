@@ -148,7 +148,10 @@ class Copy:
         return self._advance(now_s)
 
     def on_tick(self, now_s: float) -> list[Action]:
-        """Let time pass: the next replica is asked where one is silent, and the budget grows."""
+        """Let time pass and return what is to be done now.
+
+        The next replica is asked where one is silent, and the budget grows.
+        """
         if self._is_over:
             return []
         actions: list[Action] = []

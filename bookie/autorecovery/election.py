@@ -15,9 +15,8 @@ from bookie.autorecovery.tasks import Guard, TaskStore, vote_guard
 from bookie.errors import DeposedAuditorError, NoNodeError
 from bookie.metadata.interfaces import SessionState, VersionedStore
 from bookie.metadata.paths import join, name_of
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 
-_PATIENCE_S = 30.0
 _VOTE = re.compile(r"V_(-?\d{10})")
 
 
@@ -28,11 +27,11 @@ def winner(votes: Sequence[str]) -> str | None:
 
 
 async def current_auditor(store: VersionedStore, tasks: TaskStore) -> str | None:
-    """Return who leads, as its vote names it; None: there is no auditor."""
-    await ask(store, _PATIENCE_S, lambda: store.sync(tasks.votes_path))
+    """Return the auditor's name, as its vote has it; None: there is no auditor."""
+    await ask(store, PATIENCE_S, lambda: store.sync(tasks.votes_path))
     while True:
         try:
-            votes = await ask(store, _PATIENCE_S, lambda: store.children(tasks.votes_path))
+            votes = await ask(store, PATIENCE_S, lambda: store.children(tasks.votes_path))
         except NoNodeError:
             return None
         leading = winner(votes)
@@ -40,7 +39,7 @@ async def current_auditor(store: VersionedStore, tasks: TaskStore) -> str | None
             return None
         path = join(tasks.votes_path, leading)
         try:
-            data, _ = await ask(store, _PATIENCE_S, lambda path=path: store.read(path))
+            data, _ = await ask(store, PATIENCE_S, lambda path=path: store.read(path))
         except NoNodeError:
             continue  # gone since it was listed
         return candidate_of(data, path)
@@ -96,7 +95,7 @@ class Elector:
                 join(votes, "V_"), data, is_ephemeral=True, is_sequence=True
             )
 
-        return await ask(self._store, _PATIENCE_S, question)
+        return await ask(self._store, PATIENCE_S, question)
 
     async def _stand(self, vote: str) -> None:
         """Lead while the vote is the lowest; return when it is gone."""
@@ -107,7 +106,7 @@ class Elector:
                 self._news.clear()
                 votes = await ask(
                     self._store,
-                    _PATIENCE_S,
+                    PATIENCE_S,
                     lambda: self._store.children(self._tasks.votes_path),
                 )
                 if self._store.session_id != session_id or name_of(vote) not in votes:

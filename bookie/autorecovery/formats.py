@@ -72,7 +72,7 @@ def vote_bytes(candidate: str) -> bytes:
 
 
 def candidate_of(data: bytes, where: str) -> str:
-    """Return who cast a vote; CorruptFileError."""
+    """Return the candidate's name in a vote; CorruptFileError."""
     message = AuditorVoteFormat()
     _parse(data, message, where)
     return message.bookieId

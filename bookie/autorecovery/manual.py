@@ -5,6 +5,7 @@ of metadata is a compare-and-set, so that workers and other operators may be at 
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bookie.autorecovery.repair import Outcome, Repairer, Result
@@ -72,12 +73,9 @@ async def recover_ledger(repairer: Repairer, ledger_id: int, *, will_fence: bool
     outcome = await repairer.repair(ledger_id)
     if outcome.result is Result.OPEN and will_fence:
         again = await repairer.repair(ledger_id, fence=outcome.segment)
-        return Outcome(
-            again.result,
-            again.reason,
-            again.is_loss,
-            again.segment,
-            outcome.entry_count + again.entry_count,
-            outcome.byte_count + again.byte_count,
+        return replace(
+            again,
+            entry_count=outcome.entry_count + again.entry_count,
+            byte_count=outcome.byte_count + again.byte_count,
         )
     return outcome

@@ -9,7 +9,7 @@ recovered, which fences it. Nothing here knows of tasks and locks.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -100,7 +100,7 @@ class Repairer:
         *,
         fence: Segment | None = None,
     ) -> Outcome:
-        """Repair a ledger as far as this one can.
+        """Repair a ledger as far as this one can; return how it ended and what was copied.
 
         fence: an open last segment of which the grace period is over; another one begins its own.
         Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
@@ -220,14 +220,7 @@ class _Tally:
     byte_count: int = 0
 
     def told(self, outcome: Outcome) -> Outcome:
-        return Outcome(
-            outcome.result,
-            outcome.reason,
-            outcome.is_loss,
-            outcome.segment,
-            self.entry_count,
-            self.byte_count,
-        )
+        return replace(outcome, entry_count=self.entry_count, byte_count=self.byte_count)
 
 
 class _CopyRun:

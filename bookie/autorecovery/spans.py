@@ -25,13 +25,9 @@ def spans_of(metadata: LedgerMetadata) -> list[Span]:
     """Return the settled spans, ascending."""
     found: list[Span] = []
     for number, segment in enumerate(metadata.segments):
-        is_last = number == len(metadata.segments) - 1
-        if is_last and not metadata.is_closed:
+        last = metadata.segment_end(number)
+        if last is None:
             break
-        last = metadata.last_entry_id
-        if not is_last:
-            following = metadata.segments[number + 1].first_entry_id - 1
-            last = min(last, following) if metadata.is_closed else following
         found.append(Span(segment.first_entry_id, last, segment.ensemble))
     return found
 

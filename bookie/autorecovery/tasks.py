@@ -49,13 +49,12 @@ from bookie.metadata.ledger_paths import (
     task_name,
 )
 from bookie.metadata.paths import join, parent_of
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
 STATUS_COUNT_MAX = 1000
 STATUS_TEXT_MAX = 500
 """Characters of a reason."""
 _HOLDER_CHARS_MAX = 200
-_PATIENCE_S = 30.0
 T = TypeVar("T")
 OnChange = Callable[[], None]
 _NextOperation = Callable[[], Awaitable[Operation | None]]
@@ -89,7 +88,7 @@ class Status:
 class TaskStore:
     """See the module. Used from its loop's thread. Errors: MetadataStoreError, CorruptFileError."""
 
-    def __init__(self, store: VersionedStore, root: str, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, store: VersionedStore, root: str, patience_s: float = PATIENCE_S) -> None:
         self._store = store
         self._patience_s = patience_s
         self._base = join(root, UNDER_REPLICATION)

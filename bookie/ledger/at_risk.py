@@ -88,7 +88,7 @@ class RiskReport:
             self.lost.update(self._lost_of(segment.ensemble))
             if is_short(segment.ensemble, self._staying, self._destinations):
                 self.segments_without_destination += 1
-            end = _end_of(metadata, number)
+            end = metadata.segment_end(number)
             for which, (there, tallies) in enumerate(
                 ((self._staying, self.tallies), (self._registered, self.before))
             ):
@@ -202,11 +202,3 @@ def is_short(
     """Tell whether a segment finds too few bookies to take the place of those that do not stay."""
     wanted = sum(bookie not in staying for bookie in ensemble)
     return len(destinations.difference(ensemble)) < wanted
-
-
-def _end_of(metadata: LedgerMetadata, number: int) -> int | None:
-    """Return the last entry id of a segment; None: it is not known yet."""
-    ends: list[int] = [metadata.last_entry_id] if metadata.is_closed else []
-    if number + 1 < len(metadata.segments):
-        ends.append(metadata.segments[number + 1].first_entry_id - 1)
-    return min(ends, default=None)

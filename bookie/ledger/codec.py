@@ -33,7 +33,6 @@ BytesLike = bytes | bytearray | memoryview
 
 HEADER_BYTES = 32
 LAC_HEADER_BYTES = 16
-DIGEST_BYTES_MAX = 20
 
 _HEADER = Struct(">qqqq")
 _LAC_HEADER = Struct(">qq")

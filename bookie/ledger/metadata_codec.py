@@ -35,7 +35,6 @@ from bookie.ledger.types import (
     parse_bookie_id,
 )
 
-CURRENT_VERSION = 3
 METADATA_BYTES_MAX = 16 * 1024 * 1024
 """ZooKeeper's own limit for a node is 1 MiB unless it is told otherwise."""
 

@@ -123,6 +123,13 @@ class LedgerMetadata:
     def last_segment(self) -> Segment:
         return self.segments[-1]
 
+    def segment_end(self, number: int) -> int | None:
+        """Return the last entry id of a segment; None: it may still grow."""
+        ends: list[int] = [self.last_entry_id] if self.is_closed else []
+        if number + 1 < len(self.segments):
+            ends.append(self.segments[number + 1].first_entry_id - 1)
+        return min(ends, default=None)
+
     def segment_of(self, entry_id: int) -> Segment:
         """Return the segment that holds entry_id, which is 0 or more."""
         for segment in reversed(self.segments):

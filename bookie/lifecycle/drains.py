@@ -21,7 +21,7 @@ CLEAN_SCANS = 2
 FAILURES_MAX = 3
 """So often a worker may fail with a ledger before it counts as bad."""
 CLEARED_MAX = 3
-"""After so many removals without a copy the status says who did it."""
+"""After so many removals without a copy the status names the worker."""
 _BACK_OFF_S = 10.0
 _BACK_OFF_MAX_S = 600.0
 
@@ -273,7 +273,8 @@ class DrainMachine:
             ledger.holder = facts.holders.get(ledger_id, ledger.holder)
             return False
         if ledger.is_published:
-            # The tasks were read before the scan: who removed it had not replaced the bookie.
+            # The tasks were read before the scan: the worker that removed it had not replaced
+            # the bookie.
             ledger.is_published = False
             ledger.cleared_count += 1
             ledger.cleared_by = ledger.holder

@@ -19,10 +19,9 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledger_paths import DISABLED, VOTES
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.paths import join
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.runtime.interfaces import Clock, Rng
 
-_PATIENCE_S = 30.0
 LEDGERS_SHOWN_MAX = 1000
 _NAMED_IN_ERROR_MAX = 20
 
@@ -118,7 +117,7 @@ class Operations:
             has_votes = await self._store.exists(voted) is not None
             return is_disabled, await self._store.children(voted) if has_votes else []
 
-        is_disabled, votes = await ask(self._store, _PATIENCE_S, question)
+        is_disabled, votes = await ask(self._store, PATIENCE_S, question)
         if is_disabled:
             return "AutoRecovery is disabled: nothing is copied until it is enabled"
         if not votes:

@@ -42,7 +42,10 @@ def names(metadata: LedgerMetadata, bookie_id: BookieId) -> bool:
 async def scan(
     ledgers: LedgerManager, bookie_ids: Iterable[BookieId], counters: Iterable[Counter] = ()
 ) -> Scan:
-    """Read the metadata of every ledger once. MetadataStoreError: nothing is known then."""
+    """Read the metadata of every ledger once and return which ones name these bookies.
+
+    Each ledger that can be read is fed to the counters. MetadataStoreError: nothing is known then.
+    """
     wanted = tuple(bookie_ids)
     feeding = tuple(counters)
     found: dict[BookieId, list[int]] = {bookie_id: [] for bookie_id in wanted}

@@ -33,11 +33,10 @@ from bookie.lifecycle.states import (
 from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore, Write
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
 from bookie.metadata.paths import join
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
 STATE = "state"
 _PIECE = "ledgers-"
-_PATIENCE_S = 30.0
 _ATTEMPTS_MAX = 20
 """Conflicts in a row after which a writer gives up; each needs another writer to have succeeded."""
 _CONFLICTS = (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)
@@ -91,7 +90,7 @@ class LifecycleStore:
                     record = codec.record_from_bytes(data, self.state_path(bookie_id))
                     return Found(bookie_id, record, state_stat.version, cookie, stat.version)
 
-        return await ask(self._store, _PATIENCE_S, question)
+        return await ask(self._store, PATIENCE_S, question)
 
     async def expect(self, bookie_id: BookieId) -> Found:
         """Return the newest state; IllegalOperationError when the bookie has no cookie."""
@@ -107,7 +106,7 @@ class LifecycleStore:
     async def bookie_ids(self) -> tuple[BookieId, ...]:
         """Return every bookie that has a cookie, sorted."""
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(self._cookies))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(self._cookies))
         except NoNodeError:
             names = []
         return tuple(BookieId(name) for name in names)
@@ -131,7 +130,7 @@ class LifecycleStore:
         for path in await self._pieces(bookie_id):
             try:
                 data, _ = await ask(
-                    self._store, _PATIENCE_S, lambda path=path: self._store.read(path)
+                    self._store, PATIENCE_S, lambda path=path: self._store.read(path)
                 )
             except NoNodeError:
                 continue  # removed since
@@ -141,7 +140,7 @@ class LifecycleStore:
     async def _pieces(self, bookie_id: BookieId) -> list[str]:
         parent = self.state_path(bookie_id)
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(parent))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(parent))
         except NoNodeError:
             return []
         return [join(parent, name) for name in sorted(names)]
@@ -224,7 +223,7 @@ class LifecycleStore:
                 f"bookie {bookie_id}: expected it Drained to remove it, found "
                 f"{found.record.state.value}; drain it first"
             )
-        patience = Patience(self._store, _PATIENCE_S)
+        patience = Patience(self._store, PATIENCE_S)
         for _ in range(_ATTEMPTS_MAX):
             await self.expect_unregistered(bookie_id)
             operations: list[Operation] = [*guard]
@@ -265,7 +264,7 @@ class LifecycleStore:
                 if await self._store.exists(parent) is not None
             ]
 
-        return await ask(self._store, _PATIENCE_S, question)
+        return await ask(self._store, PATIENCE_S, question)
 
     async def expect_unregistered(self, bookie_id: BookieId) -> None:
         """IllegalOperationError while a bookie is registered, as read after a sync()."""
@@ -275,7 +274,7 @@ class LifecycleStore:
             paths = await self._registrations(bookie_id)
             return any([await self._store.exists(path) is not None for path in paths])
 
-        if await ask(self._store, _PATIENCE_S, question):
+        if await ask(self._store, PATIENCE_S, question):
             raise IllegalOperationError(
                 f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
                 "first (a killed one stays registered until its session has timed out)"
@@ -322,7 +321,7 @@ class LifecycleStore:
         wanted: Found,
     ) -> bool:
         """Do all or nothing; False after a conflict. A lost answer is decided by content."""
-        patience = Patience(self._store, _PATIENCE_S)
+        patience = Patience(self._store, PATIENCE_S)
         while True:
             try:
                 await self._store.multi(operations)
@@ -354,7 +353,7 @@ class LifecycleStore:
             Check(self.state_path(found.bookie_id), _version(found)),
             operation,
         ]
-        patience = Patience(self._store, _PATIENCE_S)
+        patience = Patience(self._store, PATIENCE_S)
         while True:
             try:
                 await self._store.multi(operations)
@@ -377,7 +376,7 @@ class LifecycleStore:
             except NoNodeError:
                 return None
 
-        return await ask(self._store, _PATIENCE_S, question) == data
+        return await ask(self._store, PATIENCE_S, question) == data
 
     def _contended(self, bookie_id: BookieId) -> MetadataVersionError:
         return MetadataVersionError(

@@ -22,12 +22,11 @@ from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import VersionedStore, Watch
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
 from bookie.metadata.paths import join
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.metadata.service_info import ServiceInfo
 from bookie.metadata.watches import Callbacks
 
 DEFAULT_LOCATION = "/default-rack"
-_PATIENCE_S = 30.0
 
 
 class Mode(Enum):
@@ -110,7 +109,7 @@ class BookieDirectory:
 
     async def refresh(self) -> None:
         """Read the lists again, everything that was answered before seen."""
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._writable_path))
         await self._read_lists()
 
     async def catch_up(self) -> None:
@@ -118,7 +117,7 @@ class BookieDirectory:
 
         The store tells of a change before it answers what was asked after it.
         """
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._writable_path))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._writable_path))
         while (task := self._refresh_task) is not None:
             await asyncio.wait([task])
 
@@ -126,7 +125,7 @@ class BookieDirectory:
         """Return every bookie that ever registered here and was not removed: those with cookies."""
         try:
             names = await ask(
-                self._store, _PATIENCE_S, lambda: self._store.children(self._cookies_path)
+                self._store, PATIENCE_S, lambda: self._store.children(self._cookies_path)
             )
         except NoNodeError:
             names = []
@@ -188,7 +187,7 @@ class BookieDirectory:
 
     async def _read_list(self, path: str) -> dict[BookieId, ServiceInfo]:
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(path))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(path))
         except NoNodeError:
             return {}
         found: dict[BookieId, ServiceInfo] = {}
@@ -204,7 +203,7 @@ class BookieDirectory:
 
     async def _read_info(self, path: str, bookie_id: BookieId) -> ServiceInfo | None:
         try:
-            data, _ = await ask(self._store, _PATIENCE_S, lambda: self._store.read(path))
+            data, _ = await ask(self._store, PATIENCE_S, lambda: self._store.read(path))
         except NoNodeError:
             return None  # deregistered since the list was read
         try:

@@ -22,13 +22,12 @@ from bookie.metadata.ledger_paths import (
     is_part,
 )
 from bookie.metadata.paths import join, parent_of
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from bookie.runtime.interfaces import Rng
 
 DEFAULT_ROOT = "/ledgers"
 LAYOUT_VERSION = 2
 MANAGER_VERSION = 1
-_PATIENCE_S = 30.0
 
 
 class LayoutRecord(NamedTuple):
@@ -93,7 +92,7 @@ async def initialize(
     """
     instance_id = new_instance_id(rng)
     instance_path = join(root, INSTANCE_ID)
-    patience = Patience(store, _PATIENCE_S)
+    patience = Patience(store, PATIENCE_S)
     was_lost = False
     while True:
         try:
@@ -120,8 +119,8 @@ async def initialize(
             )
             return instance_id
         except NodeExistsError as error:
-            await ask(store, _PATIENCE_S, lambda: store.sync(root))
-            if await ask(store, _PATIENCE_S, lambda: store.exists(instance_path)) is None:
+            await ask(store, PATIENCE_S, lambda: store.sync(root))
+            if await ask(store, PATIENCE_S, lambda: store.exists(instance_path)) is None:
                 raise IllegalOperationError(
                     f"{error.path or root}: found without {instance_path}: this is no cluster and "
                     "no empty place; remove it, or name another root"
@@ -136,11 +135,11 @@ async def initialize(
 
 async def is_initialized(store: VersionedStore, root: str = DEFAULT_ROOT) -> bool:
     path = join(root, INSTANCE_ID)
-    return await ask(store, _PATIENCE_S, lambda: store.exists(path)) is not None
+    return await ask(store, PATIENCE_S, lambda: store.exists(path)) is not None
 
 
 async def read_layout(
-    store: VersionedStore, root: str = DEFAULT_ROOT, limit_s: float = _PATIENCE_S
+    store: VersionedStore, root: str = DEFAULT_ROOT, limit_s: float = PATIENCE_S
 ) -> Layout:
     """Return the cluster's layout; IllegalOperationError if there is no cluster at root."""
     path = join(root, LAYOUT)
@@ -157,7 +156,7 @@ async def read_instance_id(store: VersionedStore, root: str = DEFAULT_ROOT) -> s
     """Return the cluster's instance id, or None when it has none (formatted by old tools)."""
     path = join(root, INSTANCE_ID)
     try:
-        data, _ = await ask(store, _PATIENCE_S, lambda: store.read(path))
+        data, _ = await ask(store, PATIENCE_S, lambda: store.read(path))
     except NoNodeError:
         return None
     return data.decode("utf-8", "replace")  # as Apache's: whatever it is, no cookie has it
@@ -169,11 +168,11 @@ async def remove(store: VersionedStore, root: str, instance_id: str) -> None:
     Errors: IllegalOperationError when the instance id is not that of the cluster, a name below root
     is none that a cluster has, or a bookie is registered (nothing was removed then).
     """
-    await ask(store, _PATIENCE_S, lambda: store.sync(root))
+    await ask(store, PATIENCE_S, lambda: store.sync(root))
     found = await read_instance_id(store, root)
     if found != instance_id:
         raise IllegalOperationError(f"{root}: expected instance {instance_id}, found {found}")
-    names = await ask(store, _PATIENCE_S, lambda: store.children(root))
+    names = await ask(store, PATIENCE_S, lambda: store.children(root))
     foreign = [name for name in names if not _is_known(name)]
     if foreign:
         raise IllegalOperationError(
@@ -205,7 +204,7 @@ async def _registered(store: VersionedStore, root: str) -> list[str]:
     found: list[str] = []
     for path in (available, join(available, READ_ONLY)):
         try:
-            found += await ask(store, _PATIENCE_S, lambda path=path: store.children(path))
+            found += await ask(store, PATIENCE_S, lambda path=path: store.children(path))
         except NoNodeError:
             pass  # of a removal that was interrupted
     return sorted(set(found) - {READ_ONLY})
@@ -220,8 +219,8 @@ async def _make(store: VersionedStore, path: str) -> None:
 
 async def _remove_tree(store: VersionedStore, path: str) -> None:
     try:
-        for name in await ask(store, _PATIENCE_S, lambda: store.children(path)):
+        for name in await ask(store, PATIENCE_S, lambda: store.children(path)):
             await _remove_tree(store, join(path, name))
-        await ask(store, _PATIENCE_S, lambda: store.delete(path))
+        await ask(store, PATIENCE_S, lambda: store.delete(path))
     except NoNodeError:
         pass

@@ -31,14 +31,13 @@ from bookie.metadata.formats_pb2 import CookieFormat
 from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
 from bookie.metadata.ledger_paths import COOKIES
 from bookie.metadata.paths import join
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk
 
 LAYOUT_VERSION = 5
 OLDEST_LAYOUT_VERSION = 3
 VERSION_FILE = "VERSION"
-_PATIENCE_S = 30.0
 _COOKIE_BYTES_MAX = 64 * 1024
 
 
@@ -169,7 +168,7 @@ class CookieStore:
         """
         path = join(self._parent, bookie_id)
         data = cookie.to_bytes()
-        patience = Patience(self._store, _PATIENCE_S)
+        patience = Patience(self._store, PATIENCE_S)
         is_lost = False
         while True:
             try:
@@ -194,7 +193,7 @@ class CookieStore:
         """Forget a bookie's cookie; one that is not there is success."""
         path = join(self._parent, bookie_id)
         try:
-            await ask(self._store, _PATIENCE_S, lambda: self._store.delete(path, version))
+            await ask(self._store, PATIENCE_S, lambda: self._store.delete(path, version))
         except NoNodeError:
             pass
         except BadVersionError as error:
@@ -208,7 +207,7 @@ class CookieStore:
     async def bookie_ids(self) -> tuple[BookieId, ...]:
         """Return every bookie that has a cookie, sorted."""
         try:
-            names = await ask(self._store, _PATIENCE_S, lambda: self._store.children(self._parent))
+            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(self._parent))
         except NoNodeError:
             names = []
         return tuple(BookieId(name) for name in names)
@@ -226,7 +225,7 @@ class CookieStore:
             return data, stat.version
 
         try:
-            return await ask(self._store, _PATIENCE_S, question)
+            return await ask(self._store, PATIENCE_S, question)
         except NoNodeError:
             return None
 

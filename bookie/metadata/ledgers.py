@@ -33,10 +33,8 @@ from bookie.metadata.ledger_paths import (
     shapes_of,
 )
 from bookie.metadata.paths import join, parent_of
-from bookie.metadata.patience import BROKEN, Patience, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from bookie.runtime.interfaces import Clock, Rng
-
-DEFAULT_PATIENCE_S = 30.0
 
 
 class LedgerManager:
@@ -50,7 +48,7 @@ class LedgerManager:
         clock: Clock,
         *,
         layout: Layout | None = None,
-        patience_s: float = DEFAULT_PATIENCE_S,
+        patience_s: float = PATIENCE_S,
         is_ctime_stored: bool = False,
     ) -> None:
         """Work on the cluster at root.

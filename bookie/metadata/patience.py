@@ -10,6 +10,8 @@ from bookie.metadata.interfaces import SessionState, VersionedStore
 T = TypeVar("T")
 BROKEN = (StoreConnectionError, SessionExpiredError)
 """The answer is not known; a new try may be answered."""
+PATIENCE_S = 30.0
+"""How long a broken connection is waited out unless a caller says otherwise."""
 _FIRST_PAUSE_S = 0.01
 _PAUSE_MAX_S = 1.0
 

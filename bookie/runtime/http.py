@@ -13,7 +13,7 @@ import logging
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -347,11 +347,7 @@ class _HttpConnection(asyncio.Protocol):
         self._is_answering = True
         self._allow(API_TIMEOUT_S + _TIMEOUT_S)
         body = bytes(self._received[: self._body_bytes])
-        whole = Request(
-            request.method, request.path, request.query, request.headers, body,
-            request.certificate_name,
-        )  # fmt: skip
-        self._http.begin(api, whole, self._reply)
+        self._http.begin(api, replace(request, body=body), self._reply)
 
     def _reply(self, page: Page) -> None:
         assert self._transport is not None

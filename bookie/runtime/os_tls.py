@@ -101,13 +101,3 @@ class TlsStream(BlockingStream):
                 records = self._outgoing.read()
             if records:
                 super().send(records)
-
-
-def is_tls_alert(data: bytes) -> bool:
-    """Tell whether bytes are how a TLS server answers a client that does not speak TLS."""
-    return data[:2] == b"\x15\x03"
-
-
-def is_refused_certificate(error: OSError) -> bool:
-    """Tell whether this side does not trust the peer's certificate."""
-    return isinstance(error, ssl.SSLCertVerificationError)

@@ -2,7 +2,7 @@
 
 Everything here happens on one asyncio loop; the journal's and the storage's executors do what
 blocks. The order in an add: rules, limits, write cache (readable from here on), journal, fsync,
-answer. A fence is one journal record with the master key and is durable before anyone is told
+answer. A fence is one journal record with the master key and is durable before any answer
 (gotcha G6), also for a ledger that was never written to. Entry ids may come twice and in any order;
 the last packet counts. Source of the rules: Apache BookKeeper's bookie (docs/formats/journal.md,
 docs/protocols).

@@ -17,10 +17,8 @@ from bookie.metadata.cluster import read_instance_id, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledger_paths import task_lock_path
 from bookie.metadata.ledgers import LedgerManager
-from bookie.metadata.patience import ask
+from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.server.storage.collector import Holding
-
-_PATIENCE_S = 30.0
 
 
 class ClusterLedgers:
@@ -71,7 +69,7 @@ class ClusterLedgers:
 
     async def sync(self) -> None:
         """Make sure that what is read from here on is not older than this call."""
-        await ask(self._store, _PATIENCE_S, lambda: self._store.sync(self._root))
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._root))
 
     async def fresh_id(self) -> int:
         """Return an id that no ledger has had; it is used up."""
@@ -84,13 +82,13 @@ class ClusterLedgers:
         # Of this pass alone, and not the name of a worker that shares this session.
         data = f'bookieId: "{self._bookie_id} collects {self._passes}"\n'.encode()
         self._passes += 1
-        if not await task_locks.take(self._store, path, data, _PATIENCE_S):
+        if not await task_locks.take(self._store, path, data, PATIENCE_S):
             yield False
             return
         try:
             yield True
         finally:
-            await task_locks.give_back(self._store, path, data, _PATIENCE_S)
+            await task_locks.give_back(self._store, path, data, PATIENCE_S)
 
     async def _check(self) -> None:
         found = await read_instance_id(self._store, self._root)

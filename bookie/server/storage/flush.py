@@ -29,7 +29,7 @@ from bookie.server.storage.ledger_record import encode_ledger_body
 
 
 class FlushInput(NamedTuple):
-    """What a flush makes durable; not changed by anyone until it is done."""
+    """What a flush makes durable; not changed until it is done."""
 
     entries: Mapping[int, Mapping[int, tuple[bytes, int]]]
     ledgers: Sequence[tuple[int, LedgerRecord]]
