@@ -22,14 +22,17 @@ from bookie.client.interfaces import ReadReply
 from bookie.client.services import Services, update_metadata
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import (
+    BadVersionError,
     BookieError,
     ClientClosedError,
+    NoNodeError,
     NoSuchLedgerMetadataError,
     NotEnoughBookiesError,
 )
 from bookie.ledger.codec import master_key
 from bookie.ledger.entry_read import SPECULATION_TICKS
 from bookie.ledger.types import BookieId, LedgerMetadata, Segment, Status
+from bookie.metadata.interfaces import Check
 from bookie.runtime.interfaces import Clock
 
 Leaving = Callable[[], Awaitable[frozenset[BookieId]]]
@@ -151,12 +154,20 @@ class Repairer:
             if target is None:
                 without_target.append(finding.bookie)
                 continue
+            guard: Check | None = None
+            if target != finding.bookie:
+                guard = await self._services.bookies.active_check(target)
+                if guard is None:
+                    return _leaving(target)
             ended = await _CopyRun(
                 self._services, metadata, finding, target, self._config, self._throttle, self._clock
             ).run(tally)
             if ended.error is not None:
                 return Outcome(Result.FAILED, str(ended.error), ended.is_loss)
-            metadata, version = await self._name(metadata, version, finding, target)
+            try:
+                metadata, version = await self._name(metadata, version, finding, target, guard)
+            except (BadVersionError, NoNodeError):
+                return _leaving(target)
             is_changed = True
         if is_changed:
             return None
@@ -207,9 +218,18 @@ class Repairer:
         return self._services.bookies.writable
 
     async def _name(
-        self, metadata: LedgerMetadata, version: int, finding: Finding, target: BookieId
+        self,
+        metadata: LedgerMetadata,
+        version: int,
+        finding: Finding,
+        target: BookieId,
+        guard: Check | None,
     ) -> tuple[LedgerMetadata, int]:
-        """Let the metadata name the target in the place of the member that it was copied for."""
+        """Let the metadata name the target in the place of the member that it was copied for.
+
+        A Drained bookie is one that no ledger names: BadVersionError or NoNodeError of the guard
+        when a drain of the target began since it was asked for.
+        """
         if target == finding.bookie:
             return metadata, version
         return await update_metadata(
@@ -217,7 +237,12 @@ class Repairer:
             metadata,
             version,
             lambda found: replaced(found, finding.span, finding.bookie, target),
+            guard,
         )
+
+
+def _leaving(target: BookieId) -> Outcome:
+    return Outcome(Result.FAILED, f"the target {target} is leaving: it is no longer Active")
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from bookie.errors import MetadataVersionError
 from bookie.ledger.placement import Placement
 from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.interfaces import Check
 from bookie.metadata.ledgers import LedgerManager
 
 _LOG = logging.getLogger("bookie.client")
@@ -59,11 +60,12 @@ async def update_metadata(
     found: LedgerMetadata,
     version: int,
     change: Callable[[LedgerMetadata], LedgerMetadata | None],
+    guard: Check | None = None,
 ) -> tuple[LedgerMetadata, int]:
     """Write change(found) over what was found; after a conflict read again and decide again.
 
     change returns None when nothing is to be written: then what was found stands. Returns what
-    stands and its version. Errors: NoSuchLedgerMetadataError, MetadataStoreError.
+    stands and its version. Errors: NoSuchLedgerMetadataError, MetadataStoreError, those of guard.
     """
     pause_s = _CONFLICT_PAUSE_S
     while True:
@@ -71,7 +73,7 @@ async def update_metadata(
         if wanted is None:
             return found, version
         try:
-            return wanted, await ledgers.write(wanted, version)
+            return wanted, await ledgers.write(wanted, version, guard)
         except MetadataVersionError:
             old_version = version
             found, version = await ledgers.read(found.ledger_id)

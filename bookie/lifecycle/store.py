@@ -1,10 +1,11 @@
 """LifecycleStore: reads and moves the lifecycle states in the metadata store, by multi alone.
 
 A state lies at `cookies/<bookie id>/state`, the list of its drain in pieces below. Every write
-checks the version of the cookie, and a cancellation writes the cookie anew with the same bytes: the
-state node of a later drain begins at version 0 again, and without that a slow writer of an earlier
-drain could pass for one of this. A lost answer is decided by content (ADR 0009). Used from its
-loop's thread only.
+checks the version of the cookie, and the begin and the cancellation of a drain write the cookie
+anew with the same bytes. So a writer that checks its version names none but an Active bookie; and
+while the state node of a later drain begins at version 0 again, a slow writer of an earlier drain
+does not pass for one of this. A lost answer is decided by content (ADR 0009). Used from its loop's
+thread only.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +32,10 @@ from bookie.lifecycle.states import (
     after,
 )
 from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore, Write
-from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
+from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
-STATE = "state"
 _PIECE = "ledgers-"
 _ATTEMPTS_MAX = 20
 """Conflicts in a row after which a writer gives up; each needs another writer to have succeeded."""
@@ -295,17 +295,22 @@ class LifecycleStore:
         """Write record where `found` still stands; False: it does not."""
         path = self.state_path(found.bookie_id)
         data = codec.record_to_bytes(record)
+        cookie_path, cookie_version = self.cookie_path(found.bookie_id), found.cookie_version
         if found.version is None:
-            write: Operation = Create(path, data)
+            # The cookie's version tells those that would name the bookie, see active_check().
+            begun = Write(cookie_path, found.cookie, cookie_version), Create(path, data)
+            operations: list[Operation] = [*guard, *begun]
+            version = 0
+            cookie_version += 1
         else:
-            write = Write(path, data, found.version)
-        version = 0 if found.version is None else found.version + 1
-        operations = [
-            *guard,
-            Check(self.cookie_path(found.bookie_id), found.cookie_version),
-            write,
-        ]
-        wanted = found._replace(record=codec.record_from_bytes(data, path), version=version)
+            unchanged = Check(cookie_path, cookie_version)
+            operations = [*guard, unchanged, Write(path, data, found.version)]
+            version = found.version + 1
+        wanted = found._replace(
+            record=codec.record_from_bytes(data, path),
+            version=version,
+            cookie_version=cookie_version,
+        )
         return await self._do(found, operations, guard, wanted)
 
     async def _clear(self, found: Found, guard: Sequence[Operation]) -> bool:

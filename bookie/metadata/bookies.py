@@ -19,8 +19,8 @@ from bookie.errors import (
     NoNodeError,
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
-from bookie.metadata.interfaces import VersionedStore, Watch
-from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY
+from bookie.metadata.interfaces import Check, VersionedStore, Watch
+from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
 from bookie.metadata.paths import join
 from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.metadata.service_info import ServiceInfo
@@ -95,6 +95,21 @@ class BookieDirectory:
     def location_of(self, bookie_id: BookieId) -> str:
         """Return the bookie's network location."""
         return self._locations.get(bookie_id, DEFAULT_LOCATION)
+
+    async def active_check(self, bookie_id: BookieId) -> Check | None:
+        """Return what holds in a multi while the bookie stays Active; None: it is not Active.
+
+        The begin and the end of a drain write the cookie, a removal deletes it.
+        """
+        path = join(self._cookies_path, bookie_id)
+
+        async def question() -> Check | None:
+            cookie = await self._store.exists(path)
+            if cookie is None or await self._store.exists(join(path, STATE)) is not None:
+                return None
+            return Check(path, cookie.version)
+
+        return await ask(self._store, PATIENCE_S, question)
 
     async def start(self) -> None:
         """Read the lists; MetadataStoreError when the store does not answer for half a minute."""

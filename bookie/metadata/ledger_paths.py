@@ -19,6 +19,8 @@ LONG_ID_LIMIT = 2**63
 AVAILABLE = "available"
 READ_ONLY = "readonly"
 COOKIES = "cookies"
+STATE = "state"
+"""Below a bookie's cookie while it is not Active: its lifecycle state."""
 LAYOUT = "LAYOUT"
 INSTANCE_ID = "INSTANCEID"
 UNDER_REPLICATION = "underreplication"

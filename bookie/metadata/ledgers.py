@@ -23,7 +23,7 @@ from bookie.ledger import metadata_codec
 from bookie.ledger.types import LedgerId, LedgerMetadata
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.ids import LedgerIds
-from bookie.metadata.interfaces import Stat, VersionedStore, Watch
+from bookie.metadata.interfaces import Check, Stat, VersionedStore, Watch, Write
 from bookie.metadata.ledger_paths import (
     Layout,
     Shape,
@@ -103,8 +103,12 @@ class LedgerManager:
         found = metadata_codec.decode(LedgerId(ledger_id), data, stat.ctime_ms)
         return found, stat.version
 
-    async def write(self, metadata: LedgerMetadata, version: int) -> int:
+    async def write(
+        self, metadata: LedgerMetadata, version: int, guard: Check | None = None
+    ) -> int:
         """Replace the metadata that has this version; return the new version.
+
+        guard: what has to hold as well; its BadVersionError or NoNodeError is raised as it is.
 
         Errors: MetadataVersionError (read and decide again; also when ours was written and then
         changed by another), NoSuchLedgerMetadataError, MetadataStoreError.
@@ -119,15 +123,22 @@ class LedgerManager:
         while True:
             try:
                 # Again at the same version, if need be: it is done once at most.
-                return (await self._store.write(path, data, version)).version
+                if guard is None:
+                    return (await self._store.write(path, data, version)).version
+                await self._store.multi([guard, Write(path, data, version)])
+                return version + 1
             except BadVersionError as error:
+                if guard is not None and error.path == guard.path:
+                    raise
                 if is_lost and await self._landed(ledger_id, path, data, version):
                     return version + 1
                 raise MetadataVersionError(
                     f"ledger {ledger_id}: expected its metadata at version {version}, found it "
                     "changed; read it and decide again"
                 ) from error
-            except NoNodeError:
+            except NoNodeError as error:
+                if guard is not None and error.path == guard.path:
+                    raise
                 raise _missing(ledger_id, path) from None
             except BROKEN as error:
                 is_lost = True

@@ -8,12 +8,13 @@ to be made fast.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
 from bookie.runtime.metrics import exposition
@@ -35,6 +36,8 @@ JSON = "application/json"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _TIMEOUT_S = 5.0
 _FIELDS_MAX = 100
+_TLS_PIECE_BYTES = 16 * 1024
+"""A TLS record's content."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LENGTH = re.compile(r"[0-9]{1,9}")
 _REASONS = {
@@ -121,7 +124,7 @@ class HttpServer:
         """Listen; return the port. OSError when it is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _HttpConnection(self, self._connections), host, port, ssl=tls
+            lambda: _HttpConnection(self, self._connections, tls), host, port
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -179,11 +182,62 @@ async def _call(api: Api, request: Request, reply: Callable[[Page], None]) -> No
     reply(page)
 
 
+class _Tls:
+    """The server's end of TLS between bytes and bytes.
+
+    The loop's own TLS tells of a connection only after its handshake: those that begin none would
+    be neither counted nor timed.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        """What is to be sent after each call, also after one that failed."""
+        self._object = context.wrap_bio(self._incoming, self.outgoing, server_side=True)
+        self._is_handshake_over = False
+
+    def opened(self, data: bytes) -> bytes:
+        """Return what the client said by these bytes; SSLError ends the connection."""
+        self._incoming.write(data)
+        found = bytearray()
+        try:
+            if not self._is_handshake_over:
+                self._object.do_handshake()
+                self._is_handshake_over = True
+            while piece := self._object.read(_TLS_PIECE_BYTES):
+                found += piece
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # needs more; or the client says no more, and takes its answer yet
+        return bytes(found)
+
+    def sealed_last(self, data: bytes) -> bytes:
+        """Return data, the last there is, as it is to be sent, and that it was the last."""
+        self._object.write(data)
+        with contextlib.suppress(ssl.SSLError):  # it wants to read the client's end, too
+            self._object.unwrap()
+        return self.outgoing.read()
+
+    def client_name(self) -> str | None:
+        """Return the common name of the client's certificate, which TLS has verified."""
+        certificate: Any = self._object.getpeercert()
+        for part in (certificate or {}).get("subject", ()):
+            for name, value in part:
+                if name == "commonName":
+                    return str(value)
+        return None
+
+
 class _HttpConnection(asyncio.Protocol):
     """One request, one answer, the end."""
 
-    def __init__(self, server: HttpServer, connections: "dict[_HttpConnection, None]") -> None:
+    def __init__(
+        self,
+        server: HttpServer,
+        connections: "dict[_HttpConnection, None]",
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self._http = server
+        self._tls = None if tls is None else _Tls(tls)
         self._connections = connections
         self._received = bytearray()
         self._request: Request | None = None
@@ -213,6 +267,17 @@ class _HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing() or self._is_answering:
             return
+        if self._tls is not None:
+            try:
+                data = self._tls.opened(data)
+            except ssl.SSLError as error:
+                _log.debug("TLS failed: %s", error)
+                self._transport.write(self._tls.outgoing.read())
+                self._transport.close()
+                return
+            self._transport.write(self._tls.outgoing.read())
+            if not data:
+                return
         self._received += data
         if self._request is None:
             self._read_head()
@@ -263,9 +328,8 @@ class _HttpConnection(asyncio.Protocol):
         except ValueError:
             self._reply(Page(400, TEXT, b"too many parameters\n"))
             return
-        request = Request(
-            method, path, parameters, headers, certificate_name=_name_of(self._transport)
-        )
+        name = None if self._tls is None else self._tls.client_name()
+        request = Request(method, path, parameters, headers, certificate_name=name)
         refusal = api.refusal(request)
         if refusal is not None:
             self._reply(refusal)
@@ -298,7 +362,8 @@ class _HttpConnection(asyncio.Protocol):
         )
         if status == 401:
             head += "WWW-Authenticate: Bearer\r\n"
-        self._transport.write(f"{head}\r\n".encode() + body)
+        answer = f"{head}\r\n".encode() + body
+        self._transport.write(answer if self._tls is None else self._tls.sealed_last(answer))
         self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -325,13 +390,3 @@ def _headers(lines: list[str]) -> dict[str, str] | None:
         name, value = name.lower(), value.strip(" \t")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     return headers
-
-
-def _name_of(transport: asyncio.Transport) -> str | None:
-    """Return the common name of the client's certificate, which TLS has verified."""
-    certificate = transport.get_extra_info("peercert")
-    for part in (certificate or {}).get("subject", ()):
-        for name, value in part:
-            if name == "commonName":
-                return str(value)
-    return None

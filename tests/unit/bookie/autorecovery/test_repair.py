@@ -29,6 +29,8 @@ from bookie.ledger.types import (
     Segment,
     Status,
 )
+from bookie.lifecycle.states import Step
+from bookie.lifecycle.store import LifecycleStore
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.plan import WorldPlan
 from tests.sim.ledger.world import ROOT, LoopClock, World
@@ -40,8 +42,9 @@ CONFIG = AutoRecoveryConfig(open_ledger_grace_s=5.0, poll_interval_s=0.1, failur
 class Scene:
     """Bookies b0:3181, b1:3181, … and one client of them."""
 
-    def __init__(self, world: World, client: LedgerClient, tasks: TaskStore) -> None:
+    def __init__(self, world: World, client: LedgerClient, tasks: TaskStore, store: Any) -> None:
         self.world = world
+        self.store = store
         self.client = client
         self.tasks = tasks
         self.clock = LoopClock(world.loop)
@@ -187,7 +190,7 @@ def run(bookie_count: int, scenario: Callable[[Scene], Coroutine[Any, Any, None]
         client = await host.connect()
         tasks = TaskStore(host.store, ROOT)
         await tasks.prepare()
-        await scenario(Scene(world, client, tasks))
+        await scenario(Scene(world, client, tasks, host.store))
         await host.close()
 
     try:
@@ -612,3 +615,31 @@ def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
         assert (result.findings, result.undecided) == ((), ())
 
     run(5, scenario)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_target_of_which_a_drain_began_meanwhile_is_not_named(is_removed: bool) -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(5, (3, 3, 2))
+        (ensemble,) = await scene.ensembles(ledger_id)
+        (target,) = {bookie(n) for n in range(4)} - {*ensemble}
+        await scene.lose(ensemble[0])
+        ledgers, states = scene.client.services.ledgers, LifecycleStore(scene.store, ROOT)
+        write = ledgers.write
+
+        async def drained_then(*arguments: Any) -> int:
+            # The copy is made; the bookie goes before the metadata names it.
+            if (found := await states.find(target)) is not None and found.version is None:
+                await states.move(target, Step.DRAIN, lambda record: record)
+                await states.move(target, Step.FINISH, lambda record: record)
+                if is_removed:
+                    await scene.store.delete(states.state_path(target))
+                    await scene.store.delete(states.cookie_path(target))
+            return await write(*arguments)
+
+        ledgers.write = drained_then  # type: ignore[method-assign]
+        outcome = await scene.repair(ledger_id, target)
+        assert await scene.ensembles(ledger_id) == [ensemble]
+        assert (outcome.result, "is leaving" in outcome.reason) == (Result.FAILED, True)
+
+    run(4, scenario)
