@@ -13,10 +13,11 @@ from bookie.admin.output import Output
 from bookie.admin.serve import log_to_stderr, setting_of
 from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, client_options, cluster_options, run
 from bookie.autorecovery.election import current_auditor
+from bookie.autorecovery.formats import Task
 from bookie.autorecovery.service import AutoRecovery
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import IllegalOperationError
+from bookie.errors import CorruptFileError, IllegalOperationError
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
@@ -115,7 +116,11 @@ async def _under_replicated(
         statuses = {status.ledger_id: status for status in await tasks.statuses()}
         locked = set(await tasks.locked())
         async for ledger_id in tasks.ledger_ids():
-            found = await tasks.read(ledger_id)
+            damage = None
+            try:
+                found = await tasks.read(ledger_id)
+            except CorruptFileError as error:
+                found, damage = (Task((), None), 0), str(error)
             if found is None:
                 continue  # done since it was listed
             task, _ = found
@@ -132,7 +137,7 @@ async def _under_replicated(
                     "is_locked": ledger_id in locked,
                     "failures": status.failure_count if status is not None else 0,
                     "is_loss": status.is_loss if status is not None else False,
-                    "reason": status.reason if status is not None else None,
+                    "reason": damage or (status.reason if status is not None else None),
                 }
             )
     columns = ("ledger_id", "missing", "is_locked", "failures", "is_loss", "reason")

@@ -20,6 +20,7 @@ from bookie.autorecovery.tasks import CheckKind, Guard, TaskStore
 from bookie.client.client import LedgerClient
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import (
+    CorruptFileError,
     IllegalOperationError,
     MetadataFormatError,
     NoSuchLedgerMetadataError,
@@ -46,7 +47,7 @@ class AuditorFigures:
     ledger_count: int = 0
     """Of the last audit."""
     unreadable_count: int = 0
-    """Ledgers of which the metadata cannot be read, or does not hold what verifies entries."""
+    """Ledgers of which the metadata or task cannot be read, or what verifies entries is missing."""
     misplaced_count: int = 0
     """Segments of which some write set lies in one rack."""
 
@@ -222,11 +223,11 @@ class Auditor:
         async def one(metadata: LedgerMetadata) -> bool:
             try:
                 missing = await missing_of(metadata)
-            except IllegalOperationError as error:
+                if missing:
+                    await self._tasks.publish(metadata.ledger_id, missing, self._now_ms(), guard)
+            except (IllegalOperationError, CorruptFileError) as error:
                 self._unreadable(error)
                 return False
-            if missing:
-                await self._tasks.publish(metadata.ledger_id, missing, self._now_ms(), guard)
             return bool(missing)
 
         try:

@@ -17,7 +17,7 @@ from bookie.autorecovery.formats import Task
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import BookieError, ClientClosedError
+from bookie.errors import BookieError, ClientClosedError, CorruptFileError
 from bookie.ledger.types import Segment
 from bookie.runtime.interfaces import Clock, Rng
 
@@ -133,7 +133,12 @@ class ReplicationWorker:
             if not await self._tasks.lock(ledger_id, self._name):
                 self._forget(ledger_id)  # another has it
                 return
-            found = await self._tasks.read(ledger_id)
+            try:
+                found = await self._tasks.read(ledger_id)
+            except CorruptFileError as error:
+                _log.error("ledger %d: its task is left out: %s", ledger_id, error)
+                self._back_off.failed(ledger_id, self._clock.monotonic())
+                return
             if found is None:
                 return
             task, version = found

@@ -6,9 +6,11 @@ so that a deposed one decides nothing. Used on one asyncio loop.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
+from bookie.errors import CorruptFileError
 from bookie.ledger.at_risk import DrainCheck
 from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.lifecycle.drains import (
@@ -29,6 +31,7 @@ from bookie.metadata.interfaces import Check, VersionedStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.interfaces import Clock, Rng
 
+_log = logging.getLogger(__name__)
 OPEN = (LifecycleState.DRAINING, LifecycleState.DRAINING_FAILED)
 
 
@@ -121,7 +124,8 @@ class DrainCoordinator:
 
         Errors: MetadataStoreError; the error of the guard's check when the auditor was deposed.
         """
-        founds = [found for found in await self._states.all() if found.record.state in OPEN]
+        states = await self._states.all()
+        founds = [found for found in states.founds if found.record.state in OPEN]
         if not founds:
             return False
         now_s = asyncio.get_running_loop().time()
@@ -129,11 +133,13 @@ class DrainCoordinator:
             if not self._machine.knows(found):
                 ledgers = await self._states.ledgers(found.bookie_id)
                 self._machine.restore(found, ledgers, now_s)
-        for decision in self._machine.decide(await self._facts(founds)):
+        for decision in self._machine.decide(await self._facts(founds, states.unreadable)):
             await self._do(decision)
         return True
 
-    async def _facts(self, founds: Sequence[Found]) -> Facts:
+    async def _facts(
+        self, founds: Sequence[Found], states_unreadable: Collection[BookieId]
+    ) -> Facts:
         bookie_ids = [found.bookie_id for found in founds]
         modes = await read_modes(self._store, self._root)
         is_enabled = await self._tasks.is_enabled()
@@ -146,6 +152,7 @@ class DrainCoordinator:
         # One that waits and is away counts as lost for none: two of them would wait for each other.
         staying = {*modes, *(found.bookie_id for found in waiting)}
         staying -= {found.bookie_id for found in founds if found.record.is_admitted}
+        staying -= {*states_unreadable}  # they may drain
         writable = [bookie_id for bookie_id, mode in modes.items() if mode is Mode.WRITABLE]
         checks = {
             found.bookie_id: DrainCheck(found.bookie_id, staying, writable) for found in waiting
@@ -172,7 +179,11 @@ class DrainCoordinator:
         match decision:
             case Publish(ledger_id, bookie_id):
                 now_ms = self._clock.wall_us() // 1000
-                await self._tasks.publish(ledger_id, [bookie_id], now_ms, self._guard)
+                try:
+                    await self._tasks.publish(ledger_id, [bookie_id], now_ms, self._guard)
+                except CorruptFileError as error:
+                    _log.error("ledger %d: its task cannot be renewed: %s", ledger_id, error)
+                    return
                 self._machine.published(bookie_id, ledger_id)
             case WriteList(found, ledgers):
                 if not await self._states.write_ledgers(found, ledgers, guard=self._guard):

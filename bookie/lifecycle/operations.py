@@ -12,7 +12,7 @@ from bookie.errors import IllegalOperationError
 from bookie.ledger.at_risk import RiskReport
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.scan import Scan, scan
-from bookie.lifecycle.states import LifecycleRecord, LifecycleState, Step
+from bookie.lifecycle.states import ACTIVE, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found, LifecycleStore
 from bookie.metadata.bookies import Mode, read_modes
 from bookie.metadata.interfaces import VersionedStore
@@ -23,6 +23,8 @@ from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.runtime.interfaces import Clock, Rng
 
 LEDGERS_SHOWN_MAX = 1000
+UNREADABLE = "Unreadable"
+"""In the place of a lifecycle: the state node is damaged, or of a newer format."""
 _NAMED_IN_ERROR_MAX = 20
 
 Json = dict[str, Any]
@@ -41,9 +43,17 @@ class Operations:
     # --- looking ----------------------------------------------------------------------------------
 
     async def statuses(self) -> list[Json]:
-        """Return the status of every bookie that has a cookie, sorted by id."""
+        """Return the status of every bookie that has a cookie, sorted by id.
+
+        One whose state cannot be read has UNREADABLE as its lifecycle, and why as its reason.
+        """
         registered = await self.registered()
-        return [_status(found, registered) for found in await self.states.all()]
+        states = await self.states.all()
+        rows = [_status(found, registered) for found in states.founds]
+        for bookie_id, reason in states.unreadable.items():
+            found = Found(bookie_id, replace(ACTIVE, reason=reason), None, b"", 0)
+            rows.append(_status(found, registered) | {"lifecycle": UNREADABLE})
+        return sorted(rows, key=lambda row: str(row["bookie_id"]))
 
     async def status(self, bookie_id: BookieId) -> Json:
         """Return the status of one, with the ledgers of its drain. IllegalOperationError."""

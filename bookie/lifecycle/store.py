@@ -8,12 +8,14 @@ does not pass for one of this. A lost answer is decided by content (ADR 0009). U
 thread only.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from bookie.errors import (
     BadVersionError,
+    CorruptFileError,
     IllegalOperationError,
     MetadataVersionError,
     NodeExistsError,
@@ -36,6 +38,7 @@ from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
+_log = logging.getLogger(__name__)
 _PIECE = "ledgers-"
 _ATTEMPTS_MAX = 20
 """Conflicts in a row after which a writer gives up; each needs another writer to have succeeded."""
@@ -51,6 +54,14 @@ class Found(NamedTuple):
     """Of the state node; None: there is none."""
     cookie: bytes
     cookie_version: int
+
+
+class States(NamedTuple):
+    """The lifecycles of all bookies, each list sorted by id."""
+
+    founds: list[Found]
+    unreadable: dict[BookieId, str]
+    """Why a state cannot be read. Its bookie takes no adds, so that none copies there."""
 
 
 class LifecycleStore:
@@ -111,10 +122,20 @@ class LifecycleStore:
             names = []
         return tuple(BookieId(name) for name in names)
 
-    async def all(self) -> list[Found]:
-        """Return every bookie that has a cookie, sorted by id."""
-        found = [await self.find(bookie_id) for bookie_id in await self.bookie_ids()]
-        return [one for one in found if one is not None]
+    async def all(self) -> States:
+        """Return the state of every bookie that has a cookie."""
+        founds: list[Found] = []
+        unreadable: dict[BookieId, str] = {}
+        for bookie_id in await self.bookie_ids():
+            try:
+                found = await self.find(bookie_id)
+            except CorruptFileError as error:
+                _log.error("the lifecycle state of bookie %s cannot be read: %s", bookie_id, error)
+                unreadable[bookie_id] = str(error)
+                continue
+            if found is not None:
+                founds.append(found)
+        return States(founds, unreadable)
 
     async def leaving(self) -> frozenset[BookieId]:
         """Return the bookies that drain: workers copy from them, and none to them."""
@@ -129,7 +150,7 @@ class LifecycleStore:
     async def _draining(self) -> list[Found]:
         return [
             found
-            for found in await self.all()
+            for found in (await self.all()).founds
             if found.record.state is LifecycleState.DRAINING and found.record.is_admitted
         ]
 

@@ -31,6 +31,7 @@ from bookie.ledger.types import (
 )
 from bookie.lifecycle.states import Step
 from bookie.lifecycle.store import LifecycleStore
+from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.plan import WorldPlan
 from tests.sim.ledger.world import ROOT, LoopClock, World
@@ -42,7 +43,9 @@ CONFIG = AutoRecoveryConfig(open_ledger_grace_s=5.0, poll_interval_s=0.1, failur
 class Scene:
     """Bookies b0:3181, b1:3181, … and one client of them."""
 
-    def __init__(self, world: World, client: LedgerClient, tasks: TaskStore, store: Any) -> None:
+    def __init__(
+        self, world: World, client: LedgerClient, tasks: TaskStore, store: VersionedStore
+    ) -> None:
         self.world = world
         self.store = store
         self.client = client
@@ -484,6 +487,31 @@ def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
         assert (status.worker, status.failure_count) == ("other", 1)
 
     run(4, scenario)
+
+
+def test_a_damaged_task_is_left_out_and_ends_nothing() -> None:
+    async def scenario(scene: Scene) -> None:
+        damaged, whole = await scene.written(3), await scene.written(3)
+        for ledger_id in (damaged, whole):
+            await scene.tasks.publish(ledger_id, (bookie(0),), 1)
+        path = scene.tasks.task_path(damaged)
+        await scene.store.write(path, b"replica: 1", ANY_VERSION)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        await worker.work_once()
+        assert [found async for found in scene.tasks.ledger_ids()] == [damaged]
+        assert await scene.tasks.locked() == []
+
+        async def leaving() -> frozenset[BookieId]:
+            return frozenset({bookie(0)})
+
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG, leaving)
+        await auditor.audit_bookies(())
+        assert [found async for found in scene.tasks.ledger_ids()] == [damaged, whole]
+        assert auditor.figures.unreadable_count == 1
+
+    run(3, scenario)
 
 
 def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:

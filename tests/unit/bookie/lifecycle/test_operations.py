@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from bookie.autorecovery.tasks import TaskStore
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import BookieId, LedgerState
-from bookie.lifecycle.operations import Operations
+from bookie.lifecycle.coordinator import DrainCoordinator
+from bookie.lifecycle.operations import UNREADABLE, Operations
 from bookie.lifecycle.states import DrainLedger, LifecycleRecord, Step
 from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.metadata.service_info import ServiceInfo
@@ -128,6 +130,43 @@ def test_at_risk_takes_what_is_away_for_lost() -> None:
         assert not (await asked.at_risk([B1]))["is_safe"], "stopped, it still has its copies"
         with pytest.raises(IllegalOperationError, match="expected one of b1:3181"):
             await asked.at_risk([BookieId("b9:1")])
+
+    run(scenario)
+
+
+def test_a_state_that_cannot_be_read_is_listed_as_such() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B1, B2)
+        await world.client().create(asked.states.state_path(B1), b'{"format":2}')
+        first, second = [row for row in await asked.statuses() if row["bookie_id"] in (B1, B2)]
+        assert (first["bookie_id"], first["lifecycle"]) == (B1, UNREADABLE)
+        assert "newer version" in first["reason"]
+        assert second["lifecycle"] == "Active"
+
+    run(scenario)
+
+
+def test_a_bookie_whose_state_cannot_be_read_counts_as_leaving_for_drains() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B1, B2, B3)
+        ledger_id, version = await create(world, B1, B2, ack_quorum_size=1)
+        manager = world.manager(world.client())
+        stored, _ = await manager.read(ledger_id)
+        closed = replace(stored, state=LedgerState.CLOSED, last_entry_id=4)  # type: ignore[arg-type]
+        await manager.write(closed, version)
+        store = world.client()
+        await store.create(asked.states.state_path(B2), b'{"format":2}')
+        await asked.drain(B1, "me")
+        tasks = TaskStore(store, ROOT)
+        await tasks.prepare()
+        coordinator = DrainCoordinator(store, ROOT, tasks, (), SeededRng(1), world.clock)
+        assert await coordinator.round()
+        record = (await asked.states.expect(B1)).record
+        assert not record.is_admitted
+        assert f"below their ack quorum together with {B2}" in record.reason
+        await store.delete(asked.states.state_path(B2))
+        await coordinator.round()
+        assert f"together with {B2}" not in (await asked.states.expect(B1)).record.reason
 
     run(scenario)
 

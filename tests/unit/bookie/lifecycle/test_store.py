@@ -180,3 +180,22 @@ def test_a_state_that_is_not_understood_is_an_error_and_can_be_seen() -> None:
             await states.find(ID)
 
     run(scenario)
+
+
+def test_one_state_that_cannot_be_read_hides_no_other() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        states = await made(world)
+        other = BookieId("b2:3181")
+        store = world.client()
+        await store.create(f"{ROOT}/cookies/{other}", b"cookie")
+        await store.create(f"{ROOT}/cookies/{other}/state", b'{"format":2}')
+        await states.move(ID, Step.DRAIN, lambda record: replace(same(record), is_admitted=True))
+        found = await states.all()
+        assert [one.bookie_id for one in found.founds] == [ID]
+        assert "newer version" in found.unreadable[other]
+        assert await states.leaving() == {ID}
+        assert await states.spared() == frozenset()
+        with pytest.raises(CorruptFileError, match="newer version"):
+            await states.expect(other)
+
+    run(scenario)
