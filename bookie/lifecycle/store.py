@@ -18,6 +18,7 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
+    NoSuchBookieError,
     NotEmptyError,
     StoreError,
 )
@@ -97,11 +98,11 @@ class LifecycleStore:
         return await ask(self._store, PATIENCE_S, question)
 
     async def expect(self, bookie_id: BookieId) -> Found:
-        """Return the newest state; IllegalOperationError when the bookie has no cookie."""
+        """Return the newest state; NoSuchBookieError when the bookie has no cookie."""
         found = await self.find(bookie_id)
         if found is None:
             names = ", ".join(await self.bookie_ids()) or "none"
-            raise IllegalOperationError(
+            raise NoSuchBookieError(
                 f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
                 f"there are those of {names}"
             )
