@@ -167,6 +167,10 @@ class IllegalOperationError(BookieError):
     code = -100
 
 
+class NoSuchBookieError(IllegalOperationError):
+    """The cluster knows no bookie of this id."""
+
+
 class LedgerFencedError(BookieError):
     """Another client recovers or recovered the ledger: this one can no longer write to it.
 

@@ -120,7 +120,14 @@ def directories_of(
     texts = config.ledger_directories or (str(data),)
     weights = {Path(path): weight for path, weight in map(parse_ledger_directory, texts)}
     for path in dict.fromkeys((data, journal, *weights)):
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            option = "--ledgers" if path in weights and config.ledger_directories else "--journal"
+            raise BookieStartError(
+                f"{'--data' if path == data else option} {path}: expected a directory or none, "
+                "found that it, or one above it, is no directory; name another one"
+            ) from error
         check_directory(path)
     ledgers = [
         LedgerDirectory(OsDisk(path), str(path), weight=weight, device=path.stat().st_dev)
@@ -333,7 +340,14 @@ def serve(
     http_context = None if http_tls is None else server_context(*http_tls, http_tls_trust)
     access = None
     if http_access is not None:
-        access = HttpAccess(http_access.read_text(), str(http_access))
+        try:
+            text = http_access.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise BookieStartError(
+                f"--http-access {http_access}: expected text in UTF-8, found another byte at "
+                f"{error.start}; mend the file"
+            ) from error
+        access = HttpAccess(text, str(http_access))
     places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
     check_ports(config)
     # Its worker and auditor are clients of the other bookies, which ask as this one does.

@@ -20,12 +20,16 @@ BookieId = NewType("BookieId", str)
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+", re.ASCII)
 
 
+_NO_IDS = ("readonly", ".", "..")
+"""A node beside the registrations, and no names of nodes at all."""
+
+
 def parse_bookie_id(text: str) -> BookieId:
     """Take text for a bookie id; IncorrectParameterError when BookKeeper would refuse it."""
-    if not _BOOKIE_ID.fullmatch(text) or text.lower() == "readonly":
+    if not _BOOKIE_ID.fullmatch(text) or text.lower() in _NO_IDS:
         raise IncorrectParameterError(
             f"bookie id {text[:100]!r}: expected letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
-            "but not 'readonly'"
+            f"but none of {', '.join(map(repr, _NO_IDS))}"
         )
     return BookieId(text)
 

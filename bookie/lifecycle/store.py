@@ -20,6 +20,7 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
+    NoSuchBookieError,
     NotEmptyError,
     StoreError,
 )
@@ -54,6 +55,8 @@ class Found(NamedTuple):
     """Of the state node; None: there is none."""
     cookie: bytes
     cookie_version: int
+    cookie_ctime_ms: int = 0
+    """When the cookie was made: of a bookie that returns after its removal, another time."""
 
 
 class States(NamedTuple):
@@ -94,21 +97,23 @@ class LifecycleStore:
                 try:
                     data, state_stat = await self._store.read(self.state_path(bookie_id))
                 except NoNodeError:
-                    return Found(bookie_id, ACTIVE, None, cookie, stat.version)
+                    return Found(bookie_id, ACTIVE, None, cookie, stat.version, stat.ctime_ms)
                 # A cancellation in between would pair a state with the cookie of another drain.
                 again = await self._store.exists(path)
                 if again is not None and again.version == stat.version:
                     record = codec.record_from_bytes(data, self.state_path(bookie_id))
-                    return Found(bookie_id, record, state_stat.version, cookie, stat.version)
+                    return Found(
+                        bookie_id, record, state_stat.version, cookie, stat.version, stat.ctime_ms
+                    )
 
         return await ask(self._store, PATIENCE_S, question)
 
     async def expect(self, bookie_id: BookieId) -> Found:
-        """Return the newest state; IllegalOperationError when the bookie has no cookie."""
+        """Return the newest state; NoSuchBookieError when the bookie has no cookie."""
         found = await self.find(bookie_id)
         if found is None:
             names = ", ".join(await self.bookie_ids()) or "none"
-            raise IllegalOperationError(
+            raise NoSuchBookieError(
                 f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
                 f"there are those of {names}"
             )

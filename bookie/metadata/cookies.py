@@ -161,6 +161,17 @@ class CookieStore:
         found = await self._newest(path)
         return None if found is None else (Cookie.from_bytes(found[0], path), found[1])
 
+    async def ctime_ms(self, bookie_id: BookieId) -> int | None:
+        """Return when the cookie was made, or None; one that is written keeps it."""
+        path = join(self._parent, bookie_id)
+
+        async def question() -> int | None:
+            await self._store.sync(path)
+            stat = await self._store.exists(path)
+            return None if stat is None else stat.ctime_ms
+
+        return await ask(self._store, PATIENCE_S, question)
+
     async def write(self, bookie_id: BookieId, cookie: Cookie, version: int | None) -> int:
         """Store a cookie; version None makes it, else that version is replaced.
 

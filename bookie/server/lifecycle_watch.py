@@ -3,7 +3,8 @@
 What changes is told by watches and read after a sync(). While the store cannot be asked the last
 state stands, as a bookie whose session is suspended serves on; one that was never read, or that is
 not understood, is told as None: such a bookie may be Drained and takes no add. A cookie that is
-gone is told once, for good. Used on one asyncio loop.
+gone, or was made anew since this bookie checked it, is told once, for good. Used
+on one asyncio loop.
 """
 
 import asyncio
@@ -29,12 +30,15 @@ class LifecycleWatch:
         store: VersionedStore,
         root: str,
         bookie_id: BookieId,
+        cookie_ctime_ms: int | None,
         on_state: Callable[[LifecycleRecord | None], None],
         on_gone: Callable[[], None],
     ) -> None:
+        """cookie_ctime_ms: when the cookie that this bookie checked was made; None: any."""
         self._store = store
         self._states = LifecycleStore(store, root)
         self._bookie_id = bookie_id
+        self._cookie_ctime_ms = cookie_ctime_ms
         self._on_state = on_state
         self._on_gone = on_gone
         self._changed = asyncio.Event()
@@ -85,7 +89,10 @@ class LifecycleWatch:
             self._is_known = False
             self._unknown(error)
             return False
-        if found is None:
+        # One made anew is that of another bookie, which took the id after this one's removal.
+        if found is None or found.cookie_ctime_ms != (
+            self._cookie_ctime_ms or found.cookie_ctime_ms
+        ):
             self._is_gone = True
             self._on_gone()
             return True

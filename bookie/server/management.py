@@ -17,6 +17,7 @@ from bookie.errors import (
     IncorrectParameterError,
     MetadataStoreError,
     MetadataVersionError,
+    NoSuchBookieError,
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.lifecycle.operations import Operations
@@ -135,6 +136,8 @@ class ManagementApi:
             return _page(200, await endpoint.answer(request, argument))
         except IncorrectParameterError as error:
             return _error(400, str(error))
+        except NoSuchBookieError as error:
+            return _error(404, str(error))
         except (IllegalOperationError, MetadataVersionError) as error:
             return _error(409, str(error))
         except MetadataStoreError as error:

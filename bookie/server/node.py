@@ -77,6 +77,7 @@ class BookieNode:
         self.lifecycle: LifecycleRecord | None = None
         """As last read; None: it could not be, so that no add may be taken."""
         self._instance_id: str | None = None
+        self._cookie_ctime_ms: int | None = None
         self._mode_changed = asyncio.Event()
         self._is_started = False
         self._early_error: BookieError | None = None
@@ -195,6 +196,8 @@ class BookieNode:
             except IllegalOperationError as error:
                 raise BookieStartError(f"bookie {self.bookie_id}: {error}") from error
         self._instance_id = instance_id
+        # Before it is checked: what is made anew after this was not checked.
+        self._cookie_ctime_ms = await cookies.ctime_ms(self.bookie_id)
         is_new = await check_cookies(
             cookies,
             places.data,
@@ -205,6 +208,7 @@ class BookieNode:
             on_loss=partial(write_lost, places.journal),
         )
         if is_new:
+            self._cookie_ctime_ms = await cookies.ctime_ms(self.bookie_id)
             _log.info("bookie %s is new: its cookie was made", self.bookie_id)
 
     async def _follow_lifecycle(self) -> None:
@@ -212,6 +216,7 @@ class BookieNode:
             self._store,
             self._config.ledgers_root,
             self.bookie_id,
+            self._cookie_ctime_ms,
             self._lifecycle_changed,
             self._removed,
         )
@@ -327,9 +332,9 @@ class BookieNode:
         self._set_mode()
         self._end(
             BookieError(
-                f"bookie {self.bookie_id}: its cookie is gone from the metadata store: it was "
-                "removed from the cluster and takes no part any more. Start it with empty "
-                "directories to let it return as a new bookie"
+                f"bookie {self.bookie_id}: its cookie is gone from the metadata store, or "
+                "another one of its id: it was removed and takes no part any more. Start it with "
+                "empty directories to let it return as a new bookie"
             )
         )
 

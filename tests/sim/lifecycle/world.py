@@ -121,7 +121,7 @@ class SimBookie:
                 await CookieStore(store, ROOT).write(self.bookie_id, cookie, None)
             except MetadataVersionError:
                 pass  # it has one
-        watch = LifecycleWatch(store, ROOT, self.bookie_id, self._on_state, self._on_gone)
+        watch = LifecycleWatch(store, ROOT, self.bookie_id, None, self._on_state, self._on_gone)
         await watch.start()
         registration = Registration(store, ROOT, self.bookie_id, ServiceInfo(()), owner_wait_s=30.0)
         self._closers = [watch.close, registration.close, store.close]

@@ -4,14 +4,17 @@ import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from bookie.admin.serve import (
     check_directory,
     check_ports,
     directories_of,
     log_to_stderr,
+    serve,
     settings_of,
 )
 from bookie.config import BookieConfig
@@ -97,3 +100,35 @@ def test_one_directory_for_all(tmp_path: Path) -> None:
     cookie = places.cookie(BookieId("b:1"), None)
     assert cookie.journal_directories == (f"{tmp_path}/journal",)
     assert cookie.ledger_directories == (f"{tmp_path}/entries",)
+
+
+@pytest.mark.parametrize(
+    ("option", "settings"),
+    [
+        ("--ledgers", {"ledger_directories": ("{}",)}),
+        ("--ledgers", {"ledger_directories": ("{}/below",)}),
+        ("--journal", {"journal_directory": "{}"}),
+    ],
+)
+def test_a_file_in_the_place_of_a_directory_is_named(
+    tmp_path: Path, option: str, settings: dict[str, Any]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    given = {
+        name: value.format(file) if isinstance(value, str) else (value[0].format(file),)
+        for name, value in settings.items()
+    }
+    config = BookieConfig(port=3181, **given)
+    with pytest.raises(BookieStartError, match=rf"^{option} {file}.*is no directory"):
+        directories_of(tmp_path / "data", config, (), is_expansion_allowed=False)
+
+
+def test_an_access_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "access"
+    file.write_bytes(b"read token \xff\xfe\n")
+    arguments = ["--data", tmp_path / "data", "--http-port", "1", "--http-access", file]
+    result = CliRunner().invoke(serve, [*map(str, arguments), "--zookeeper", "127.0.0.1:1"])
+    assert result.exit_code
+    assert f"--http-access {file}: expected text in UTF-8" in result.output
+    assert isinstance(result.exception, SystemExit)

@@ -175,7 +175,7 @@ def test_a_drain_over_http() -> None:
         assert (await ask("PUT", path, ADMIN_TOKEN, {"step": "cancel"}))[0] == 200
         await cluster.until(lambda: node.lifecycle_state is LifecycleState.ACTIVE)
         status, answer = await ask("GET", "/api/v1/lifecycle/unknown:1", READ_TOKEN)
-        assert status == 409
+        assert status == 404
         await store.close()
 
     simulate(test)
@@ -226,6 +226,9 @@ def test_a_body_that_says_something_else_changes_nothing(body: bytes) -> None:
         ("/api/v1/lifecycle/..%2f..%2fLAYOUT", 404),
         ("/api/v1/lifecycle/%2e%2e", 400),
         ("/api/v1/lifecycle/%00", 400),
+        ("/api/v1/lifecycle/.", 400),
+        ("/api/v1/lifecycle/%2E%2E", 400),
+        ("/api/v1/lifecycle/unknown", 404),
         ("/api/v1/lifecycle/readonly", 400),
         ("/api/v1/../../etc/passwd", 404),
         ("/api/v1/at_risk", 400),

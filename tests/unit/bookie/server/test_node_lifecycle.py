@@ -8,6 +8,7 @@ from bookie.errors import BookieError
 from bookie.ledger.types import BookieId, Status
 from bookie.lifecycle.states import LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import LifecycleStore
+from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.memory import MemoryStore
 from bookie.proto import v3
 from bookie.server.bookie import Admission
@@ -183,6 +184,23 @@ def test_after_a_removal_the_id_returns_as_a_new_bookie() -> None:
         assert node.lifecycle_state is LifecycleState.ACTIVE
         peer = await cluster.peer()
         assert await answers(peer, 1) == [OK] * 4
+        await store.close()
+
+    simulate(test)
+
+
+def test_a_cookie_that_was_made_anew_is_another_bookies() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await cluster.start()
+        store = MemoryStore(cluster.metadata)
+        cookie, _ = await store.read(COOKIE)
+        await asyncio.sleep(1)
+        # Both within one reading of the watch, and with the same bytes.
+        await store.multi([Delete(COOKIE), Create(COOKIE, cookie)])
+        with pytest.raises(BookieError, match="its cookie is gone"):
+            async with asyncio.timeout(60):
+                await node.wait()
+        assert not cluster.has(WRITABLE)
         await store.close()
 
     simulate(test)
