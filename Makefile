@@ -172,7 +172,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) fuzz-wire N=100000 SEED=1
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=600
-	$(MAKE) sim-recovery N=300
+	$(MAKE) sim-recovery N=100
 	$(MAKE) kill N=10
 	$(MAKE) kill-staging N=10
 	$(MAKE) interpreters ON=$(lastword $(VERSIONS)) # the oldest; make setup has taken the newest
