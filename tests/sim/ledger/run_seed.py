@@ -7,36 +7,18 @@ and compared, and every call that was made has to end.
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tests.sim.ledger import operations, scripts
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import Faults, rng_of
 from tests.sim.ledger.plan import draw_plan
 from tests.sim.ledger.world import ClientHost, Ledger, World
-from tests.sim.loop import Node, SimulationError
+from tests.sim.loop import Node
+from tests.sim.simulation import Outcome, run_life
 
 _LIFE_S = 60.0
 _ROUGH_S_MAX = 2.0
 _CALM_S_MAX = 20.0
-
-
-class Outcome(NamedTuple):
-    """What one seed did."""
-
-    trace_hash: int
-    happened: dict[str, int]
-    callback_count: int
-    virtual_s: float
-
-
-class FindingError(Exception):
-    """A checker found something; `checker` is its name."""
-
-    def __init__(self, seed: int, checker: str, message: str) -> None:
-        super().__init__(f"seed {seed}: {message}")
-        self.seed = seed
-        self.checker = checker
 
 
 def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
@@ -45,28 +27,7 @@ def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     plan = draw_plan(rng)
     if say is not None:
         say(f"seed {seed}: {plan}")
-    world = World(seed, plan, rng, say)
-    try:
-        try:
-            world.loop.run_until_complete(_live(world), time_limit_s=_LIFE_S)
-            world.loop.check_tasks()
-        finally:
-            world.close()
-    except CheckError as error:
-        raise FindingError(seed, error.checker, str(error)) from error
-    except SimulationError as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, CheckError):
-                raise FindingError(seed, cause.checker, str(cause)) from error
-            cause = cause.__cause__
-        kind = "liveness" if "not done after" in str(error) else "errors"
-        raise FindingError(seed, kind, f"[{kind}] {error}") from error
-    except Exception as error:
-        message = f"[errors] {type(error).__name__}: {error}"
-        raise FindingError(seed, "errors", message) from error
-    loop = world.loop
-    return Outcome(loop.trace_hash, world.happened, loop.callback_count, loop.time())
+    return run_life(seed, World(seed, plan, rng, say), _live, _LIFE_S)
 
 
 async def _live(world: World) -> None:

@@ -20,11 +20,10 @@ from bookie.ledger.types import Status
 from tests.sim.ledger import operations
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import rng_of
-from tests.sim.ledger.run_seed import FindingError, Outcome
 from tests.sim.ledger.world import PASSWORD, ClientHost, Ledger
-from tests.sim.loop import SimulationError
 from tests.sim.recovery.plan import draw_plan
 from tests.sim.recovery.world import LOCKS, TASKS, RecoveryWorld
+from tests.sim.simulation import Outcome, run_life
 
 _LIFE_S = 120.0
 _ROUGH_S = 1.5
@@ -39,28 +38,7 @@ def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     plan = draw_plan(rng)
     if say is not None:
         say(f"seed {seed}: {plan}")
-    world = RecoveryWorld(seed, plan, rng, say)
-    try:
-        try:
-            world.loop.run_until_complete(_live(world), time_limit_s=_LIFE_S)
-            world.loop.check_tasks()
-        finally:
-            world.close()
-    except CheckError as error:
-        raise FindingError(seed, error.checker, str(error)) from error
-    except SimulationError as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, CheckError):
-                raise FindingError(seed, cause.checker, str(cause)) from error
-            cause = cause.__cause__
-        kind = "liveness" if "not done after" in str(error) else "errors"
-        raise FindingError(seed, kind, f"[{kind}] {error}") from error
-    except Exception as error:
-        message = f"[errors] {type(error).__name__}: {error}"
-        raise FindingError(seed, "errors", message) from error
-    loop = world.loop
-    return Outcome(loop.trace_hash, world.happened, loop.callback_count, loop.time())
+    return run_life(seed, RecoveryWorld(seed, plan, rng, say), _live, _LIFE_S)
 
 
 async def _live(world: RecoveryWorld) -> None:

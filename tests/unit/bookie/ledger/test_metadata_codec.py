@@ -200,7 +200,9 @@ quorums = st.integers(1, 5).flatmap(
         lambda qw: st.tuples(st.integers(qw, 7), st.just(qw), st.just(qa))
     )
 )
-bookie_ids = st.from_regex(r"\A[a-zA-Z0-9:-_.\-]{1,30}\Z").filter(lambda s: s.lower() != "readonly")
+bookie_ids = st.from_regex(r"\A[a-zA-Z0-9:-_.\-]{1,30}\Z").filter(
+    lambda s: s.lower() not in ("readonly", ".", "..")
+)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -396,7 +398,8 @@ def test_bookie_ids(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "readonly", "ReadOnly", "READONLY", "a b", "a/b", "a,b", "a|b", "é:1", "a\n"]
+    "text",
+    ["", "readonly", "ReadOnly", "READONLY", "a b", "a/b", "a,b", "a|b", "é:1", "a\n", ".", ".."],
 )
 def test_what_is_no_bookie_id(text: str) -> None:
     with pytest.raises(IncorrectParameterError, match="bookie id"):
