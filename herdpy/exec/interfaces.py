@@ -24,7 +24,7 @@ class ColumnRange(NamedTuple):
 class RowSource(Protocol):
     """One table at one snapshot, the transaction's own writes included. Any one thread at a time.
 
-    Rows are whole and physical. SnapshotTooOldError when the snapshot's versions were given up.
+    Rows are physical. SnapshotTooOldError when the snapshot's versions were given up.
     """
 
     @property
@@ -47,11 +47,13 @@ class RowSource(Protocol):
         low_inclusive: bool = True,
         high_inclusive: bool = True,
         is_reverse: bool = False,
+        columns: frozenset[int] | None = None,
     ) -> Iterator[Row]:
         """Yield rows in key order between canonical keys or key prefixes (None = open).
 
         A prefix as an inclusive bound takes in all keys that begin with it, as an exclusive one
-        none of them.
+        none of them. With `columns` (ordinals) the caller looks at these and the key's only: what
+        stands in the places of the others is not said.
         """
         ...
 
@@ -59,8 +61,8 @@ class RowSource(Protocol):
         """Return how many rows there are."""
         ...
 
-    def rows(self) -> Iterator[Row]:
-        """Yield every row, in storage order."""
+    def rows(self, columns: frozenset[int] | None = None) -> Iterator[Row]:
+        """Yield every row, in storage order; columns as in range()."""
         ...
 
     def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":

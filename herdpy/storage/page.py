@@ -56,6 +56,8 @@ from herdpy.storage.column import (
 if sys.byteorder != "little":
     raise ImportError("herdpy.storage maps little-endian pages; this machine is big-endian")
 
+Columns = frozenset[int]
+"""Ordinals of columns that a reader of rows looks at."""
 _MAGIC = b"HDPG"
 _VERSION = 1
 _PRELUDE = Struct("<4sHHIII")
@@ -382,9 +384,16 @@ class Page:
                 self._chosen_cells[ordinals] = cells
         return cells[0](cells[1], index)
 
-    def rows(self, start: int, stop: int) -> list[Row]:
-        """Return rows start to stop (exclusive), decoded column by column."""
-        slices = [self._reader(i).slice(start, stop) for i in range(len(self._readers))]
+    def rows(self, start: int, stop: int, columns: Columns | None = None) -> list[Row]:
+        """Return rows start to stop (exclusive), decoded column by column.
+
+        Of `columns` (None: all) only; in the places of the others stands None.
+        """
+        nothing = [None] * (stop - start)
+        slices = [
+            self._reader(i).slice(start, stop) if columns is None or i in columns else nothing
+            for i in range(len(self._readers))
+        ]
         return list(zip(*slices, strict=True))
 
     def key(self, index: int) -> Key:

@@ -6,9 +6,9 @@ the others. Page reads raise CorruptionError as page.py says.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import merge
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import gt, lt
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.column import unpack_bits
 from herdpy.storage.manifest import BitmapRef, PageRef
-from herdpy.storage.page import Page
+from herdpy.storage.page import Columns, Page
 from herdpy.storage.segment import Segment
 
 _CHUNK_ROWS_FIRST = 128
@@ -90,9 +90,9 @@ class PageEntry:
         """Return the entry read by another definition of its table (the key is the same)."""
         return PageEntry(self.page.for_table(table), self.ref, self.low, self.high, self.dead)
 
-    def live_rows(self, start: int, stop: int) -> list[Row]:
-        """Return the live ones of rows start to stop (exclusive)."""
-        rows = self.page.rows(start, stop)
+    def live_rows(self, start: int, stop: int, columns: Columns | None = None) -> list[Row]:
+        """Return the live ones of rows start to stop (exclusive), of them `columns` (None: all)."""
+        rows = self.page.rows(start, stop, columns)
         if self.dead is None:
             return rows
         flags = unpack_bits(self.dead, start, stop)
@@ -210,11 +210,13 @@ class TablePages:
         low_inclusive: bool = True,
         high_inclusive: bool = True,
         is_reverse: bool = False,
+        columns: Columns | None = None,
     ) -> Iterator[list[Row]]:
         """Yield rows in key order between canonical keys or prefixes (None = open), in chunks.
 
         An inclusive prefix takes in all keys that begin with it, an exclusive one none of them.
-        Rows are decoded as they are asked for; no chunk is empty.
+        Rows are decoded as they are asked for, in them only `columns` (None: all) and the key, the
+        others are None; no chunk is empty.
         """
         low, high = low or (), high or ()
         low_inclusive, high_inclusive = low_inclusive or not low, high_inclusive or not high
@@ -227,11 +229,10 @@ class TablePages:
                 entries = level.entries[first:last]
                 if last - first == 1 and _is_empty(entries[0], bounds):
                     continue  # so often of a run that spans much and holds little
-                sources.append(self._level_range(entries, bounds, is_reverse=is_reverse))
+                sources.append(self._level_range(entries, bounds, columns, is_reverse=is_reverse))
         if len(sources) == 1:
             return sources[0]
-        rows = map(chain.from_iterable, sources)
-        return in_chunks(merge(*rows, key=self.table.key_of, reverse=is_reverse))
+        return merge_chunks(sources, self.table.key_of, is_reverse=is_reverse)
 
     @property
     def highest(self) -> Key:
@@ -262,9 +263,12 @@ class TablePages:
         self,
         entries: Sequence[PageEntry],
         bounds: tuple[Key, bool, Key, bool],
+        columns: Columns | None,
         *,
         is_reverse: bool,
     ) -> Iterator[list[Row]]:
+        if columns is not None:
+            columns = columns.union(self.table.key)
         low, low_inclusive, high, high_inclusive = bounds
         chunk = _CHUNK_ROWS_FIRST
         last = len(entries) - 1
@@ -279,24 +283,48 @@ class TablePages:
             while start < stop:
                 if is_reverse:
                     begin = max(start, stop - chunk)
-                    rows = entry.live_rows(begin, stop)
+                    rows = entry.live_rows(begin, stop, columns)
                     rows.reverse()
                     stop = begin
                 else:
                     end = min(start + chunk, stop)
-                    rows = entry.live_rows(start, end)
+                    rows = entry.live_rows(start, end, columns)
                     start = end
                 if rows:
                     yield rows
                 chunk = min(chunk * 2, _CHUNK_ROWS_MAX)
 
 
-def in_chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield rows in chunks, small ones first."""
-    size = _CHUNK_ROWS_FIRST
-    while chunk := list(islice(rows, size)):
-        yield chunk
-        size = min(size * 2, _CHUNK_ROWS_MAX)
+def merge_chunks(
+    sources: Iterable[Iterator[list[Row]]], key_of: Callable[[Row], Key], *, is_reverse: bool
+) -> Iterator[list[Row]]:
+    """Yield the rows of sources, each ascending (reverse: descending) by distinct keys, in order.
+
+    In chunks: what is not above the chunk that ends first is cut off and sorted, which is cheap for
+    few sorted pieces. So a chunk that nothing else lies in is passed on as it is.
+    """
+    is_beyond = lt if is_reverse else gt
+    heads = [(chunk, source) for source in sources if (chunk := next(source, None))]
+    while heads:
+        ends = [key_of(chunk[-1]) for chunk, _ in heads]
+        bound = max(ends) if is_reverse else min(ends)
+        parts: list[list[Row]] = []
+        rest: list[tuple[list[Row], Iterator[list[Row]]]] = []
+        for (chunk, source), end in zip(heads, ends, strict=True):
+            if not is_beyond(end, bound):
+                parts.append(chunk)
+                chunk = next(source, None)
+            elif not is_beyond(key_of(chunk[0]), bound):
+                cut = bisect_left(chunk, True, key=lambda row: is_beyond(key_of(row), bound))
+                parts.append(chunk[:cut])
+                chunk = chunk[cut:]
+            if chunk:
+                rest.append((chunk, source))
+        if len(parts) == 1:
+            yield parts[0]
+        else:
+            yield sorted(chain.from_iterable(parts), key=key_of, reverse=is_reverse)
+        heads = rest
 
 
 def _is_empty(entry: PageEntry, bounds: tuple[Key, bool, Key, bool]) -> bool:

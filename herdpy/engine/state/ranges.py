@@ -14,6 +14,7 @@ from herdpy.limits import page_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.arrow import masked_live, rows_batch
+from herdpy.storage.page import Columns
 from herdpy.storage.table_pages import PageEntry
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class RangeSnapshot(TableSnapshot):
         low_inclusive: bool = True,
         high_inclusive: bool = True,
         is_reverse: bool = False,
+        columns: Columns | None = None,
     ) -> Iterator[Row]:
         found = super().range(
             low,
@@ -65,6 +67,7 @@ class RangeSnapshot(TableSnapshot):
             low_inclusive=low_inclusive,
             high_inclusive=high_inclusive,
             is_reverse=is_reverse,
+            columns=columns,
         )
         key_of = self.table.key_of
         return (row for row in found if self._is_within(key_of(row)))
@@ -72,9 +75,9 @@ class RangeSnapshot(TableSnapshot):
     def count(self) -> int:
         return sum(1 for _ in self.rows())
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self, columns: Columns | None = None) -> Iterator[Row]:
         """Yield the rows in the order of their keys."""
-        return super().range(self._low, self._high, high_inclusive=False)
+        return super().range(self._low, self._high, high_inclusive=False, columns=columns)
 
     def entries(self) -> Iterator[PageEntry]:
         low, high = self._low, self._high

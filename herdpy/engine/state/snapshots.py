@@ -28,6 +28,7 @@ from herdpy.exec.interfaces import ColumnRange
 from herdpy.model.access import Changes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
+from herdpy.storage.page import Columns
 from herdpy.storage.table_pages import PageEntry, TablePages
 
 if TYPE_CHECKING:
@@ -381,6 +382,7 @@ class TableSnapshot:
         low_inclusive: bool = True,
         high_inclusive: bool = True,
         is_reverse: bool = False,
+        columns: Columns | None = None,
     ) -> Iterator[Row]:
         keys = self._overlay_keys(
             low, high, low_open=not low_inclusive, high_open=not high_inclusive, reverse=is_reverse
@@ -392,6 +394,7 @@ class TableSnapshot:
                 low_inclusive=low_inclusive,
                 high_inclusive=high_inclusive,
                 is_reverse=is_reverse,
+                columns=columns,
             )
             if self._pages is not None
             else iter(())
@@ -473,8 +476,8 @@ class TableSnapshot:
                 found[key] = version[1]
         return found
 
-    def rows(self) -> Iterator[Row]:
-        return self.range(None, None)
+    def rows(self, columns: Columns | None = None) -> Iterator[Row]:
+        return self.range(None, None, columns=columns)
 
     def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
         from herdpy.storage.arrow import scan_table

@@ -28,7 +28,7 @@ from herdpy.sql.plan import (
     RowFind,
     RowSelect,
 )
-from herdpy.sql.tree import ColumnRef, Expression
+from herdpy.sql.tree import ColumnRef, Expression, walk
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
 
@@ -78,6 +78,7 @@ def _compile_reader(
         count=_row_count,
         islice=islice,
         chain=chain.from_iterable,
+        columns=None,
         float_order=float_order,
         maxsize=sys.maxsize,
     )
@@ -102,6 +103,11 @@ def _compile_reader(
     else:
         names, scan = ["source", "p", "interrupt"], "((),)"
         if table is not None:
+            if outputs is not None:
+                parts = walk((tuple(outputs), residual))
+                columns = {part.ordinal for part in parts if isinstance(part, ColumnRef)}
+                if not columns.union(table.key) >= set(range(len(table.columns))):
+                    writer.space["columns"] = frozenset(columns)
             more, scan = _scan(writer, table, access, is_reverse=is_reverse)
             lines += more
             names += ["low", "high"] if more else []
@@ -138,8 +144,9 @@ def _scan(
     if not isinstance(access, RangeAccess):
         if not isinstance(access, FullAccess) or (is_reverse and not access.is_ordered):
             raise InvariantViolation(f"row path: cannot scan by {access}")
-        scan = f"range(None, None, is_reverse={is_reverse})" if access.is_ordered else "rows()"
-        return [], f"source.{scan}"
+        if access.is_ordered:
+            return [], f"source.range(None, None, is_reverse={is_reverse}, columns=columns)"
+        return [], "source.rows(columns)"
     prefix, lines = _key_source(writer, table, access.prefix)
     for bound, expression in (("low", access.low), ("high", access.high)):
         if expression is None:
@@ -151,7 +158,7 @@ def _scan(
     high_inclusive = access.high is None or access.high_inclusive
     return lines, (
         f"source.range(low, high, low_inclusive={low_inclusive}, "
-        f"high_inclusive={high_inclusive}, is_reverse={is_reverse})"
+        f"high_inclusive={high_inclusive}, is_reverse={is_reverse}, columns=columns)"
     )
 
 

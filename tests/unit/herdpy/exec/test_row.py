@@ -169,6 +169,16 @@ def test_range(access: RangeAccess, expected: str) -> None:
     assert repr(run(select(access, is_reverse=True))) == repr(values(expected[::-1]))
 
 
+@pytest.mark.parametrize("access", [FullAccess(), FullAccess(is_ordered=True), RangeAccess(())])
+def test_what_conditions_and_outputs_look_at_is_asked_for(access: Access) -> None:
+    is_late = call(">", NOTE, Literal(TEXT, "c"))
+    assert run(select(access, residual=is_late, outputs=(A,))) == [(1,), (2,), (3,), (3,)]
+    assert run(select(access, residual=call("=", X, double(1.0)), outputs=(NOTE,))) == [
+        ("e",), ("f",),
+    ]  # fmt: skip
+    assert run(select(access, outputs=(call("=", NOTE, NOTE),)))[0] == (True,)
+
+
 def test_limit_and_offset() -> None:
     limit, offset = Parameter(BIGINT, 0), Parameter(BIGINT, 1)
     for residual in (None, call(">", A, long(1))):
@@ -190,7 +200,7 @@ class Endless(DictSource):
 
     read_count = 0
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self, columns: frozenset[int] | None = None) -> Iterator[Row]:
         for number in itertools.count():
             self.read_count += 1
             yield (number, 0.0, None)

@@ -1,6 +1,8 @@
 """TablePages and write_delta against a dict: every key has one live copy, in any history."""
 
 import errno
+from collections.abc import Iterator
+from itertools import chain, cycle, islice
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
 from herdpy.storage.manifest import Checkpoint, Manifest, ManifestState, apply_edit, in_edit
 from herdpy.storage.segment import Segment
-from herdpy.storage.table_pages import TablePages
+from herdpy.storage.table_pages import TablePages, merge_chunks
 from tests.fixtures.metadata import SeededRng
 from tests.fixtures.segments import folder, listed_segments
 from tests.fixtures.storage_tables import rows_by_key, table_of
@@ -127,6 +129,53 @@ def check_range(model: Model, low: Key | None, high: Key | None, data: st.DataOb
             is_reverse=is_reverse,
         )
         assert found == (expected[::-1] if is_reverse else expected)
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=400),
+    st.integers(0, 60),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_merged_chunks(owners: list[int], runs_of: int, sizes: list[int], is_reverse: bool) -> None:
+    """Rows of four sources, in each in order and in chunks of any size, come in one order."""
+    sources: list[list[Row]] = [[], [], [], []]
+    for number, owner in enumerate(owners):
+        # In stretches of one owner, too, so that whole chunks stand alone.
+        sources[owners[number // runs_of * runs_of] if runs_of else owner].append((number, "row"))
+    if is_reverse:
+        for rows in sources:
+            rows.reverse()
+
+    def chunks(rows: list[Row]) -> Iterator[list[Row]]:
+        rest, lengths = iter(rows), cycle(sizes)
+        while chunk := list(islice(rest, next(lengths))):
+            yield chunk
+
+    merged = list(merge_chunks(map(chunks, sources), SINGLE.key_of, is_reverse=is_reverse))
+    assert [] not in merged
+    expected = [(number, "row") for number in range(len(owners))]
+    assert list(chain.from_iterable(merged)) == (expected[::-1] if is_reverse else expected)
+
+
+def test_chunks_that_no_other_source_lies_in_are_passed_on() -> None:
+    chunks: list[list[Row]] = [[(1,), (2,)], [(3,), (4,)], [(7,), (9,)]]
+    sources = [iter([chunks[0], chunks[2]]), iter([chunks[1]])]
+    merged = list(merge_chunks(sources, lambda row: row, is_reverse=False))
+    assert [chunks.index(chunk) for chunk in merged] == [0, 1, 2]
+    assert all(chunk is chunks[place] for place, chunk in enumerate(merged))
+
+
+def test_columns_that_are_not_asked_for_are_not_decoded() -> None:
+    model = Model(table_of(BIGINT, TEXT, DOUBLE))
+    rows: list[Row] = [(number, str(number), number / 2) for number in range(500)]
+    model.checkpoint({row[:1]: row for row in rows[::2]})
+    model.checkpoint({row[:1]: row for row in rows[1::2]})
+    for pages in (model.pages, model.reopened()):
+        for wanted in ((), (0,), (1,), (2,), (0, 2), (1, 2)):
+            found = chain.from_iterable(pages.range(None, None, columns=frozenset(wanted)))
+            shown = [tuple(v if i in (0, *wanted) else None for i, v in enumerate(r)) for r in rows]
+            assert list(found) == shown
 
 
 def bulk(first: int, count: int) -> dict[Key, Row | None]:
