@@ -1,6 +1,8 @@
 """`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
 
 import asyncio
+import os
+import socket
 
 import click
 
@@ -8,8 +10,8 @@ from bookie.admin.bookies import bookies
 from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.autorecovery.election import current_auditor
-from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
-from bookie.autorecovery.repair import Repairer, Result
+from bookie.autorecovery.manual import ledgers_naming, named, recover_ledgers
+from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
@@ -86,7 +88,7 @@ async def _recover(
     is_dry: bool,
     will_fence: bool,
 ) -> None:
-    async with cluster.client() as client:
+    async with cluster.existing() as store, cluster.client_of(store) as client:
         if target is not None and target not in client.bookies.writable:
             raise IllegalOperationError(f"--to {target}: expected a writable bookie, found it not")
         ledgers = client.services.ledgers
@@ -115,25 +117,27 @@ async def _recover(
             return frozenset(sources)
 
         repairer = Repairer(client, OsClock(), config, local=target, leaving=leaving)
+        tasks = TaskStore(store, cluster.root)
         bad: list[dict[str, object]] = []
         entries = copied = 0
         with output.progress("copying ledgers", len(found)) as advance:
-            for done, one in enumerate(found, 1):
-                ledger_id = one.metadata.ledger_id
-                outcome = await recover_ledger(repairer, ledger_id, will_fence=will_fence)
-                entries += outcome.entry_count
-                copied += outcome.byte_count
-                if outcome.result not in (Result.WHOLE, Result.GONE):
-                    reason = outcome.reason or "its last segment is open, and was left"
-                    bad.append(
-                        {
-                            "ledger_id": ledger_id,
-                            "result": "loss" if outcome.is_loss else outcome.result.value,
-                            "entries": outcome.entry_count,
-                            "bytes": outcome.byte_count,
-                            "reason": reason,
-                        }
-                    )
+            named_ids = [one.metadata.ledger_id for one in found]
+            owner = f"bookies recover, {socket.gethostname()}:{os.getpid()}"
+            done = 0
+            async for ledger_id, outcome in recover_ledgers(
+                tasks, repairer, named_ids, owner, will_fence=will_fence
+            ):
+                if outcome is None:
+                    holder = (await tasks.holders([ledger_id])).get(ledger_id, "another process")
+                    bad.append(_row(ledger_id, "locked", f"locked by {holder}"))
+                else:
+                    entries += outcome.entry_count
+                    copied += outcome.byte_count
+                    if outcome.result not in (Result.WHOLE, Result.GONE):
+                        result = "loss" if outcome.is_loss else outcome.result.value
+                        reason = outcome.reason or "its last segment is open, and was left"
+                        bad.append(_row(ledger_id, result, reason, outcome))
+                done += 1
                 advance.to(done)
     if bad:
         output.records(bad, _COLUMNS, "")
@@ -148,6 +152,18 @@ async def _recover(
             f"{len(bad)} ledgers still need {', '.join(sources)}; the reasons are above. Run it "
             "again when they are mended"
         )
+
+
+def _row(
+    ledger_id: int, result: str, reason: str, outcome: Outcome | None = None
+) -> dict[str, object]:
+    return {
+        "ledger_id": ledger_id,
+        "result": result,
+        "entries": outcome.entry_count if outcome is not None else 0,
+        "bytes": outcome.byte_count if outcome is not None else 0,
+        "reason": reason,
+    }
 
 
 def _bytes(count: int | None) -> str | None:
