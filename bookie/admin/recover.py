@@ -7,6 +7,7 @@ import socket
 import click
 
 from bookie.admin.bookies import bookies
+from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.autorecovery.election import current_auditor
@@ -15,7 +16,7 @@ from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
-from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
 from bookie.runtime.os_clock import OsClock
@@ -26,15 +27,21 @@ _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 
 
 @bookies.command()
-@click.argument("bookie_ids", nargs=-1, required=True, metavar="BOOKIE...")
+@click.argument(
+    "bookie_ids", nargs=-1, required=True, type=BOOKIE_ID, callback=distinct,
+    metavar="BOOKIE...",
+)  # fmt: skip
 @click.option(
     "--to",
+    "target",
+    type=BOOKIE_ID,
     metavar="BOOKIE",
     help="Copy everything there.  [default: a bookie drawn for each segment]",
 )
 @click.option(
-    "--ledger", "ledger_ids", type=int, multiple=True, help="Only this ledger; may be repeated."
-)
+    "--ledger", "ledger_ids", type=LEDGER_ID, multiple=True, callback=distinct, metavar="LEDGER",
+    help="Only this ledger; may be repeated.",
+)  # fmt: skip
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be copied; change nothing.")
 @click.option(
     "--skip-open", "is_skipping_open", is_flag=True,
@@ -49,8 +56,8 @@ _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 def recover(
     cluster: Cluster,
     output: Output,
-    bookie_ids: tuple[str, ...],
-    to: str | None,
+    bookie_ids: tuple[BookieId, ...],
+    target: BookieId | None,
     ledger_ids: tuple[int, ...],
     bytes_per_s: int | None,
     *,
@@ -64,14 +71,12 @@ def recover(
     and run again: what was copied is not copied again. Needs no AutoRecovery.
     """
     confirm(f"Copy everything from {', '.join(bookie_ids)} to others?", is_sure=is_sure or is_dry)
-    sources = tuple(parse_bookie_id(text) for text in bookie_ids)
-    target = None if to is None else parse_bookie_id(to)
-    if target in sources:
+    if target in bookie_ids:
         raise click.UsageError(f"--to: expected another bookie, found {target}")
     config = AutoRecoveryConfig(copy_bytes_per_s=bytes_per_s)
     run(
         _recover(
-            cluster, output, sources, target, ledger_ids, config,
+            cluster, output, bookie_ids, target, ledger_ids, config,
             is_dry=is_dry, will_fence=not is_skipping_open,
         )
     )  # fmt: skip
@@ -89,8 +94,13 @@ async def _recover(
     will_fence: bool,
 ) -> None:
     async with cluster.existing() as store, cluster.client_of(store) as client:
+        await Operations(store, cluster.root, OsRng(), OsClock()).expect_known(sources)
         if target is not None and target not in client.bookies.writable:
-            raise IllegalOperationError(f"--to {target}: expected a writable bookie, found it not")
+            raise IllegalOperationError(
+                f"--to {target}: expected a writable bookie, found it "
+                f"{client.bookies.mode_of(target).value}; writable are "
+                f"{', '.join(client.bookies.writable) or 'none'}"
+            )
         ledgers = client.services.ledgers
         found = [
             named(metadata, sources)
@@ -171,18 +181,18 @@ def _bytes(count: int | None) -> str | None:
 
 
 @bookies.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(0), default=3600.0, show_default=True,
     metavar="SECONDS", help="Give up after so long; it may be run again.",
 )  # fmt: skip
 @cluster_options
-def decommission(cluster: Cluster, output: Output, bookie_id: str, timeout_s: float) -> None:
+def decommission(cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float) -> None:
     """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie.
 
     For a bookie without a drain; `bookie bookies remove` forgets one that is Drained.
     """
-    run(_decommission(cluster, output, parse_bookie_id(bookie_id), timeout_s))
+    run(_decommission(cluster, output, bookie_id, timeout_s))
     output.record({"decommissioned": bookie_id}, f"no ledger names {bookie_id}: it is forgotten")
 
 
@@ -191,6 +201,7 @@ async def _decommission(
 ) -> None:
     async with cluster.existing() as store:
         asked = Operations(store, cluster.root, OsRng(), OsClock())
+        await asked.expect_known([bookie_id])
         await asked.expect_forgettable(bookie_id)
         tasks = TaskStore(store, cluster.root)
         if await current_auditor(store, tasks) is None or not await tasks.is_enabled():
