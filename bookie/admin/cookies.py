@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 from bookie.admin.directories import absolute_ledgers, directory_options
+from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.config import parse_ledger_directory
 from bookie.errors import IllegalOperationError
-from bookie.ledger.types import parse_bookie_id
+from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
-from bookie.metadata.cookies import Cookie, CookieStore
+from bookie.metadata.cookies import Cookie, CookieStore, no_such_bookie
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import cookie_of
@@ -44,32 +45,28 @@ def _record(found: Cookie, version: int | None) -> dict[str, object]:
 
 
 @cookie.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @cluster_options
-def get(cluster: Cluster, output: Output, bookie_id: str) -> None:
+def get(cluster: Cluster, output: Output, bookie_id: BookieId) -> None:
     """Show the cookie of a bookie as the metadata store has it."""
     found, version = run(_get(cluster, bookie_id))
     output.record(_record(found, version))
 
 
-async def _get(cluster: Cluster, bookie_id: str) -> tuple[Cookie, int]:
+async def _get(cluster: Cluster, bookie_id: BookieId) -> tuple[Cookie, int]:
     async with cluster.existing() as store:
         return await _expect(CookieStore(store, cluster.root), bookie_id)
 
 
-async def _expect(cookies: CookieStore, bookie_id: str) -> tuple[Cookie, int]:
-    found = await cookies.read(parse_bookie_id(bookie_id))
+async def _expect(cookies: CookieStore, bookie_id: BookieId) -> tuple[Cookie, int]:
+    found = await cookies.read(bookie_id)
     if found is None:
-        known = ", ".join(await cookies.bookie_ids()) or "none"
-        raise IllegalOperationError(
-            f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
-            f"there are those of {known}"
-        )
+        raise no_such_bookie(bookie_id, await cookies.bookie_ids())
     return found
 
 
 @cookie.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -85,7 +82,7 @@ async def _expect(cookies: CookieStore, bookie_id: str) -> tuple[Cookie, int]:
 def generate(
     cluster: Cluster,
     output: Output,
-    bookie_id: str,
+    bookie_id: BookieId,
     data: Path,
     journal: Path | None,
     ledgers: tuple[str, ...],
@@ -102,34 +99,34 @@ def generate(
 
 
 async def _generate(
-    cluster: Cluster, bookie_id: str, journal: str, ledgers: Sequence[str]
+    cluster: Cluster, bookie_id: BookieId, journal: str, ledgers: Sequence[str]
 ) -> Cookie:
     async with cluster.existing() as store:
         instance_id = await CookieStore(store, cluster.root).instance_id()
-        return cookie_of(parse_bookie_id(bookie_id), journal, ledgers, instance_id)
+        return cookie_of(bookie_id, journal, ledgers, instance_id)
 
 
 @cookie.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.argument("file", type=_FILE)
 @cluster_options
-def create(cluster: Cluster, output: Output, bookie_id: str, file: Path) -> None:
+def create(cluster: Cluster, output: Output, bookie_id: BookieId, file: Path) -> None:
     """Store the cookie in FILE for a bookie that has none."""
     run(_store(cluster, bookie_id, _read(file, bookie_id), is_new=True))
     output.record({"created": bookie_id}, f"created the cookie of {bookie_id}")
 
 
 @cookie.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.argument("file", type=_FILE)
 @cluster_options
-def update(cluster: Cluster, output: Output, bookie_id: str, file: Path) -> None:
+def update(cluster: Cluster, output: Output, bookie_id: BookieId, file: Path) -> None:
     """Replace the cookie of a bookie by the one in FILE."""
     run(_store(cluster, bookie_id, _read(file, bookie_id), is_new=False))
     output.record({"updated": bookie_id}, f"updated the cookie of {bookie_id}")
 
 
-def _read(file: Path, bookie_id: str) -> Cookie:
+def _read(file: Path, bookie_id: BookieId) -> Cookie:
     found = Cookie.from_bytes(file.read_bytes(), str(file))
     if found.bookie_id != bookie_id:
         raise IllegalOperationError(
@@ -138,28 +135,34 @@ def _read(file: Path, bookie_id: str) -> Cookie:
     return found
 
 
-async def _store(cluster: Cluster, bookie_id: str, new: Cookie, *, is_new: bool) -> None:
+async def _store(cluster: Cluster, bookie_id: BookieId, new: Cookie, *, is_new: bool) -> None:
     async with cluster.existing() as store:
         cookies = CookieStore(store, cluster.root)
-        if is_new and await cookies.read(parse_bookie_id(bookie_id)) is not None:
+        if is_new and await cookies.read(bookie_id) is not None:
             raise IllegalOperationError(
                 f"bookie {bookie_id}: expected no cookie in the metadata store, found one; "
                 "`bookie cookie update` replaces it"
             )
         version = None if is_new else (await _expect(cookies, bookie_id))[1]
-        await cookies.write(parse_bookie_id(bookie_id), new, version)
+        await cookies.write(bookie_id, new, version)
 
 
 @cookie.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
-    "--accept-loss", "accepted", type=click.IntRange(0), multiple=True, metavar="LEDGER",
+    "--accept-loss", "accepted", type=LEDGER_ID, multiple=True, callback=distinct,
+    metavar="LEDGER",
     help="Go on though this ledger names the bookie; may be repeated.",
 )  # fmt: skip
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(
-    cluster: Cluster, output: Output, bookie_id: str, accepted: tuple[int, ...], *, is_sure: bool
+    cluster: Cluster,
+    output: Output,
+    bookie_id: BookieId,
+    accepted: tuple[int, ...],
+    *,
+    is_sure: bool,
 ) -> None:
     """Forget a stopped bookie: it can come back only as a new, empty one.
 
@@ -170,12 +173,11 @@ def delete(
     output.record({"deleted": bookie_id}, f"deleted the cookie of {bookie_id}")
 
 
-async def _delete(cluster: Cluster, bookie_id: str, accepted: tuple[int, ...]) -> None:
+async def _delete(cluster: Cluster, bookie_id: BookieId, accepted: tuple[int, ...]) -> None:
     async with cluster.existing() as store:
         cookies = CookieStore(store, cluster.root)
         _, version = await _expect(cookies, bookie_id)
-        parsed = parse_bookie_id(bookie_id)
         asked = Operations(store, cluster.root, OsRng(), OsClock())
-        await asked.expect_forgettable(parsed)
-        await asked.expect_unnamed(parsed, accepted)
-        await cookies.delete(parsed, version)
+        await asked.expect_forgettable(bookie_id)
+        await asked.expect_given_up(bookie_id, accepted)
+        await cookies.delete(bookie_id, version)

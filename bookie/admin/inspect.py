@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from bookie.admin.ids import LEDGER_ID
 from bookie.admin.output import Output
 from bookie.admin.serve import INDEX_FILE
 from bookie.admin.world import json_option
@@ -23,7 +24,7 @@ from bookie.server.storage.lmdb_index import LmdbIndex
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _LEDGER = click.option(
-    "--ledger", type=int, metavar="ID", help="Only what belongs to the ledger of this id."
+    "--ledger", type=LEDGER_ID, metavar="ID", help="Only what belongs to the ledger of this id."
 )
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
-from bookie.admin.output import Output, printable
+from bookie.admin.ids import LEDGER_ID, distinct
+from bookie.admin.output import Output, confirm, printable
 from bookie.admin.world import Cluster, client_options, cluster_options, password_option, run
 from bookie.errors import (
     IncorrectParameterError,
@@ -87,7 +87,7 @@ async def _list(cluster: Cluster, output: Output, *, is_long: bool) -> None:
 
 
 @ledger.command()
-@click.argument("ledger_id", type=int)
+@click.argument("ledger_id", type=LEDGER_ID)
 @cluster_options
 def metadata(cluster: Cluster, output: Output, ledger_id: int) -> None:
     """Show what the metadata store knows of a ledger."""
@@ -133,7 +133,7 @@ def metadata_record(found: LedgerMetadata) -> dict[str, object]:
 
 
 @ledger.command()
-@click.argument("ledger_id", type=int)
+@click.argument("ledger_id", type=LEDGER_ID)
 @click.option(
     "--first", type=click.IntRange(0), default=0, show_default=True, help="The first entry."
 )
@@ -281,7 +281,7 @@ def _chunks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 @ledger.command()
-@click.argument("ledger_id", type=int)
+@click.argument("ledger_id", type=LEDGER_ID)
 @password_option
 @client_options
 def recover(cluster: Cluster, output: Output, ledger_id: int, password: str) -> None:
@@ -302,7 +302,10 @@ async def _recover(cluster: Cluster, output: Output, ledger_id: int, password: b
 
 
 @ledger.command()
-@click.argument("ledger_ids", type=int, nargs=-1, required=True, metavar="LEDGER_ID...")
+@click.argument(
+    "ledger_ids", type=LEDGER_ID, nargs=-1, required=True, callback=distinct,
+    metavar="LEDGER_ID...",
+)  # fmt: skip
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_sure: bool) -> None:
@@ -310,10 +313,7 @@ def delete(cluster: Cluster, output: Output, ledger_ids: tuple[int, ...], *, is_
 
     Nothing is deleted when one of them is not there.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError("standard input is no terminal to ask at: say --yes")
-        click.confirm(f"Delete {len(ledger_ids)} ledger(s) for ever?", abort=True, err=True)
+    confirm(f"Delete {len(ledger_ids)} ledger(s) for ever?", is_sure=is_sure)
     run(_delete(cluster, output, ledger_ids))
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
 from bookie.admin.world import Cluster, cluster_options, run
-from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Json, Operations
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
@@ -61,7 +62,7 @@ def _show(output: Output, status: Json) -> None:
 
 
 @click.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
     "--no-fence",
     "is_fence_spared",
@@ -69,81 +70,80 @@ def _show(output: Output, status: Json) -> None:
     help="Leave open ledgers whose writer is silent; the drain fails if any are left.",
 )
 @cluster_options
-def drain(cluster: Cluster, output: Output, bookie_id: str, *, is_fence_spared: bool) -> None:
+def drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, is_fence_spared: bool) -> None:
     """Empty a bookie: it takes no more writes, and its ledgers are copied to others.
 
     Works while its host is down, too. Drained is a promise that no ledger names it any more.
     After a failed drain this begins another.
     """
-    wanted = parse_bookie_id(bookie_id)
-    _show(output, _do(cluster, lambda o: o.drain(wanted, _who(), may_fence=not is_fence_spared)))
+    may_fence = not is_fence_spared
+    _show(output, _do(cluster, lambda o: o.drain(bookie_id, _who(), may_fence=may_fence)))
 
 
 @click.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @cluster_options
-def cancel(cluster: Cluster, output: Output, bookie_id: str) -> None:
+def cancel(cluster: Cluster, output: Output, bookie_id: BookieId) -> None:
     """End a drain, or what came of it: the bookie is Active again and takes writes."""
-    wanted = parse_bookie_id(bookie_id)
-    _show(output, _do(cluster, lambda o: o.cancel(wanted)))
+    _show(output, _do(cluster, lambda o: o.cancel(bookie_id)))
 
 
 @click.command()
-@click.argument("bookie_id", required=False)
+@click.argument("bookie_id", required=False, type=BOOKIE_ID)
 @cluster_options
-def status(cluster: Cluster, output: Output, bookie_id: str | None) -> None:
+def status(cluster: Cluster, output: Output, bookie_id: BookieId | None) -> None:
     """Show the lifecycle of all bookies, or of one with the ledgers of its drain."""
     if bookie_id is None:
         records: list[Json] = _do(cluster, lambda o: o.statuses())
         output.records(records, _COLUMNS, "no bookie has a cookie")
         return
-    wanted = parse_bookie_id(bookie_id)
-    found: Json = _do(cluster, lambda o: o.status(wanted))
+    found: Json = _do(cluster, lambda o: o.status(bookie_id))
     _show(output, found)
     if not output.is_json and found["ledgers"]:
         output.records(found["ledgers"], _LEDGER_COLUMNS, "")
 
 
 @click.command("mark-drained")
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
-    "--accept-loss", "accepted", type=click.IntRange(0), multiple=True, metavar="LEDGER",
+    "--accept-loss", "accepted", type=LEDGER_ID, multiple=True, callback=distinct,
+    metavar="LEDGER",
     help="This ledger may go on naming it: what only it has is lost. May be repeated.",
 )  # fmt: skip
 @cluster_options
 def mark_drained(
-    cluster: Cluster, output: Output, bookie_id: str, accepted: tuple[int, ...]
+    cluster: Cluster, output: Output, bookie_id: BookieId, accepted: tuple[int, ...]
 ) -> None:
     """Let a failed drain count as done, if no ledger names the bookie but those accepted."""
-    wanted = parse_bookie_id(bookie_id)
-    _show(output, _do(cluster, lambda o: o.mark_drained(wanted, _who(), accepted)))
+    _show(output, _do(cluster, lambda o: o.mark_drained(bookie_id, _who(), accepted)))
 
 
 @click.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @cluster_options
-def remove(cluster: Cluster, output: Output, bookie_id: str, *, is_sure: bool) -> None:
+def remove(cluster: Cluster, output: Output, bookie_id: BookieId, *, is_sure: bool) -> None:
     """Forget a stopped bookie that is Drained: cookie, state, all of it.
 
     All ledgers are looked through once more. The id may return later as a new, empty bookie.
     """
-    wanted = parse_bookie_id(bookie_id)
     confirm(f"Remove bookie {bookie_id}?", is_sure=is_sure)
-    removed = _do(cluster, lambda o: o.remove(wanted))
+    removed = _do(cluster, lambda o: o.remove(bookie_id))
     output.record(removed, f"removed bookie {bookie_id}")
 
 
 @click.command("at-risk")
-@click.argument("bookie_ids", nargs=-1, required=True, metavar="BOOKIE_ID...")
+@click.argument(
+    "bookie_ids", nargs=-1, required=True, type=BOOKIE_ID, callback=distinct,
+    metavar="BOOKIE_ID...",
+)  # fmt: skip
 @cluster_options
-def at_risk(cluster: Cluster, output: Output, bookie_ids: tuple[str, ...]) -> None:
+def at_risk(cluster: Cluster, output: Output, bookie_ids: tuple[BookieId, ...]) -> None:
     """Say what the ledgers would lose if these bookies went now, all of them together.
 
     Bookies that have a cookie and are away count as lost already.
     """
-    wanted: list[BookieId] = [parse_bookie_id(text) for text in bookie_ids]
-    found: Json = _do(cluster, lambda o: o.at_risk(wanted))
+    found: Json = _do(cluster, lambda o: o.at_risk(bookie_ids))
     if output.is_json:
         output.record(found)
         return

@@ -1,19 +1,22 @@
 """`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
 
 import asyncio
+import os
+import socket
 
 import click
 
 from bookie.admin.bookies import bookies
+from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
 from bookie.autorecovery.election import current_auditor
-from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
-from bookie.autorecovery.repair import Repairer, Result
+from bookie.autorecovery.manual import ledgers_naming, named, recover_ledgers
+from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
-from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
 from bookie.runtime.os_clock import OsClock
@@ -24,15 +27,21 @@ _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 
 
 @bookies.command()
-@click.argument("bookie_ids", nargs=-1, required=True, metavar="BOOKIE...")
+@click.argument(
+    "bookie_ids", nargs=-1, required=True, type=BOOKIE_ID, callback=distinct,
+    metavar="BOOKIE...",
+)  # fmt: skip
 @click.option(
     "--to",
+    "target",
+    type=BOOKIE_ID,
     metavar="BOOKIE",
     help="Copy everything there.  [default: a bookie drawn for each segment]",
 )
 @click.option(
-    "--ledger", "ledger_ids", type=int, multiple=True, help="Only this ledger; may be repeated."
-)
+    "--ledger", "ledger_ids", type=LEDGER_ID, multiple=True, callback=distinct, metavar="LEDGER",
+    help="Only this ledger; may be repeated.",
+)  # fmt: skip
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be copied; change nothing.")
 @click.option(
     "--skip-open", "is_skipping_open", is_flag=True,
@@ -47,8 +56,8 @@ _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 def recover(
     cluster: Cluster,
     output: Output,
-    bookie_ids: tuple[str, ...],
-    to: str | None,
+    bookie_ids: tuple[BookieId, ...],
+    target: BookieId | None,
     ledger_ids: tuple[int, ...],
     bytes_per_s: int | None,
     *,
@@ -62,14 +71,12 @@ def recover(
     and run again: what was copied is not copied again. Needs no AutoRecovery.
     """
     confirm(f"Copy everything from {', '.join(bookie_ids)} to others?", is_sure=is_sure or is_dry)
-    sources = tuple(parse_bookie_id(text) for text in bookie_ids)
-    target = None if to is None else parse_bookie_id(to)
-    if target in sources:
+    if target in bookie_ids:
         raise click.UsageError(f"--to: expected another bookie, found {target}")
     config = AutoRecoveryConfig(copy_bytes_per_s=bytes_per_s)
     run(
         _recover(
-            cluster, output, sources, target, ledger_ids, config,
+            cluster, output, bookie_ids, target, ledger_ids, config,
             is_dry=is_dry, will_fence=not is_skipping_open,
         )
     )  # fmt: skip
@@ -86,9 +93,14 @@ async def _recover(
     is_dry: bool,
     will_fence: bool,
 ) -> None:
-    async with cluster.client() as client:
+    async with cluster.existing() as store, cluster.client_of(store) as client:
+        await Operations(store, cluster.root, OsRng(), OsClock()).expect_known(sources)
         if target is not None and target not in client.bookies.writable:
-            raise IllegalOperationError(f"--to {target}: expected a writable bookie, found it not")
+            raise IllegalOperationError(
+                f"--to {target}: expected a writable bookie, found it "
+                f"{client.bookies.mode_of(target).value}; writable are "
+                f"{', '.join(client.bookies.writable) or 'none'}"
+            )
         ledgers = client.services.ledgers
         found = [
             named(metadata, sources)
@@ -115,25 +127,27 @@ async def _recover(
             return frozenset(sources)
 
         repairer = Repairer(client, OsClock(), config, local=target, leaving=leaving)
+        tasks = TaskStore(store, cluster.root)
         bad: list[dict[str, object]] = []
         entries = copied = 0
         with output.progress("copying ledgers", len(found)) as advance:
-            for done, one in enumerate(found, 1):
-                ledger_id = one.metadata.ledger_id
-                outcome = await recover_ledger(repairer, ledger_id, will_fence=will_fence)
-                entries += outcome.entry_count
-                copied += outcome.byte_count
-                if outcome.result not in (Result.WHOLE, Result.GONE):
-                    reason = outcome.reason or "its last segment is open, and was left"
-                    bad.append(
-                        {
-                            "ledger_id": ledger_id,
-                            "result": "loss" if outcome.is_loss else outcome.result.value,
-                            "entries": outcome.entry_count,
-                            "bytes": outcome.byte_count,
-                            "reason": reason,
-                        }
-                    )
+            named_ids = [one.metadata.ledger_id for one in found]
+            owner = f"bookies recover, {socket.gethostname()}:{os.getpid()}"
+            done = 0
+            async for ledger_id, outcome in recover_ledgers(
+                tasks, repairer, named_ids, owner, will_fence=will_fence
+            ):
+                if outcome is None:
+                    holder = (await tasks.holders([ledger_id])).get(ledger_id, "another process")
+                    bad.append(_row(ledger_id, "locked", f"locked by {holder}"))
+                else:
+                    entries += outcome.entry_count
+                    copied += outcome.byte_count
+                    if outcome.result not in (Result.WHOLE, Result.GONE):
+                        result = "loss" if outcome.is_loss else outcome.result.value
+                        reason = outcome.reason or "its last segment is open, and was left"
+                        bad.append(_row(ledger_id, result, reason, outcome))
+                done += 1
                 advance.to(done)
     if bad:
         output.records(bad, _COLUMNS, "")
@@ -150,23 +164,35 @@ async def _recover(
         )
 
 
+def _row(
+    ledger_id: int, result: str, reason: str, outcome: Outcome | None = None
+) -> dict[str, object]:
+    return {
+        "ledger_id": ledger_id,
+        "result": result,
+        "entries": outcome.entry_count if outcome is not None else 0,
+        "bytes": outcome.byte_count if outcome is not None else 0,
+        "reason": reason,
+    }
+
+
 def _bytes(count: int | None) -> str | None:
     return None if count is None else bytes_text(count)
 
 
 @bookies.command()
-@click.argument("bookie_id")
+@click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(0), default=3600.0, show_default=True,
     metavar="SECONDS", help="Give up after so long; it may be run again.",
 )  # fmt: skip
 @cluster_options
-def decommission(cluster: Cluster, output: Output, bookie_id: str, timeout_s: float) -> None:
+def decommission(cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float) -> None:
     """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie.
 
     For a bookie without a drain; `bookie bookies remove` forgets one that is Drained.
     """
-    run(_decommission(cluster, output, parse_bookie_id(bookie_id), timeout_s))
+    run(_decommission(cluster, output, bookie_id, timeout_s))
     output.record({"decommissioned": bookie_id}, f"no ledger names {bookie_id}: it is forgotten")
 
 
@@ -175,6 +201,7 @@ async def _decommission(
 ) -> None:
     async with cluster.existing() as store:
         asked = Operations(store, cluster.root, OsRng(), OsClock())
+        await asked.expect_known([bookie_id])
         await asked.expect_forgettable(bookie_id)
         tasks = TaskStore(store, cluster.root)
         if await current_auditor(store, tasks) is None or not await tasks.is_enabled():

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 
 import click
 
+from bookie.admin.ids import BOOKIE_ID
 from bookie.admin.output import Output
 from bookie.admin.serve import log_to_stderr, setting_of
 from bookie.admin.world import SESSION_TIMEOUT_S, Cluster, client_options, cluster_options, run
@@ -18,6 +19,8 @@ from bookie.autorecovery.service import AutoRecovery
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import CorruptFileError, IllegalOperationError
+from bookie.ledger.types import BookieId
+from bookie.lifecycle.operations import Operations
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
@@ -98,21 +101,32 @@ async def _tasks(cluster: Cluster) -> AsyncGenerator[tuple[VersionedStore, TaskS
 
 
 @replication.command("under-replicated")
-@click.option("--missing", metavar="BOOKIE", help="Only ledgers of which this bookie's is missing.")
-@click.option("--not-missing", metavar="BOOKIE", help="Only ledgers of which this one's is not.")
+@click.option(
+    "--missing",
+    type=BOOKIE_ID,
+    metavar="BOOKIE",
+    help="Only ledgers of which this bookie's is missing.",
+)
+@click.option(
+    "--not-missing",
+    type=BOOKIE_ID,
+    metavar="BOOKIE",
+    help="Only ledgers of which this one's is not.",
+)
 @cluster_options
 def under_replicated(
-    cluster: Cluster, output: Output, missing: str | None, not_missing: str | None
+    cluster: Cluster, output: Output, missing: BookieId | None, not_missing: BookieId | None
 ) -> None:
     """List the ledgers that wait for replication, and why those wait that could not be done."""
     run(_under_replicated(cluster, output, missing, not_missing))
 
 
 async def _under_replicated(
-    cluster: Cluster, output: Output, missing: str | None, not_missing: str | None
+    cluster: Cluster, output: Output, missing: BookieId | None, not_missing: BookieId | None
 ) -> None:
     records: list[dict[str, object]] = []
-    async with _tasks(cluster) as (_, tasks):
+    async with _tasks(cluster) as (store, tasks):
+        unseen = dict.fromkeys(one for one in (missing, not_missing) if one is not None)
         statuses = {status.ledger_id: status for status in await tasks.statuses()}
         locked = set(await tasks.locked())
         async for ledger_id in tasks.ledger_ids():
@@ -124,6 +138,8 @@ async def _under_replicated(
             if found is None:
                 continue  # done since it was listed
             task, _ = found
+            for bookie_id in task.missing:
+                unseen.pop(bookie_id, None)
             if missing is not None and missing not in task.missing:
                 continue
             if not_missing is not None and not_missing in task.missing:
@@ -140,6 +156,7 @@ async def _under_replicated(
                     "reason": damage or (status.reason if status is not None else None),
                 }
             )
+        await Operations(store, cluster.root, OsRng(), OsClock()).expect_known(unseen)
     columns = ("ledger_id", "missing", "is_locked", "failures", "is_loss", "reason")
     output.records(records, columns, "no ledger waits for replication")
 

@@ -18,6 +18,7 @@ from bookie.client.blocking import new_loop
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
+from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
@@ -108,19 +109,26 @@ class Cluster:
     @asynccontextmanager
     async def client(self, config: ClientConfig | None = None) -> AsyncGenerator[LedgerClient]:
         """Open a ledger client with a session of its own for the block."""
-        async with self.existing() as store:
-            client = await LedgerClient.connect(
-                store,
-                root=self.root,
-                config=config or ClientConfig(),
-                rng=OsRng(),
-                clock=OsClock(),
-                tls=self.tls,
-            )
-            try:
-                yield client
-            finally:
-                await client.close()
+        async with self.existing() as store, self.client_of(store, config) as client:
+            yield client
+
+    @asynccontextmanager
+    async def client_of(
+        self, store: VersionedStore, config: ClientConfig | None = None
+    ) -> AsyncGenerator[LedgerClient]:
+        """Open a ledger client over a session for the block."""
+        client = await LedgerClient.connect(
+            store,
+            root=self.root,
+            config=config or ClientConfig(),
+            rng=OsRng(),
+            clock=OsClock(),
+            tls=self.tls,
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,18 +1,25 @@
 """Recovery by an operator: which ledgers name a bookie, and copying them elsewhere without tasks.
 
-Repeatable and resumable: a ledger that no longer names the bookie is passed over, and every change
-of metadata is a compare-and-set, so that workers and other operators may be at it as well.
+Repeatable and resumable: a ledger that no longer names the bookie is passed over. Each ledger is
+recovered under its lock, as by a worker: a bookie's collector, which removes copies that no
+metadata names, might else remove those that the metadata names a moment later.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.spans import entries_at, members_of, open_segment, spans_of
+from bookie.autorecovery.tasks import TaskStore
 from bookie.errors import NoSuchLedgerMetadataError
 from bookie.ledger.types import BookieId, LedgerMetadata
 from bookie.metadata.ledgers import LedgerManager
+
+LOCKED_PAUSE_S = 3.0
+LOCKED_TRIES = 5
+"""Together longer than the session of a process that died with its locks."""
 
 
 class Named(NamedTuple):
@@ -68,8 +75,60 @@ def named(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> Named:
     return Named(metadata, count, byte_count, is_open_there)
 
 
+async def recover_ledgers(
+    tasks: TaskStore,
+    repairer: Repairer,
+    ledger_ids: Sequence[int],
+    owner: str,
+    *,
+    will_fence: bool,
+) -> AsyncIterator[tuple[int, Outcome | None]]:
+    """Recover ledgers one by one; yield how each ended.
+
+    One that is locked is tried again at the end, and in the end yielded with None: a worker, a
+    collector or another operator has its lock. `owner` stands in our locks. MetadataStoreError.
+    """
+    left = list(ledger_ids)
+    for number in range(LOCKED_TRIES):
+        if number and left:
+            await asyncio.sleep(LOCKED_PAUSE_S)
+        locked: list[int] = []
+        for ledger_id in left:
+            outcome = await _recover_locked(
+                tasks, repairer, ledger_id, owner, will_fence=will_fence
+            )
+            if outcome is None:
+                locked.append(ledger_id)
+            else:
+                yield ledger_id, outcome
+        left = locked
+    for ledger_id in left:
+        yield ledger_id, None
+
+
+async def _recover_locked(
+    tasks: TaskStore, repairer: Repairer, ledger_id: int, owner: str, *, will_fence: bool
+) -> Outcome | None:
+    """Recover a ledger under its lock; None: another has it."""
+    entry_count = byte_count = 0
+    try:
+        while await tasks.lock(ledger_id, owner):
+            outcome = await recover_ledger(repairer, ledger_id, will_fence=will_fence)
+            entry_count += outcome.entry_count
+            byte_count += outcome.byte_count
+            # Where the lock was lost with its session a collector may have been at the copies.
+            if await tasks.is_lock_held(ledger_id, owner):
+                return replace(outcome, entry_count=entry_count, byte_count=byte_count)
+        return None
+    finally:
+        await tasks.unlock(ledger_id, owner)
+
+
 async def recover_ledger(repairer: Repairer, ledger_id: int, *, will_fence: bool) -> Outcome:
-    """Repair a ledger now; an open last segment is fenced at once if will_fence, else left."""
+    """Repair a ledger now; an open last segment is fenced at once if will_fence, else left.
+
+    The caller has the ledger's lock.
+    """
     outcome = await repairer.repair(ledger_id)
     if outcome.result is Result.OPEN and will_fence:
         again = await repairer.repair(ledger_id, fence=outcome.segment)

@@ -158,12 +158,9 @@ class TaskStore:
         what another worker finished and an auditor published again has the same version as before.
         """
         path = self.task_path(ledger_id)
-        lock_path = task_lock_path(self._root, ledger_id)
         patience = Patience(self._store, self._patience_s)
         while True:
-            if not await task_locks.owns(
-                self._store, lock_path, lock_bytes(owner), self._patience_s
-            ):
+            if not await self.is_lock_held(ledger_id, owner):
                 return False
             found = await self.read(ledger_id)
             if found is None:
@@ -199,6 +196,11 @@ class TaskStore:
         """Take a ledger's lock for `owner` in this session; False: another has it."""
         path = task_lock_path(self._root, ledger_id)
         return await task_locks.take(self._store, path, lock_bytes(owner), self._patience_s)
+
+    async def is_lock_held(self, ledger_id: int, owner: str) -> bool:
+        """Tell whether `owner` has a ledger's lock, in this session."""
+        path = task_lock_path(self._root, ledger_id)
+        return await task_locks.owns(self._store, path, lock_bytes(owner), self._patience_s)
 
     async def unlock(self, ledger_id: int, owner: str) -> None:
         """Give a lock back; does nothing where it is not this owner's, or its session is gone."""

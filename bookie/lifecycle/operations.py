@@ -15,6 +15,7 @@ from bookie.lifecycle.scan import Scan, scan
 from bookie.lifecycle.states import ACTIVE, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found, LifecycleStore
 from bookie.metadata.bookies import Mode, read_modes
+from bookie.metadata.cookies import no_such_bookie
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledger_paths import DISABLED, VOTES
 from bookie.metadata.ledgers import LedgerManager
@@ -70,14 +71,8 @@ class Operations:
     async def at_risk(self, bookie_ids: Iterable[BookieId]) -> Json:
         """Return what the ledgers would lose if these bookies went, given what is lost already."""
         going = tuple(dict.fromkeys(bookie_ids))
-        known = await self.states.bookie_ids()
+        await self.expect_known(going)
         registered = await self.registered()
-        for bookie_id in going:
-            if bookie_id not in known and bookie_id not in registered:
-                raise IllegalOperationError(
-                    f"bookie {bookie_id}: expected one of {', '.join(known) or 'none'}; it has no "
-                    "cookie and is not registered"
-                )
         writable = [bookie for bookie, mode in registered.items() if mode is Mode.WRITABLE]
         report = RiskReport(going, registered, writable)
         found = await scan(self._ledgers, (), [report])
@@ -91,19 +86,31 @@ class Operations:
         """Return the ledgers that name a bookie, or may: those that cannot be read; ascending."""
         return (await scan(self._ledgers, [bookie_id])).naming(bookie_id)
 
+    async def expect_known(self, bookie_ids: Iterable[BookieId]) -> None:
+        """NoSuchBookieError for one without cookie and registration that no ledger names."""
+        known = {*await self.states.bookie_ids(), *await self.registered()}
+        unknown = [bookie_id for bookie_id in bookie_ids if bookie_id not in known]
+        if not unknown:
+            return
+        found = await scan(self._ledgers, unknown)
+        for bookie_id in unknown:
+            if not found.ledgers[bookie_id]:
+                raise no_such_bookie(bookie_id, known)
+
+    async def expect_given_up(self, bookie_id: BookieId, accepted: Collection[int]) -> None:
+        """IllegalOperationError unless the ledgers that name a bookie are those accepted."""
+        named = await self.naming(bookie_id)
+        wrong = [ledger_id for ledger_id in accepted if ledger_id not in named]
+        if wrong:
+            raise IllegalOperationError(
+                f"ledger {wrong[0]}: expected one that names bookie {bookie_id}, whose loss is to "
+                "be accepted; it does not name it, or is not there; nothing was changed"
+            )
+        _expect_none_left(bookie_id, named, accepted)
+
     async def expect_unnamed(self, bookie_id: BookieId, accepted: Collection[int] = ()) -> None:
         """IllegalOperationError while a ledger names a bookie, but for those that are accepted."""
-        left = [one for one in await self.naming(bookie_id) if one not in accepted]
-        if not left:
-            return
-        shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
-        more = len(left) - _NAMED_IN_ERROR_MAX
-        raise IllegalOperationError(
-            f"bookie {bookie_id}: expected no ledger to name it, found {len(left)}: {shown}"
-            f"{f' and {more} more' if more > 0 else ''}; copy them with `bookie bookies recover "
-            f"{bookie_id}`, or name each as lost with --accept-loss (`bookie bookies mark-drained` "
-            "after a failed drain, else `bookie cookie delete`)"
-        )
+        _expect_none_left(bookie_id, await self.naming(bookie_id), accepted)
 
     async def expect_forgettable(self, bookie_id: BookieId) -> None:
         """IllegalOperationError unless a bookie is stopped, and no drain has begun or ended."""
@@ -176,7 +183,7 @@ class Operations:
                 "given new ledgers; stop it, or make it read-only"
             )
         accepted = tuple(sorted(set(accepted_loss)))
-        await self.expect_unnamed(bookie_id, accepted)
+        await self.expect_given_up(bookie_id, accepted)
         record = replace(
             found.record, since_ms=self._now_ms(), by=by, reason="", accepted_loss=accepted
         )
@@ -199,6 +206,20 @@ class Operations:
 
     def _now_ms(self) -> int:
         return self._clock.wall_us() // 1000
+
+
+def _expect_none_left(bookie_id: BookieId, named: Iterable[int], accepted: Collection[int]) -> None:
+    left = [ledger_id for ledger_id in named if ledger_id not in accepted]
+    if not left:
+        return
+    shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
+    more = len(left) - _NAMED_IN_ERROR_MAX
+    raise IllegalOperationError(
+        f"bookie {bookie_id}: expected no ledger to name it, found {len(left)}: {shown}"
+        f"{f' and {more} more' if more > 0 else ''}; copy them with `bookie bookies recover "
+        f"{bookie_id}`, or name each as lost with --accept-loss (`bookie bookies mark-drained` "
+        "after a failed drain, else `bookie cookie delete`)"
+    )
 
 
 def _status(found: Found, registered: dict[BookieId, Mode]) -> Json:

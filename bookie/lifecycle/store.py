@@ -20,7 +20,6 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
-    NoSuchBookieError,
     NotEmptyError,
     StoreError,
 )
@@ -34,6 +33,7 @@ from bookie.lifecycle.states import (
     Step,
     after,
 )
+from bookie.metadata.cookies import no_such_bookie
 from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore, Write
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
 from bookie.metadata.paths import join
@@ -112,11 +112,7 @@ class LifecycleStore:
         """Return the newest state; NoSuchBookieError when the bookie has no cookie."""
         found = await self.find(bookie_id)
         if found is None:
-            names = ", ".join(await self.bookie_ids()) or "none"
-            raise NoSuchBookieError(
-                f"bookie {bookie_id}: expected its cookie in the metadata store, found none; "
-                f"there are those of {names}"
-            )
+            raise no_such_bookie(bookie_id, await self.bookie_ids())
         return found
 
     async def bookie_ids(self) -> tuple[BookieId, ...]:

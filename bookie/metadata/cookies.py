@@ -8,7 +8,7 @@ LegacyCookieValidation; docs/formats/zookeeper.md).
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from bookie.errors import (
     MetadataVersionError,
     NodeExistsError,
     NoNodeError,
+    NoSuchBookieError,
     NotEmptyError,
 )
 from bookie.ledger import proto_text
@@ -39,6 +40,7 @@ LAYOUT_VERSION = 5
 OLDEST_LAYOUT_VERSION = 3
 VERSION_FILE = "VERSION"
 _COOKIE_BYTES_MAX = 64 * 1024
+_NAMED_IN_ERROR_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,18 @@ class Cookie:
             if ours != theirs:
                 return f"{name}: expected {ours}, found {theirs}"
         return None
+
+
+def no_such_bookie(bookie_id: BookieId, known: Iterable[BookieId]) -> NoSuchBookieError:
+    """Return the error for an id of which the cluster has no cookie; `known` are the others."""
+    names = sorted(known)
+    shown = ", ".join(names[:_NAMED_IN_ERROR_MAX]) or "none"
+    more = len(names) - _NAMED_IN_ERROR_MAX
+    return NoSuchBookieError(
+        f"bookie {bookie_id}: expected one that this cluster knows, found no cookie of it; it "
+        f"knows {shown}{f' and {more} more' if more > 0 else ''}; `bookie bookies list --all` "
+        "lists them"
+    )
 
 
 class CookieStore:

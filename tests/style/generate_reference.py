@@ -149,7 +149,8 @@ def bookie_cli_page() -> str:
         "prints one JSON value a line (bytes are base64), and an error as",
         '`{"error", "code", "retry", "message"}`, with the code of Apache\'s BKException.',
     ]
-    for context in _commands(click.Context(bookie_app, info_name="bookie", terminal_width=96)):
+    settings = {"terminal_width": 96, **bookie_app.context_settings}
+    for context in _commands(click.Context(bookie_app, info_name="bookie", **settings)):
         lines += ["", f"## {context.command_path}", "", "```text", context.get_help(), "```"]
     return "\n".join(lines) + "\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from bookie.autorecovery.auditor import Auditor
 from bookie.autorecovery.checking import LedgerCheck
-from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger
+from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger, recover_ledgers
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.autorecovery.worker import ReplicationWorker
@@ -32,6 +32,7 @@ from bookie.ledger.types import (
 from bookie.lifecycle.states import Step
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
+from bookie.metadata.ledger_paths import task_lock_path
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.plan import WorldPlan
 from tests.sim.ledger.world import ROOT, LoopClock, World
@@ -643,6 +644,43 @@ def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
         assert (result.findings, result.undecided) == ((), ())
 
     run(5, scenario)
+
+
+def test_a_recovery_by_hand_that_loses_its_lock_looks_again() -> None:
+    """What it copied may have been collected since: whole is what was whole under the lock."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(20)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        (target,) = {bookie(n) for n in range(4)} - {*ensemble}
+        host = scene.world.host(target.partition(":")[0])
+        ledgers = scene.client.services.ledgers
+        write = ledgers.write
+
+        async def lost_then(*arguments: Any) -> int:
+            version = await write(*arguments)
+            assert host.node is not None
+            assert host.service is not None
+            await scene.store.delete(task_lock_path(ROOT, ledger_id))
+            await scene.world.act(
+                host.node, host.service.collector._storage.delete_ledger(ledger_id)
+            )
+            return version
+
+        ledgers.write = lost_then  # type: ignore[method-assign]
+        ((found, outcome),) = [
+            one
+            async for one in recover_ledgers(
+                scene.tasks, scene.repairer(target, ensemble[1]), [ledger_id], "me", will_fence=True
+            )
+        ]
+        assert outcome is not None
+        assert (found, outcome.result, outcome.entry_count) == (ledger_id, Result.WHOLE, 40)
+        assert target in (await scene.ensembles(ledger_id))[0]
+        await scene.check_whole(ledger_id, 19)
+        assert await scene.tasks.locked() == []
+
+    run(4, scenario)
 
 
 @pytest.mark.parametrize("is_removed", [False, True])

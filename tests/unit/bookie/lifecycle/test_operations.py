@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bookie.autorecovery.tasks import TaskStore
-from bookie.errors import IllegalOperationError
+from bookie.errors import IllegalOperationError, NoSuchBookieError
 from bookie.ledger.types import BookieId, LedgerState
 from bookie.lifecycle.coordinator import DrainCoordinator
 from bookie.lifecycle.operations import UNREADABLE, Operations
@@ -128,7 +128,7 @@ def test_at_risk_takes_what_is_away_for_lost() -> None:
         assert not found["is_safe"]
         assert (await asked.at_risk([B3]))["is_safe"]
         assert not (await asked.at_risk([B1]))["is_safe"], "stopped, it still has its copies"
-        with pytest.raises(IllegalOperationError, match="expected one of b1:3181"):
+        with pytest.raises(NoSuchBookieError, match="it knows b1:3181"):
             await asked.at_risk([BookieId("b9:1")])
 
     run(scenario)

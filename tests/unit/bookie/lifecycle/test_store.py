@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from bookie.errors import BadVersionError, CorruptFileError, IllegalOperationError
+from bookie.errors import (
+    BadVersionError,
+    CorruptFileError,
+    IllegalOperationError,
+    NoSuchBookieError,
+)
 from bookie.ledger.types import BookieId
 from bookie.lifecycle import codec
 from bookie.lifecycle.states import DrainLedger, LifecycleRecord, LifecycleState, Step
@@ -122,7 +127,7 @@ def test_removing_is_refused() -> None:
                 await states.remove(found)
             await other.delete(path)
         assert await states.find(ID) == found
-        with pytest.raises(IllegalOperationError, match="there are those of b1:3181"):
+        with pytest.raises(NoSuchBookieError, match="it knows b1:3181"):
             await states.expect(BookieId("b2:3181"))
 
     run(scenario)
