@@ -29,7 +29,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging restarts sim-ledger sim-recovery sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
         findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-herddb bench-network bench-spark big clean
 
@@ -117,6 +117,9 @@ kill-staging: setup ## a server under SIGKILL and jobs that stage rows: make kil
 
 kill-server: setup ## a server under SIGKILL and eight clients: make kill-server N=100
 	$(PY) -m tests.crash.kill_server $(kill_flags)
+
+kill-bookies: setup ## bookies killed, drained, a disk of theirs lost: make kill-bookies N=20 SEED=7
+	$(PY) -m tests.kill_bookies $(kill_flags)
 
 fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)

@@ -357,9 +357,9 @@ def must_stamp(
     """
     for found in directories:
         if found.cookie is not None:
-            _insist(cookie, found.cookie, found.directory.path, allow_expansion)
+            _insist(cookie, found.cookie, found.directory.name, allow_expansion)
     missing = [found for found in directories if found.cookie is None]
-    names = ", ".join(found.directory.path for found in missing)
+    names = ", ".join(found.directory.name for found in missing)
     if not missing:
         if stored is not None:
             # With expansion allowed, some may know of fewer directories: an expansion that was
@@ -372,7 +372,7 @@ def must_stamp(
             "`bookie cookie create` makes the cookie"
         )
     if stored is None:
-        full = [found.directory.path for found in directories if not found.is_empty]
+        full = [found.directory.name for found in directories if not found.is_empty]
         if not full:
             return True
         raise BookieStartError(
@@ -391,7 +391,7 @@ def must_stamp(
     known = {name for one in cookies for name in (*one.ledger_directories, *one.index_directories)}
     known |= {name for one in cookies for name in one.journal_directories}
     wrong = [
-        f"{found.directory.path} ({'it had one' if found.directory.name in known else 'not empty'})"
+        f"{found.directory.name} ({'it had one' if found.directory.name in known else 'not empty'})"
         for found in missing
         if found.directory.name in known or not found.is_empty
     ]
