@@ -40,6 +40,11 @@ class Error(Exception):
         self.hint = hint
         self.position = position
 
+    def __init_subclass__(cls, *, sqlstate: str = "", retry: Retry | None = None) -> None:
+        """Take the class' own defaults; those of its base for what is not given."""
+        cls.default_sqlstate = sqlstate or cls.default_sqlstate
+        cls.default_retry = retry or cls.default_retry
+
     def __str__(self) -> str:
         text = f"{self.message} (SQLSTATE {self.sqlstate})"
         return f"{text}\nHint: {self.hint}" if self.hint else text
@@ -54,133 +59,88 @@ def _restore(kind: type[Error], message: str, state: dict[str, Any]) -> Error:
     return error
 
 
-class InterfaceError(Error):
+class InterfaceError(Error, sqlstate="HY000"):
     """The driver was misused: closed connection or cursor, forked child, wrong thread."""
-
-    default_sqlstate = "HY000"
 
 
 class DatabaseError(Error):
     """Base of what the database itself reports."""
 
 
-class DataError(DatabaseError):
+class DataError(DatabaseError, sqlstate="22000"):
     """A value does not fit: range, length, precision, bad cast, division by zero."""
 
-    default_sqlstate = "22000"
 
-
-class OperationalError(DatabaseError):
+class OperationalError(DatabaseError, sqlstate="58000"):
     """Something beside the statement: locks, time-outs, limits, disk, damage."""
 
-    default_sqlstate = "58000"
 
-
-class IntegrityError(DatabaseError):
+class IntegrityError(DatabaseError, sqlstate="23000"):
     """A constraint forbids it: duplicate key, NULL in a NOT NULL column."""
-
-    default_sqlstate = "23000"
 
 
 class InternalError(DatabaseError):
     """herdpy found itself wrong, or a transaction's state does not allow the statement."""
 
 
-class ProgrammingError(DatabaseError):
+class ProgrammingError(DatabaseError, sqlstate="42000"):
     """The statement is wrong: syntax, names, types, parameters."""
 
-    default_sqlstate = "42000"
 
-
-class NotSupportedError(DatabaseError):
+class NotSupportedError(DatabaseError, sqlstate="0A000"):
     """Understood and refused: the feature is not there (yet)."""
-
-    default_sqlstate = "0A000"
 
 
 class InvariantViolation(InternalError):  # noqa: N818 - the name of the design
     """One of I1–I14 (docs/ARCHITECTURE.md) does not hold; the tablespace stops."""
 
 
-class CorruptionError(OperationalError):
+class CorruptionError(OperationalError, sqlstate="XX001"):
     """Damaged bytes at rest; the message names file and offset. Nothing was guessed or skipped."""
 
-    default_sqlstate = "XX001"
 
-
-class ProtocolError(OperationalError):
+class ProtocolError(OperationalError, sqlstate="08P01"):
     """The other side of a connection sent what is no message; the connection is closed."""
 
-    default_sqlstate = "08P01"
 
-
-class ConnectionLostError(OperationalError):
+class ConnectionLostError(OperationalError, sqlstate="08006", retry=Retry.UNKNOWN):
     """The connection to the server ended; what ran may have happened, unless it only read."""
 
-    default_sqlstate = "08006"
-    default_retry = Retry.UNKNOWN
 
-
-class LogFailedError(OperationalError):
+class LogFailedError(OperationalError, sqlstate="08007", retry=Retry.UNKNOWN):
     """The log could not be made durable; the fate of unanswered commits is unknown until reopen."""
 
-    default_sqlstate = "08007"
-    default_retry = Retry.UNKNOWN
 
-
-class DiskFullError(OperationalError):
+class DiskFullError(OperationalError, sqlstate="53100", retry=Retry.SAFE):
     """No space left; the statement had no effect and the database goes on."""
 
-    default_sqlstate = "53100"
-    default_retry = Retry.SAFE
 
-
-class MemoryLimitError(OperationalError):
+class MemoryLimitError(OperationalError, sqlstate="53200"):
     """A budget of memory or of open results is used up; the statement had no effect."""
 
-    default_sqlstate = "53200"
 
-
-class SnapshotTooOldError(OperationalError):
+class SnapshotTooOldError(OperationalError, sqlstate="72000", retry=Retry.SAFE):
     """The versions this snapshot needs were given up (version budget); run the statement again."""
 
-    default_sqlstate = "72000"
-    default_retry = Retry.SAFE
 
-
-class SerializationError(OperationalError):
+class SerializationError(OperationalError, sqlstate="40001", retry=Retry.SAFE):
     """Concurrent changes; the transaction was rolled back and can be run again."""
 
-    default_sqlstate = "40001"
-    default_retry = Retry.SAFE
 
-
-class DeadlockError(OperationalError):
+class DeadlockError(OperationalError, sqlstate="40P01", retry=Retry.SAFE):
     """The transaction was chosen as the victim of a deadlock and rolled back; run it again."""
 
-    default_sqlstate = "40P01"
-    default_retry = Retry.SAFE
 
-
-class LockTimeoutError(OperationalError):
+class LockTimeoutError(OperationalError, sqlstate="55P03", retry=Retry.SAFE):
     """A lock was not granted in lock_timeout; the statement had no effect."""
 
-    default_sqlstate = "55P03"
-    default_retry = Retry.SAFE
 
-
-class QueryCanceledError(OperationalError):
+class QueryCanceledError(OperationalError, sqlstate="57014", retry=Retry.SAFE):
     """Cancelled by conn.cancel() or statement_timeout; the statement had no effect."""
 
-    default_sqlstate = "57014"
-    default_retry = Retry.SAFE
 
-
-class IdleInTransactionError(OperationalError):
+class IdleInTransactionError(OperationalError, sqlstate="25P03", retry=Retry.SAFE):
     """The transaction was idle past its limit and was rolled back."""
-
-    default_sqlstate = "25P03"
-    default_retry = Retry.SAFE
 
 
 _NO_DESCRIPTORS_TEXT = "Too many open files"  # the system's words; ENFILE's go on behind them

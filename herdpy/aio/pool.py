@@ -19,8 +19,6 @@ T = TypeVar("T")
 
 
 class Pool(Lending[AsyncConnection]):
-    """See the module."""
-
     __slots__ = ()
 
     @asynccontextmanager

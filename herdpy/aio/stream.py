@@ -53,8 +53,6 @@ class _LoopPauses:
 
 
 class LoopStream(asyncio.Protocol):
-    """See the module."""
-
     def __init__(self, target: "RemoteTarget", context: ssl.SSLContext | None = None) -> None:
         """Connect; OSError (TimeoutError), ssl.SSLError among them."""
         self._loop = asyncio.get_running_loop()

@@ -44,7 +44,7 @@ _TABLE_COLUMNS = (
 
 
 class Shell:
-    """See the module. `.` commands set `mode`, `rows_max` (0: no limit) and `has_timer`."""
+    """`.` commands set `mode`, `rows_max` (0: no limit) and `has_timer`."""
 
     def __init__(
         self,

@@ -58,8 +58,6 @@ def _channel(address: str, tls: GrpcTls | None) -> Any:
 
 
 class GrpcStream:
-    """See the module."""
-
     def __init__(
         self,
         host: str,

@@ -157,8 +157,6 @@ def is_repeatable(error: Error) -> bool:
 
 
 class Pool(Lending[Connection]):
-    """See the module."""
-
     __slots__ = ()
 
     @contextmanager

@@ -71,8 +71,6 @@ class LargeMessage:
 
 
 class DriverMachine:
-    """See the module."""
-
     def __init__(
         self,
         login: ScramDriver | None = None,

@@ -38,7 +38,13 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """Base of all; `request` is chosen by the driver and comes back with the answer."""
+    """Base of all."""
+
+
+class Numbered(Message):
+    """Of a request, or its answer: the driver chooses the number, and it comes back."""
+
+    request: int
 
 
 if TYPE_CHECKING:
@@ -70,10 +76,9 @@ class Hello(Message, tag=1):
     """The user that logs in; empty: none."""
 
 
-class Execute(Message, tag=2):
+class Execute(Numbered, tag=2):
     """Run one statement. Done or Failed."""
 
-    request: int
     text: str
     parameters: Undecoded
     """Of ? a list, of :name a dict, or None."""
@@ -85,10 +90,9 @@ class Execute(Message, tag=2):
     """Keep the text under this number for ExecuteKept, instead of another. 0: do not."""
 
 
-class ExecuteMany(Message, tag=3):
+class ExecuteMany(Numbered, tag=3):
     """Run one statement for each item, all or nothing. Done or Failed."""
 
-    request: int
     text: str
     items: Undecoded
     """A list of parameters."""
@@ -96,10 +100,9 @@ class ExecuteMany(Message, tag=3):
     acknowledged: int = 0
 
 
-class Fetch(Message, tag=4):
+class Fetch(Numbered, tag=4):
     """Ask for more rows of the open result. Rows, Arrow or Failed."""
 
-    request: int
     result: int
     rows_max: int
     """At most so many come."""
@@ -113,89 +116,72 @@ class CloseResult(Message, tag=5):
     result: int
 
 
-class Begin(Message, tag=6):
+class Begin(Numbered, tag=6):
     """Begin a transaction. Done or Failed."""
 
-    request: int
     durability: str | None
 
 
-class Commit(Message, tag=7):
+class Commit(Numbered, tag=7):
     """Commit; nothing to do without a transaction. Done or Failed."""
 
-    request: int
     token: int = 0
     acknowledged: int = 0
 
 
-class Rollback(Message, tag=8):
+class Rollback(Numbered, tag=8):
     """Roll back; nothing to do without a transaction. Done or Failed."""
 
-    request: int
 
-
-class SetAutocommit(Message, tag=9):
+class SetAutocommit(Numbered, tag=9):
     """Outside a transaction. Done or Failed."""
 
-    request: int
     autocommit: bool
 
 
-class Checkpoint(Message, tag=10):
+class Checkpoint(Numbered, tag=10):
     """Write what changed to pages. Done or Failed."""
 
-    request: int
 
-
-class Cancel(Message, tag=11):
+class Cancel(Numbered, tag=11):
     """Stop the statement of this request if it runs or waits; it fails with 57014. No answer."""
 
-    request: int
 
-
-class Ping(Message, tag=12):
+class Ping(Numbered, tag=12):
     """Pong comes at once, also while a statement runs."""
 
-    request: int
 
-
-class ListTables(Message, tag=13):
+class ListTables(Numbered, tag=13):
     """The tables that the next statement can name. Tables or Failed."""
 
-    request: int
 
-
-class Resolve(Message, tag=30):
+class Resolve(Numbered, tag=30):
     """What became of a commit whose answer was lost? Resolved or Failed."""
 
-    request: int
     token_session: str
     """As Welcome of the connection that was lost said."""
     counter: int
 
 
-class BeginIngest(Message, tag=20):
+class BeginIngest(Numbered, tag=20):
     """Begin to take Arrow batches for one table. IngestBegun or Failed."""
 
-    request: int
     table: str
     mode: str
     """append, upsert or replace."""
 
 
-class IngestRows(Message, tag=21):
+class IngestRows(Numbered, tag=21):
     """Some rows. Done or Failed, which ends the ingest."""
 
-    request: int
     ingest: int
     data: bytes
     """An Arrow IPC stream of its own; columns by name."""
 
 
-class FinishIngest(Message, tag=22):
+class FinishIngest(Numbered, tag=22):
     """Write all the rows as one statement. Done, with their number, or Failed."""
 
-    request: int
     ingest: int
     token: int = 0
     acknowledged: int = 0
@@ -222,10 +208,9 @@ class ScramProof(Message, tag=15):
     """client-final-message."""
 
 
-class Export(Message, tag=40):
+class Export(Numbered, tag=40):
     """Begin a "backup" or a "dump", in the place of one that is under way. Piece or Failed."""
 
-    request: int
     kind: str
     snapshot: str = ""
     """Go on with the backup that the first Piece called so; its connection has ended."""
@@ -233,53 +218,46 @@ class Export(Message, tag=40):
     """Of the first byte that is missing."""
 
 
-class NextPiece(Message, tag=41):
+class NextPiece(Numbered, tag=41):
     """Ask for more of what Export began. Piece or Failed, which ends it."""
-
-    request: int
 
 
 class CloseExport(Message, tag=42):
     """Give up what Export began; no answer."""
 
 
-class TakeLease(Message, tag=50):
+class TakeLease(Numbered, tag=50):
     """Keep what is committed now, until it was not used for so long. Leased or Failed."""
 
-    request: int
     seconds: float
     reuse: str | None = None
     """A lease that will do instead, if it lives as long and nothing was committed since."""
 
 
-class UseLease(Message, tag=51):
+class UseLease(Numbered, tag=51):
     """Let a lease's time begin anew. Leased or Failed."""
 
-    request: int
     lease: str
 
 
-class EndLease(Message, tag=52):
+class EndLease(Numbered, tag=52):
     """Let a lease go. Done, with a row_count of 1, 0 when there was none, or Failed."""
 
-    request: int
     lease: str
 
 
-class ListPartitions(Message, tag=53):
+class ListPartitions(Numbered, tag=53):
     """Cut a table into ranges of its key, at most `count`. Partitions or Failed."""
 
-    request: int
     table: str
     count: int
     lease: str | None = None
     """At whose snapshot; nil: now."""
 
 
-class ReadPartition(Message, tag=54):
+class ReadPartition(Numbered, tag=54):
     """Read the rows of one table with lower <= key < upper. Done, as of a SELECT, or Failed."""
 
-    request: int
     table: str
     lower: bytes | None
     """As docs/formats/keys.md writes keys; nil: open."""
@@ -294,10 +272,9 @@ class ReadPartition(Message, tag=54):
     """At whose snapshot; nil: the session's, with what its transaction has written."""
 
 
-class ExecuteKept(Message, tag=24):
+class ExecuteKept(Numbered, tag=24):
     """Run the statement that an Execute before said to keep. Done or Failed."""
 
-    request: int
     statement: int
     parameters: Undecoded
     """Of ? a list, of :name a dict, or None."""
@@ -305,10 +282,9 @@ class ExecuteKept(Message, tag=24):
     acknowledged: int = 0
 
 
-class BeginStaging(Message, tag=55):
+class BeginStaging(Numbered, tag=55):
     """Begin a job that stages rows for one commit; the same again. StagingBegun or Failed."""
 
-    request: int
     table: str
     operation: str
     """append, upsert, replace, ignore, update or delete."""
@@ -319,10 +295,9 @@ class BeginStaging(Message, tag=55):
     """Which of the programs that share the job this is."""
 
 
-class BeginStage(Message, tag=56):
+class BeginStage(Numbered, tag=56):
     """Begin what an attempt of a task stages, instead of what it had. StageBegun or Failed."""
 
-    request: int
     job: str
     task: str
     attempt: str
@@ -330,10 +305,9 @@ class BeginStage(Message, tag=56):
     """Whose it is, with whom it is given up; None: the job's."""
 
 
-class StageRows(Message, tag=57):
+class StageRows(Numbered, tag=57):
     """Some rows. Done, with the number of rows that the stage has then, or Failed."""
 
-    request: int
     stage: int
     first_row: int
     """How many rows the stage had before: what it has already is not taken again."""
@@ -341,20 +315,18 @@ class StageRows(Message, tag=57):
     """An Arrow IPC stream of its own; columns by name."""
 
 
-class EndStage(Message, tag=58):
+class EndStage(Numbered, tag=58):
     """Make a stage whole and durable, or (drop) give it up. Done, with its rows, or Failed."""
 
-    request: int
     stage: int
     is_dropped: bool = False
     row_count: int = -1
     """How many rows the stage has to have, all that were sent; -1: not said."""
 
 
-class SettleStaging(Message, tag=59):
+class SettleStaging(Numbered, tag=59):
     """Commit a job, give it up ("abort"), or ask ("position"). StagingSettled or Failed."""
 
-    request: int
     job: str
     action: str
     stages: Annotated[list[int], Meta(max_length=STAGES_MAX)] = []
@@ -363,10 +335,9 @@ class SettleStaging(Message, tag=59):
     """Give up this run only; None: the job."""
 
 
-class ExecuteAll(Message, tag=35):
+class ExecuteAll(Numbered, tag=35):
     """Run statements, in order, to the first that fails. Answers or Failed."""
 
-    request: int
     texts: Annotated[list[str], Meta(max_length=EXECUTE_ALL_MAX)]
     items: Annotated[list[tuple[int, Undecoded]], Meta(max_length=EXECUTE_ALL_MAX)]
     """The place of its text, and the parameters of each."""
@@ -391,10 +362,9 @@ Column = tuple[str, int, int | None, int | None, int | None]
 NO_COLUMNS: Final = msgspec.Raw(b"\xc0")
 
 
-class Done(Message, tag=65):
+class Done(Numbered, tag=65):
     """A request has succeeded."""
 
-    request: int
     in_transaction: bool
     row_count: int = -1
     last_row_id: int | None = None
@@ -408,27 +378,24 @@ class Done(Message, tag=65):
     """Of the server's log: what the answer shows, or has committed, is at or before it."""
 
 
-class Rows(Message, tag=66):
+class Rows(Numbered, tag=66):
     """Some rows, in order."""
 
-    request: int
     is_last: bool
     rows: msgspec.Raw
 
 
-class Arrow(Message, tag=67):
+class Arrow(Numbered, tag=67):
     """Some rows, in order, as an Arrow IPC stream of its own."""
 
-    request: int
     is_last: bool
     data: memoryview
     """Of an answer that was received: a part of its frame."""
 
 
-class Failed(Message, tag=68):
+class Failed(Numbered, tag=68):
     """A request has failed, or (request 0) the connection ends."""
 
-    request: int
     in_transaction: bool
     kind: str
     """The name of the class in herdpy.errors."""
@@ -439,31 +406,26 @@ class Failed(Message, tag=68):
     position: int | None
 
 
-class Pong(Message, tag=69):
+class Pong(Numbered, tag=69):
     """Answers a Ping."""
 
-    request: int
 
-
-class Tables(Message, tag=70):
+class Tables(Numbered, tag=70):
     """Tables by name, each as docs/formats/record.md writes one."""
 
-    request: int
     tables: list[list[Any]]
 
 
-class Resolved(Message, tag=80):
+class Resolved(Numbered, tag=80):
     """What became of a commit."""
 
-    request: int
     outcome: str
     """committed, refused (it never happens), or unknown (the token has expired)."""
 
 
-class Answers(Message, tag=85):
+class Answers(Numbered, tag=85):
     """What an ExecuteAll's statements gave."""
 
-    request: int
     in_transaction: bool
     answers: Annotated[list[msgspec.Raw], Meta(max_length=EXECUTE_ALL_MAX)]
     """A Done for each that ran; the last may be a Failed."""
@@ -471,10 +433,9 @@ class Answers(Message, tag=85):
     """As of Done."""
 
 
-class IngestBegun(Message, tag=76):
+class IngestBegun(Numbered, tag=76):
     """An ingest is open."""
 
-    request: int
     ingest: int
     table: list[Any]
     """The table, as docs/formats/record.md writes one."""
@@ -501,10 +462,9 @@ class ScramVerified(Message, tag=73):
     """server-final-message: the server's own proof."""
 
 
-class Piece(Message, tag=90):
+class Piece(Numbered, tag=90):
     """Some bytes of an export, in order; maybe none."""
 
-    request: int
     is_last: bool
     data: bytes
     byte_count: int = 0
@@ -517,43 +477,38 @@ class Piece(Message, tag=90):
     """Its Lsn."""
 
 
-class StagingBegun(Message, tag=94):
+class StagingBegun(Numbered, tag=94):
     """A job is open."""
 
-    request: int
     table: list[Any]
     """The table, as docs/formats/record.md writes one."""
 
 
-class StageBegun(Message, tag=95):
+class StageBegun(Numbered, tag=95):
     """A stage is open."""
 
-    request: int
     stage: int
     table: list[Any]
 
 
-class StagingSettled(Message, tag=96):
+class StagingSettled(Numbered, tag=96):
     """What became of a job."""
 
-    request: int
     position: str | None
     """Of its commit in the log; None: it has not committed."""
 
 
-class Leased(Message, tag=91):
+class Leased(Numbered, tag=91):
     """A lease is there."""
 
-    request: int
     lease: str
     position: str
     seconds: float
 
 
-class Partitions(Message, tag=92):
+class Partitions(Numbered, tag=92):
     """Ranges of a table's key, in order; every row is in exactly one."""
 
-    request: int
     parts: Annotated[
         list[tuple[bytes | None, bytes | None, int, int]], Meta(max_length=PARTITIONS_MAX)
     ]

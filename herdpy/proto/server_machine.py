@@ -93,8 +93,6 @@ Action = Send | Start | Login | Run | Skip | Stop | Close
 
 
 class ServerMachine:
-    """See the module."""
-
     def __init__(self) -> None:
         self._splitter = FrameSplitter(HELLO_BYTES_MAX)
         self.state = State.NEW

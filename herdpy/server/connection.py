@@ -65,8 +65,6 @@ _LINGER_S = 5.0
 
 
 class ServerConnection(asyncio.Protocol):
-    """See the module."""
-
     def __init__(self, hub: "Hub", number: int, tls: ServerTls | None = None) -> None:
         self.number = number
         self.encode: Callable[[Message], Any] = encode_frame

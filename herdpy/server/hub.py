@@ -32,7 +32,7 @@ TABLESPACE = "default"
 
 
 class Hub:
-    """See the module. On the server's loop."""
+    """On the server's loop."""
 
     def __init__(
         self,

@@ -48,8 +48,6 @@ class Waiting(Protocol):
 
 
 class LoopSync:
-    """See the module."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

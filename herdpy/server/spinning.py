@@ -17,8 +17,6 @@ _SPEAKERS_MAX = 8
 
 
 class LoopSpinning:
-    """See the module."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

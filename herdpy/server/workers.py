@@ -24,8 +24,6 @@ STARVED_S = 1.0
 
 
 class Workers:
-    """See the module."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, config: ServerConfig) -> None:
         self._loop = loop
         self._clock = clock

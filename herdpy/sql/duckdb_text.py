@@ -35,9 +35,9 @@ from herdpy.sql.functions import (
     INTERVAL_TRUNCS,
     RANKINGS,
     ROW_VALUES,
-    needs_names,
     resolve,
 )
+from herdpy.sql.macros import needs_names
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 from herdpy.sql.reading.extent import Budget
 
@@ -837,7 +837,7 @@ def _spread(
 
     DuckDB's own loses as many digits as the mean has more than the deviations, and is 0 for one
     NaN. So the whole parts of the values and their rests are added up exactly, but where the
-    values are DISTINCT, long to compute, or beyond functions._WHOLE_MAX.
+    values are DISTINCT, long to compute, or beyond macros._WHOLE_MAX.
     """
     values = [
         f"CAST(count({word}{value}){tail} AS HUGEINT)",

@@ -41,8 +41,6 @@ class ReadOnlyFile:
 
 
 class ReadOnlyDisk:
-    """See the module."""
-
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self.map = disk.map

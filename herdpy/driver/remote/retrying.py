@@ -78,8 +78,6 @@ class RemoteConnection(DriverSession, Protocol):
 
 
 class RetryingSession:
-    """See the module."""
-
     def __init__(
         self,
         connect: Callable[[bool], RemoteConnection],

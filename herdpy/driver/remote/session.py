@@ -54,8 +54,6 @@ CLIENT = "herdpy"
 
 
 class RemoteSession:
-    """See the module."""
-
     def __init__(
         self, target: RemoteTarget, settings: Settings, waits: Waits, *, autocommit: bool
     ) -> None:

@@ -8,8 +8,6 @@ from herdpy.model.durability import Durability
 
 
 class CommitOutcomes:
-    """See the module."""
-
     def __init__(self, core: SessionCore) -> None:
         self._core = core
 

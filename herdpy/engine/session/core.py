@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 
 class SessionCore:
-    """See the module."""
-
     def __init__(
         self,
         database: "DatabaseServices",

@@ -33,8 +33,6 @@ _PATIENCE_S = 0.001
 
 
 class FastPath:
-    """See the module."""
-
     def __init__(
         self,
         core: SessionCore,

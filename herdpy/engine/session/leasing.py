@@ -32,8 +32,6 @@ PlainPart = tuple[bytes | None, bytes | None, int, int]
 
 
 class Leasing(SessionPart):
-    """See the module."""
-
     @statement("LEASE")
     def take(self, seconds: float, reuse: str | None = None) -> SnapshotLease:
         """Keep what is committed now until end(), or until it was not used for so long.

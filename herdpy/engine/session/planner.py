@@ -20,8 +20,6 @@ from herdpy.sql.plan import Parameters
 
 
 class Planner:
-    """See the module."""
-
     def __init__(self, core: SessionCore) -> None:
         self._core = core
         self._database = core.database

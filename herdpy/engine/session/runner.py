@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 
 class StatementRunner:
-    """See the module."""
-
     def __init__(self, core: SessionCore) -> None:
         self._core = core
         self._database = core.database

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Session(SessionCore):
-    """See the module. `settings` are the session's own; Database.session() makes one."""
+    """`settings` are the session's own; Database.session() makes one."""
 
     def __init__(
         self,

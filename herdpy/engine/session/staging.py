@@ -95,8 +95,6 @@ _MEMORY_COPIES = 8
 
 
 class Staging(SessionPart):
-    """See the module."""
-
     # --- jobs ------------------------------------------------------------------------------------
 
     @statement("STAGING {2}")

@@ -33,8 +33,6 @@ _AUDITED = tree.Kill | Definition
 
 
 class Statements(SessionPart):
-    """See the module."""
-
     def execute(self, text: str, parameters: Parameters = None) -> Result:
         """Run one statement, on the general path; run() knows the faster ones."""
         return self._runner.run_planned(lambda: self._execute(text, parameters), text)

@@ -62,8 +62,6 @@ class _Kept:
 
 
 class CommitTokens:
-    """See the module."""
-
     def __init__(self) -> None:
         self._sessions: dict[str, _Kept] = {}  # least recently used first
         self._pending: dict[CommitToken, Ticket[None]] = {}  # in the log, not applied

@@ -89,8 +89,6 @@ class SnapshotLease:
 
 
 class Leases:
-    """See the module."""
-
     def __init__(self, registry: SnapshotRegistry, now_s: Callable[[], float]) -> None:
         self._registry = registry
         self._now_s = now_s

@@ -129,8 +129,6 @@ class Stage(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """See the module."""
-
     jobs: dict[str, Job]
     stages: dict[int, Stage]
     """By number, ascending: in the order of their beginnings."""

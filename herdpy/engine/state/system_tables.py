@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from herdpy.model.schema import Column, Table
-from herdpy.model.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Row, SqlType
+from herdpy.model.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP, Row
 
 if TYPE_CHECKING:
     from herdpy.engine.state.catalog import Catalog
@@ -17,116 +17,73 @@ SystemRows = Callable[["Catalog"], Iterable[Row]]
 """Makes the rows of one system table, in their physical form; any thread."""
 
 
-def _table(number: int, name: str, *columns: tuple[str, SqlType], key: int = 1) -> Table:
-    """Return a table whose first `key` columns are its primary key."""
+_TYPES = {
+    "bigint": BIGINT, "boolean": BOOLEAN, "double": DOUBLE, "text": TEXT, "timestamp": TIMESTAMP,
+}  # fmt: skip
+
+
+def _table(number: int, name: str, columns: str, *, key: int = 1) -> Table:
+    """Return a table of `column type, …`, whose first `key` columns are its primary key."""
     return Table(
         id=-number,
         name=name,
         columns=tuple(
-            Column(place, column, sql_type, not_null=place <= key)
-            for place, (column, sql_type) in enumerate(columns, 1)
+            Column(place, column, _TYPES[type_name], not_null=place <= key)
+            for place, (column, type_name) in enumerate(map(str.split, columns.split(",")), 1)
         ),
         key=tuple(range(key)),
     )
 
 
 SYSCLIENTS = _table(
-    1,
-    "sysclients",
-    ("id", BIGINT),
-    ("protocol", TEXT),
-    ("address", TEXT),
-    ("client", TEXT),
-    ("connected_at", TIMESTAMP),
-    ("in_transaction", BOOLEAN),
-    ("user_name", TEXT),
-)
+    1, "sysclients",
+    "id bigint, protocol text, address text, client text, connected_at timestamp, "
+    "in_transaction boolean, user_name text",
+)  # fmt: skip
 """Sessions: KILL CONNECTION takes their ids."""
 SYSSTATEMENTS = _table(
-    2,
-    "sysstatements",
-    ("id", BIGINT),
-    ("client_id", BIGINT),
-    ("started_at", TIMESTAMP),
-    ("running_s", DOUBLE),
-    ("text", TEXT),
-)
+    2, "sysstatements",
+    "id bigint, client_id bigint, started_at timestamp, running_s double, text text",
+)  # fmt: skip
 """Statements that run or wait: KILL STATEMENT takes their ids."""
-
 SYSUSERS = _table(
-    3,
-    "sysusers",
-    ("user_name", TEXT),
-    ("is_superuser", BOOLEAN),
-    ("can_create_roles", BOOLEAN),
-    ("has_password", BOOLEAN),
-    ("valid_until", TIMESTAMP),
-)
+    3, "sysusers",
+    "user_name text, is_superuser boolean, can_create_roles boolean, has_password boolean, "
+    "valid_until timestamp",
+)  # fmt: skip
 """The roles that can log in; valid_until is NULL for ever."""
 SYSROLES = _table(
-    4,
-    "sysroles",
-    ("role_name", TEXT),
-    ("can_login", BOOLEAN),
-    ("is_superuser", BOOLEAN),
-    ("can_create_roles", BOOLEAN),
-)
+    4, "sysroles",
+    "role_name text, can_login boolean, is_superuser boolean, can_create_roles boolean",
+)  # fmt: skip
 """Users and other roles."""
 SYSMEMBERS = _table(
-    5, "sysmembers", ("role_name", TEXT), ("member_name", TEXT), ("is_admin", BOOLEAN), key=2
-)
+    5, "sysmembers",
+    "role_name text, member_name text, is_admin boolean", key=2,
+)  # fmt: skip
 """Who is in which role."""
 SYSGRANTS = _table(
-    6,
-    "sysgrants",
-    ("grantee", TEXT),
-    ("object_type", TEXT),
-    ("object_name", TEXT),
-    ("privilege", TEXT),
-    ("is_grantable", BOOLEAN),
-    ("is_owner", BOOLEAN),
-    key=4,
-)
+    6, "sysgrants",
+    "grantee text, object_type text, object_name text, privilege text, is_grantable boolean, "
+    "is_owner boolean", key=4,
+)  # fmt: skip
 """Rights, one a row; object_type is table or tablespace."""
-
 SYSLEASES = _table(
-    7,
-    "sysleases",
-    ("lease", TEXT),
-    ("user_name", TEXT),
-    ("position", TEXT),
-    ("taken_at", TIMESTAMP),
-    ("seconds", DOUBLE),
-    ("remaining_s", DOUBLE),
-    ("is_in_pages", BOOLEAN),
-)
+    7, "sysleases",
+    "lease text, user_name text, position text, taken_at timestamp, seconds double, "
+    "remaining_s double, is_in_pages boolean",
+)  # fmt: skip
 """Snapshots that are kept; is_in_pages: by the disk, and nothing in memory."""
-
 SYSSTAGINGS = _table(
-    8,
-    "sysstagings",
-    ("job", TEXT),
-    ("table_name", TEXT),
-    ("operation", TEXT),
-    ("user_name", TEXT),
-    ("begun_at", TIMESTAMP),
-    ("stages", BIGINT),
-    ("finished_stages", BIGINT),
-    ("row_count", BIGINT),
-    ("byte_count", BIGINT),
-)
+    8, "sysstagings",
+    "job text, table_name text, operation text, user_name text, begun_at timestamp, "
+    "stages bigint, finished_stages bigint, row_count bigint, byte_count bigint",
+)  # fmt: skip
 """Jobs that stage rows and have not committed; row_count is that of all their stages."""
 
 SYSTEM_TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        SYSCLIENTS,
-        SYSSTATEMENTS,
-        SYSUSERS,
-        SYSROLES,
-        SYSMEMBERS,
-        SYSGRANTS,
-        SYSLEASES,
-        SYSSTAGINGS,
+        SYSCLIENTS, SYSSTATEMENTS, SYSUSERS, SYSROLES, SYSMEMBERS, SYSGRANTS, SYSLEASES, SYSSTAGINGS
     )
-}
+}  # fmt: skip

@@ -137,7 +137,7 @@ class Unpublished(NamedTuple):
 
 
 class Tablespace:
-    """See the module. Methods say whether they expect the monitor held."""
+    """Methods say whether they expect the monitor held."""
 
     def __init__(
         self,

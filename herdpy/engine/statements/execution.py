@@ -67,8 +67,6 @@ _CHECK_ROWS = 1_024
 
 
 class Execution:
-    """See the module."""
-
     __slots__ = (
         "_clock",
         "_database",

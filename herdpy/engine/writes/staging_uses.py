@@ -10,8 +10,6 @@ from herdpy.engine.state.transactions import Transaction, TransactionState
 
 
 class StagingUses:
-    """See the module."""
-
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
         self._timeout_s = timeout_s

@@ -43,7 +43,7 @@ from herdpy.exec.vector.arrow_stream import reader_of
 from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
-from herdpy.sql.functions import MACROS
+from herdpy.sql.macros import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
 
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"

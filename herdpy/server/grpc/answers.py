@@ -17,8 +17,6 @@ _HIGH_WATER = 64 * 1024
 
 
 class Answers(asyncio.Transport):
-    """See the module."""
-
     def __init__(
         self, connection: "ServerConnection", peer: str, certificate: bytes | None
     ) -> None:

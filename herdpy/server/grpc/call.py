@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 
 class Call:
-    """See the module."""
-
     def __init__(
         self,
         hub: "Hub",

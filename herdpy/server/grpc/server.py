@@ -33,8 +33,6 @@ _PING_STRIKES_MAX = 2
 
 
 class GrpcServer:
-    """See the module."""
-
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         service = GrpcService(hub, new_connection)
         self._gate = hub.gate

@@ -53,7 +53,7 @@ _ARROW_PIECE_BYTES = 1024 * 1024
 
 
 class GrpcService:
-    """See the module. `new_connection` makes one that is not connected yet."""
+    """`new_connection` makes one that is not connected yet."""
 
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub

@@ -49,7 +49,7 @@ def _spaced(text: str) -> str:
 
 
 class Audit:
-    """See the module. `write` takes one line with its end; what it raises is logged, not raised."""
+    """`write` takes one line with its end; what it raises is logged, not raised."""
 
     def __init__(self, clock: Clock, write: Callable[[bytes], None] | None = None) -> None:
         self._clock = clock

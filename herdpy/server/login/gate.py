@@ -19,8 +19,6 @@ from herdpy.server.login.tls import ServerTls, TlsFiles
 
 
 class Gate:
-    """See the module."""
-
     def __init__(
         self,
         authenticator: Authenticator,

@@ -33,8 +33,6 @@ class _Given(NamedTuple):
 
 
 class Tokens:
-    """See the module."""
-
     def __init__(
         self, authenticator: Authenticator, clock: Clock, rng: Rng, lifetime_s: float
     ) -> None:

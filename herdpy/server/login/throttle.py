@@ -32,7 +32,7 @@ class _Failed:
 
 
 class Throttle:
-    """See the module. `origin` is what origin_of() made of a peer."""
+    """`origin` is what origin_of() made of a peer."""
 
     def __init__(self, clock: Clock, config: ServerConfig) -> None:
         self._clock = clock

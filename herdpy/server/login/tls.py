@@ -23,8 +23,6 @@ class TlsFiles:
 
 
 class ServerTls:
-    """See the module."""
-
     def __init__(self, files: TlsFiles) -> None:
         """Read the files; OperationalError names the one that cannot be used."""
         self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

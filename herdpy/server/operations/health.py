@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HealthServer(HttpServer):
-    """See the module. On the server's loop."""
+    """On the server's loop."""
 
     def __init__(self, hub: "Hub") -> None:
         def page(path: str) -> Page | None:

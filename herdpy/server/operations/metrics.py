@@ -55,8 +55,6 @@ def kind_of(message: messages.Message) -> str:
 
 
 class ServerMetrics:
-    """See the module."""
-
     def __init__(self) -> None:
         self.statements: dict[tuple[str, str], int] = {}
         """By kind and outcome: "ok", or the class of the SQLSTATE."""

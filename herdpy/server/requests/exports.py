@@ -42,8 +42,6 @@ class Export(Protocol):
 
 
 class OpenExport:
-    """See the module."""
-
     def __init__(self, export: Export) -> None:
         self._export = export
         self._pieces = export.pieces()
@@ -85,7 +83,7 @@ def _behind(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
 
 
 class KeptExports:
-    """See the module. Any thread, but for close()."""
+    """Any thread, but for close()."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -16,7 +16,7 @@ INGESTS_MAX = 4
 
 
 class Ingests:
-    """See the module. An error of any step ends the ingest."""
+    """An error of any step ends the ingest."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session

@@ -60,8 +60,6 @@ class _Pipeline:
 
 
 class Requests:
-    """See the module."""
-
     def __init__(
         self,
         session: Session,

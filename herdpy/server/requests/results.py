@@ -25,8 +25,6 @@ _ARROW_PIECE_BYTES = 2 * 1024 * 1024
 
 
 class OpenResult:
-    """See the module."""
-
     def __init__(self, result: Result) -> None:
         self._result = result
         self._rows: Iterator[tuple[Any, ...]] | None = None

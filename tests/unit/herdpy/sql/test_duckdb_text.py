@@ -12,7 +12,7 @@ import pytest
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
-from herdpy.sql.functions import MACROS
+from herdpy.sql.macros import MACROS
 from herdpy.sql.plan import UpdatePlan, VectorFind
 from herdpy.sql.planner import plan_statement
 from tests.fixtures.sql_catalog import LEG, FixedCatalog, T

@@ -17,7 +17,8 @@ from herdpy.limits import interrupt_nodes, vector_nodes_max
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
-from herdpy.sql.functions import FUNCTIONS, MACROS
+from herdpy.sql.functions import FUNCTIONS
+from herdpy.sql.macros import MACROS
 from herdpy.sql.reading import tokens
 from tests.fixtures.sql_catalog import FixedCatalog
 
