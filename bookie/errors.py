@@ -24,6 +24,16 @@ class BookieError(Exception):
     retry = Retry.NEVER
 
 
+def error_record(error: BookieError) -> dict[str, object]:
+    """Return an error as JSON, for commands and HTTP alike."""
+    return {
+        "error": type(error).__name__,
+        "code": error.code,
+        "retry": error.retry.value,
+        "message": str(error),
+    }
+
+
 class ReadError(BookieError):
     """No replica could be asked for the entry; nothing was changed."""
 
@@ -165,6 +175,10 @@ class IllegalOperationError(BookieError):
     """The call does not fit this ledger or this handle."""
 
     code = -100
+
+
+class UnsupportedOperationError(IllegalOperationError):
+    """This process does not do that; the message names what takes its place."""
 
 
 class NoSuchBookieError(IllegalOperationError):

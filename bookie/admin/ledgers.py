@@ -10,13 +10,20 @@ import click
 
 from bookie.admin.ids import LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm, printable
-from bookie.admin.world import Cluster, client_options, cluster_options, password_option, run
+from bookie.admin.world import (
+    Cluster,
+    client_options,
+    cluster_options,
+    operations,
+    password_option,
+    run,
+)
 from bookie.errors import (
     IncorrectParameterError,
     MetadataFormatError,
-    NoSuchLedgerMetadataError,
 )
-from bookie.ledger.types import DigestType, LedgerMetadata
+from bookie.ledger.types import DigestType
+from bookie.management.cluster import ledger_row
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
@@ -67,21 +74,19 @@ def list_ledgers(cluster: Cluster, output: Output, *, is_long: bool) -> None:
 
 async def _list(cluster: Cluster, output: Output, *, is_long: bool) -> None:
     async with cluster.session() as store:
-        manager = LedgerManager(store, cluster.root, OsRng(), OsClock())
-        found = [ledger_id async for ledger_id in manager.ledger_ids()]
+        asked = operations(cluster, store)
+        found = [ledger_id async for ledger_id in asked.ledgers.ledger_ids()]
         if not is_long:
             records: list[dict[str, object]] = [{"ledger_id": number} for number in found]
         else:
             records = []
             with output.progress("reading metadata", len(found)) as advance:
                 for done, number in enumerate(found, 1):
-                    try:
-                        records.append(metadata_record((await manager.read(number))[0]))
-                    except NoSuchLedgerMetadataError:
-                        pass  # deleted since it was listed
-                    except MetadataFormatError as error:
-                        output.warn(str(error))
-                        records.append({"ledger_id": number, "state": "DAMAGED"})
+                    row = await asked.ledger_row(number)
+                    if row is not None:
+                        records.append(row)
+                        if "reason" in row:
+                            output.warn(row["reason"])
                     advance.to(done)
         output.records(records, _COLUMNS if is_long else _COLUMNS[:1], "there are no ledgers")
 
@@ -96,40 +101,13 @@ def metadata(cluster: Cluster, output: Output, ledger_id: int) -> None:
 
 async def _metadata(cluster: Cluster, output: Output, ledger_id: int) -> None:
     async with cluster.session() as store:
-        manager = LedgerManager(store, cluster.root, OsRng(), OsClock())
-        found, version = await manager.read(ledger_id)
-        record = metadata_record(found)
-        record |= {
-            "format_version": found.format_version,
-            "version": version,
-            "ctime_ms": found.ctime_ms,
-            "custom": {name: bytes(value) for name, value in found.custom.items()},
-            "segments": [
-                {"first_entry_id": segment.first_entry_id, "ensemble": list(segment.ensemble)}
-                for segment in found.segments
-            ],
-        }
+        record = await operations(cluster, store).ledger_metadata(ledger_id)
         if not output.is_json:
             record["segments"] = [
-                f"from {segment.first_entry_id}: {', '.join(segment.ensemble)}"
-                for segment in found.segments
+                f"from {segment['first_entry_id']}: {', '.join(segment['ensemble'])}"
+                for segment in record["segments"]
             ]
         output.record(record)
-
-
-def metadata_record(found: LedgerMetadata) -> dict[str, object]:
-    """Return one row of `ledger list --long`; the password stays in the metadata."""
-    digest = found.digest_type
-    return {
-        "ledger_id": found.ledger_id,
-        "state": found.state.name,
-        "last_entry_id": found.last_entry_id if found.is_closed else None,
-        "length": found.length if found.is_closed else None,
-        "ensemble_size": found.ensemble_size,
-        "write_quorum_size": found.write_quorum_size,
-        "ack_quorum_size": found.ack_quorum_size,
-        "digest": None if digest is None else digest.name,
-    }
 
 
 @ledger.command()
@@ -296,7 +274,7 @@ async def _recover(cluster: Cluster, output: Output, ledger_id: int, password: b
                 ledger_id, password, on_progress=lambda done, last: advance.to(done)
             )
         output.record(
-            metadata_record(found),
+            ledger_row(found),
             f"ledger {ledger_id}: closed at entry {found.last_entry_id}, {found.length:,} bytes",
         )
 

@@ -4,7 +4,6 @@ With --json a command prints one line for each thing that it found, on standard 
 base64. Errors go to standard error, with --json as {"error", "code", "retry", "message"}.
 """
 
-import base64
 import json
 import os
 import sys
@@ -25,7 +24,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bookie.errors import BookieError, Retry
+from bookie.errors import BookieError, Retry, error_record
+from bookie.management.cluster import json_value
 
 _WIDTH_WITHOUT_TERMINAL = 10_000
 """Into a file or a pipe nothing is cut, unless COLUMNS says how wide it is."""
@@ -127,38 +127,33 @@ class Output:
         try:
             yield
         except BookieError as error:
-            self._error(type(error).__name__, error.code, error.retry, str(error))
+            self._error(error_record(error), error.retry)
             sys.exit(1)
         except BrokenPipeError:
             raise  # the reader of our output has enough (`| head`): click ends without a word
         except OSError as error:
-            self._error(type(error).__name__, error.errno or 0, Retry.NEVER, str(error))
+            record: dict[str, object] = {"error": type(error).__name__, "code": error.errno or 0}
+            record |= {"retry": Retry.NEVER.value, "message": str(error)}
+            self._error(record, Retry.NEVER)
             sys.exit(1)
         except KeyboardInterrupt:
             self.warn("stopped")
             sys.exit(130)
 
-    def _error(self, name: str, code: int, retry: Retry, message: str) -> None:
+    def _error(self, record: dict[str, object], retry: Retry) -> None:
         if self.is_json:
-            record = {"error": name, "code": code, "retry": retry.value, "message": message}
             print(json.dumps(record, ensure_ascii=False), file=sys.stderr)
             return
         text = Text("error: ", style="bold red")
-        text.append(message, style="not bold default")
-        text.append(f" ({name}, {code})", style="not bold dim")
+        text.append(str(record["message"]), style="not bold default")
+        text.append(f" ({record['error']}, {record['code']})", style="not bold dim")
         self._errors.print(text)
         if retry in _HINTS:
             self._errors.print(Text(f"hint: {_HINTS[retry]}"))
 
     def _line(self, record: dict[str, object]) -> None:
-        sys.stdout.write(f"{json.dumps(record, ensure_ascii=False, default=_json_value)}\n")
+        sys.stdout.write(f"{json.dumps(record, ensure_ascii=False, default=json_value)}\n")
         sys.stdout.flush()
-
-
-def _json_value(value: object) -> object:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode("ascii")
-    return str(value)
 
 
 def _text_of(value: object) -> str:

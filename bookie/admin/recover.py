@@ -1,6 +1,5 @@
 """`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
 
-import asyncio
 import os
 import socket
 
@@ -10,8 +9,9 @@ from bookie.admin.bookies import bookies
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
-from bookie.autorecovery.election import current_auditor
+from bookie.autorecovery.manual import decommission as decommission_bookie
 from bookie.autorecovery.manual import ledgers_naming, named, recover_ledgers
+from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
@@ -22,7 +22,6 @@ from bookie.metadata.cookies import CookieStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
-_POLL_S = 2.0
 _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 
 
@@ -199,39 +198,22 @@ def decommission(cluster: Cluster, output: Output, bookie_id: BookieId, timeout_
 async def _decommission(
     cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float
 ) -> None:
-    async with cluster.existing() as store:
-        asked = Operations(store, cluster.root, OsRng(), OsClock())
-        await asked.expect_known([bookie_id])
-        await asked.expect_forgettable(bookie_id)
-        tasks = TaskStore(store, cluster.root)
-        if await current_auditor(store, tasks) is None or not await tasks.is_enabled():
-            raise IllegalOperationError(
-                f"bookie {bookie_id}: expected an auditor at work, found none; start `bookie "
-                f"autorecovery` (or `bookie replication enable`), or copy its ledgers with `bookie "
-                f"bookies recover {bookie_id}` and delete its cookie"
-            )
-        await tasks.request_audit()
-        await _wait_until_unnamed(asked, output, bookie_id, timeout_s)
-        cookies = CookieStore(store, cluster.root)
-        found = await cookies.read(bookie_id)
-        await asked.expect_forgettable(bookie_id)
-        if found is not None:
-            await cookies.delete(bookie_id, found[1])
-
-
-async def _wait_until_unnamed(
-    asked: Operations, output: Output, bookie_id: BookieId, timeout_s: float
-) -> None:
-    clock = OsClock()
-    deadline = clock.monotonic() + timeout_s
     total = 0
-    with output.progress(f"waiting for the ledgers of {bookie_id}") as advance:
-        while found := await asked.naming(bookie_id):
-            total = max(total, len(found))
-            advance.to(total - len(found), total)
-            if clock.monotonic() >= deadline:
-                raise IllegalOperationError(
-                    f"bookie {bookie_id}: {len(found)} ledgers still name it after {timeout_s:g} "
-                    "s; `bookie replication under-replicated` says why. Run it again"
-                )
-            await asyncio.sleep(_POLL_S)
+    async with cluster.existing() as store:
+        with output.progress(f"waiting for the ledgers of {bookie_id}") as advance:
+
+            def on_left(count: int) -> None:
+                nonlocal total
+                total = max(total, count)
+                advance.to(total - count, total)
+
+            asked = Operations(store, cluster.root, OsRng(), OsClock())
+            await decommission_bookie(
+                asked,
+                ReplicationOperations(store, cluster.root, asked),
+                CookieStore(store, cluster.root),
+                bookie_id,
+                OsClock(),
+                timeout_s,
+                on_left,
+            )

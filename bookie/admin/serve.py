@@ -10,33 +10,37 @@ import signal
 import socket
 import ssl
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import click
 
 from bookie.admin.directories import absolute_ledgers, directory_options
+from bookie.admin.http import HttpOptions, http_options
 from bookie.admin.output import Output
 from bookie.admin.world import (
     SESSION_TIMEOUT_S,
     Cluster,
     client_context,
     cluster_options,
+    operations,
     run,
 )
-from bookie.autorecovery.service import MEANINGS, AutoRecovery
+from bookie.autorecovery.service import AutoRecovery
 from bookie.config import AutoRecoveryConfig, BookieConfig, parse_ledger_directory
 from bookie.errors import BookieStartError
+from bookie.management.access import HttpAccess
+from bookie.management.make import make_api
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
+from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_rng import OsRng
-from bookie.server.access import HttpAccess
 from bookie.server.identity import BookieDirectories
-from bookie.server.metrics import Figure
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
@@ -144,21 +148,24 @@ def directories_of(
     )
 
 
-def check_ports(config: BookieConfig) -> None:
-    """Refuse before anything is written what cannot be listened on; BookieStartError."""
-    for option, port in (("--port", config.port), ("--http-port", config.http_port)):
+def check_ports(host: str, ports: Mapping[str, int | None]) -> None:
+    """Refuse what cannot be listened on before anything is begun; BookieStartError.
+
+    ports: by the options that say them.
+    """
+    for option, port in ports.items():
         if not port:
             continue
         try:
             family, kind, _, _, address = socket.getaddrinfo(
-                config.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             with socket.socket(family, kind) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
         except OSError as error:
             raise BookieStartError(
-                f"bookie cannot listen on {config.host}:{port}: {error.strerror or error}; "
+                f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, --host)"
             ) from error
 
@@ -216,32 +223,6 @@ def log_to_stderr() -> None:
     help="The name that ledgers know it by, for good.  [default: advertised address and port]",
 )
 @click.option(
-    "--http-port",
-    type=click.IntRange(0, 65535),
-    help="Serve /metrics, /heartbeat, /health and /ready here.  [default: nowhere]",
-)
-@click.option(
-    "--http-access",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Serve the management API below /api/ to those whom FILE gives a role: lines `read|admin "
-    "token TOKEN` and `read|admin certificate NAME`. Needs --http-port.",
-)
-@click.option(
-    "--http-tls",
-    nargs=2,
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="CERTIFICATE KEY",
-    help="PEM files: serve HTTP by TLS with them. Needs --http-port.",
-)
-@click.option(
-    "--http-tls-trust",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="PEM file: clients of HTTP, probes too, show a certificate signed by these. "
-    "Needs --http-tls.",
-)
-@click.option(
     "--session-timeout",
     "session_timeout_s",
     type=click.FloatRange(0.1, 600),
@@ -286,6 +267,7 @@ def log_to_stderr() -> None:
     help="A setting of docs/reference/bookie-config.md; may be repeated.",
 )
 @cluster_options
+@http_options
 def serve(
     cluster: Cluster,
     output: Output,
@@ -294,10 +276,7 @@ def serve(
     port: int,
     advertised_address: str | None,
     bookie_id: str | None,
-    http_port: int | None,
-    http_access: Path | None,
-    http_tls: tuple[str, str] | None,
-    http_tls_trust: str | None,
+    http: HttpOptions,
     settings: tuple[str, ...],
     tls: tuple[str, str] | None,
     tls_trust: str | None,
@@ -318,10 +297,6 @@ def serve(
     """
     if tls_trust is not None and tls is None:
         raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
-    if http_tls_trust is not None and http_tls is None:
-        raise click.UsageError("--http-tls-trust: expected --http-tls CERTIFICATE KEY with it")
-    if http_port is None and (http_access is not None or http_tls is not None):
-        raise click.UsageError("--http-access and --http-tls: expected --http-port with them")
     recovery = _recovery_config(recovery_settings, is_recovering=is_recovering)
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
@@ -329,7 +304,7 @@ def serve(
         port=port,
         advertised_address=advertised_address,
         bookie_id=bookie_id,
-        http_port=http_port,
+        http_port=http.port,
         ledgers_root=cluster.root,
         journal_directory=None if journal is None else str(journal.resolve()),
         ledger_directories=absolute_ledgers(ledgers),
@@ -337,19 +312,8 @@ def serve(
     )
     log_to_stderr()
     context = None if tls is None else server_context(*tls, tls_trust)
-    http_context = None if http_tls is None else server_context(*http_tls, http_tls_trust)
-    access = None
-    if http_access is not None:
-        try:
-            text = http_access.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise BookieStartError(
-                f"--http-access {http_access}: expected text in UTF-8, found another byte at "
-                f"{error.start}; mend the file"
-            ) from error
-        access = HttpAccess(text, str(http_access))
     places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
-    check_ports(config)
+    check_ports(host, {"--port": port, "--http-port": http.port})
     # Its worker and auditor are clients of the other bookies, which ask as this one does.
     cluster = replace(cluster, tls=None if tls_trust is None else client_context(tls_trust, tls))
     run(
@@ -362,8 +326,7 @@ def serve(
             session_timeout_s,
             recovery,
             is_read_only=is_read_only,
-            access=access,
-            http_tls=http_context,
+            http=http,
         )
     )
 
@@ -387,8 +350,7 @@ async def _serve(
     recovery: AutoRecoveryConfig | None,
     *,
     is_read_only: bool,
-    access: HttpAccess | None,
-    http_tls: ssl.SSLContext | None,
+    http: HttpOptions,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
@@ -396,6 +358,11 @@ async def _serve(
         storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
         data = Path(places.data_name)
         index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))
+
+        def api(access: HttpAccess, node: BookieNode) -> Api:
+            asked = operations(cluster, store)
+            return make_api(access, asked, config, f"bookie {node.bookie_id}", node)
+
         node = await BookieNode.start(
             store,
             places.data,
@@ -408,8 +375,8 @@ async def _serve(
             directories=places,
             tls=tls,
             is_read_only=is_read_only,
-            access=access,
-            http_tls=http_tls,
+            api=None if http.access is None else partial(api, http.access),
+            http_tls=http.tls,
         )
         stack.push_async_callback(node.close)
         if recovery is not None:
@@ -424,9 +391,7 @@ async def _serve(
                 local=node.bookie_id,
             )
             stack.push_async_callback(service.close)
-            node.metrics.add_source(
-                lambda: [Figure(n, MEANINGS[n], v) for n, v in service.figures().items()]
-            )
+            node.metrics.add_source(service.figures)
         output.record(
             {"bookie_id": node.bookie_id, "port": node.port, "http_port": node.http_port,
              "data": str(data)},

@@ -17,6 +17,7 @@ from bookie.admin.output import Output
 from bookie.client.blocking import new_loop
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
+from bookie.management.cluster import ClusterOperations
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
@@ -129,6 +130,11 @@ class Cluster:
             yield client
         finally:
             await client.close()
+
+
+def operations(cluster: Cluster, store: ZooKeeperStore) -> ClusterOperations:
+    """Return what is asked of a cluster over a session."""
+    return ClusterOperations(store, cluster.root, OsRng(), OsClock(), cluster.tls)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

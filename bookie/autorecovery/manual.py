@@ -6,16 +6,22 @@ metadata names, might else remove those that the metadata names a moment later.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.spans import entries_at, members_of, open_segment, spans_of
 from bookie.autorecovery.tasks import TaskStore
-from bookie.errors import NoSuchLedgerMetadataError
+from bookie.errors import IllegalOperationError, NoSuchLedgerMetadataError
 from bookie.ledger.types import BookieId, LedgerMetadata
+from bookie.lifecycle.operations import Operations
+from bookie.metadata.cookies import CookieStore
 from bookie.metadata.ledgers import LedgerManager
+from bookie.runtime.interfaces import Clock
+
+_POLL_S = 2.0
 
 LOCKED_PAUSE_S = 3.0
 LOCKED_TRIES = 5
@@ -138,3 +144,41 @@ async def recover_ledger(repairer: Repairer, ledger_id: int, *, will_fence: bool
             byte_count=outcome.byte_count + again.byte_count,
         )
     return outcome
+
+
+async def decommission(
+    asked: Operations,
+    replication: ReplicationOperations,
+    cookies: CookieStore,
+    bookie_id: BookieId,
+    clock: Clock,
+    timeout_s: float,
+    on_left: Callable[[int], None],
+) -> None:
+    """Let AutoRecovery copy what a stopped bookie has, wait for it, and delete its cookie.
+
+    on_left hears how many ledgers name it still. IllegalOperationError: it is registered or has a
+    lifecycle state, there is no auditor, or ledgers name it after timeout_s; it may be repeated.
+    """
+    await asked.expect_known([bookie_id])
+    await asked.expect_forgettable(bookie_id)
+    if await replication.auditor() is None or not await replication.tasks.is_enabled():
+        raise IllegalOperationError(
+            f"bookie {bookie_id}: expected an auditor at work, found none; start `bookie "
+            f"autorecovery` (or `bookie replication enable`), or copy its ledgers with `bookie "
+            f"bookies recover {bookie_id}` and delete its cookie"
+        )
+    await replication.tasks.request_audit()
+    deadline_s = clock.monotonic() + timeout_s
+    while left := await asked.naming(bookie_id):
+        on_left(len(left))
+        if clock.monotonic() >= deadline_s:
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: {len(left)} ledgers still name it after {timeout_s:g} "
+                "s; `bookie replication under-replicated` says why. Run it again"
+            )
+        await asyncio.sleep(_POLL_S)
+    found = await cookies.read(bookie_id)
+    await asked.expect_forgettable(bookie_id)
+    if found is not None:
+        await cookies.delete(bookie_id, found[1])

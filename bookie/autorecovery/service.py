@@ -22,6 +22,7 @@ from bookie.lifecycle.coordinator import DrainCoordinator
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.interfaces import Clock, Rng
+from bookie.server.metrics import Figure
 
 _log = logging.getLogger(__name__)
 _PAUSE_S = 1.0
@@ -116,8 +117,8 @@ class AutoRecovery:
             made._running.append(create_task(_keep(worker.run, "replication worker")))
         return made
 
-    def figures(self) -> dict[str, float]:
-        """Return values by the names of MEANINGS."""
+    def figures(self) -> list[Figure]:
+        """Return what is counted, for the metrics of the process."""
         auditor, worker = self.auditor.figures, self.worker.figures
         values = (
             auditor.published_count,
@@ -132,7 +133,10 @@ class AutoRecovery:
             worker.failed_repair_count,
             worker.lost_ledger_count,
         )
-        return {name: float(value) for name, value in zip(MEANINGS, values, strict=True)}
+        return [
+            Figure(name, meaning, float(value))
+            for (name, meaning), value in zip(MEANINGS.items(), values, strict=True)
+        ]
 
     async def close(self) -> None:
         """Stop, give locks back, close the client; idempotent."""

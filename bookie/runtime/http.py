@@ -9,6 +9,7 @@ to be made fast.
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 import ssl
@@ -40,6 +41,7 @@ _TLS_PIECE_BYTES = 16 * 1024
 """A TLS record's content."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LENGTH = re.compile(r"[0-9]{1,9}")
+_VERSION = re.compile(r"HTTP/1\.[0-9]")
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -50,6 +52,7 @@ _REASONS = {
     409: "Conflict",
     413: "Content Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
@@ -90,10 +93,23 @@ class Api(Protocol):
 
     def call(self, request: Request) -> Awaitable[Page]: ...
 
+    def close(self) -> Awaitable[None]:
+        """Give back what outlives a call; the server calls it at its end."""
+        ...
+
 
 def verdict(reason: str | None) -> Page:
     """Return the page of a probe: 200 without a reason against it, else 503 and the reason."""
     return Page(200, TEXT, b"OK\n") if reason is None else Page(503, TEXT, f"{reason}\n".encode())
+
+
+def problem(status: int, message: str, retry: str = "never") -> Page:
+    """Return what the server itself says against a request to an Api.
+
+    Errors of an Api have the same form, with a class and a code of their own.
+    """
+    record = {"error": _REASONS[status], "code": None, "retry": retry, "message": message}
+    return Page(status, JSON, json.dumps(record).encode() + b"\n")
 
 
 def metrics_page(families: "Callable[[], Iterable[Metric]]") -> Page:
@@ -141,6 +157,8 @@ class HttpServer:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+        if self._api is not None:
+            await self._api.close()
         await server.wait_closed()
 
     def answer(self, method: str, path: str) -> Page:
@@ -163,7 +181,14 @@ class HttpServer:
     def begin(self, api: Api, request: Request, reply: Callable[[Page], None]) -> None:
         """Call the Api; reply comes later, or at once when too many calls are under way."""
         if len(self._calls) >= API_CALLS_MAX:
-            reply(Page(503, TEXT, b"too many calls are under way; try again\n"))
+            reply(
+                problem(
+                    503,
+                    f"expected fewer than {API_CALLS_MAX} calls under way, found as many; ask "
+                    "again later",
+                    "safe",
+                )
+            )
             return
         task = asyncio.get_running_loop().create_task(_call(api, request, reply))
         self._calls[task] = None
@@ -175,10 +200,17 @@ async def _call(api: Api, request: Request, reply: Callable[[Page], None]) -> No
         async with asyncio.timeout(API_TIMEOUT_S):
             page = await api.call(request)
     except TimeoutError:
-        page = Page(504, TEXT, b"no end in time; what was asked may yet happen: look\n")
+        page = problem(
+            504,
+            f"expected an end within {API_TIMEOUT_S:g} s, found none; what was asked for may have "
+            "happened: look before you repeat it",
+            "unknown",
+        )
     except Exception:  # noqa: BLE001 - a call that breaks is answered, and logged
         _log.exception("%s %s failed", request.method, request.path)
-        page = Page(500, TEXT, b"see the server's log\n")
+        page = problem(
+            500, "the call broke by a defect, and may have happened; see the log", "unknown"
+        )
     reply(page)
 
 
@@ -297,8 +329,8 @@ class _HttpConnection(asyncio.Protocol):
         head = bytes(self._received[:at])
         del self._received[: at + len(mark)]
         lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-        words = lines[0].split()
-        if len(words) < 2:
+        words = lines[0].split(" ")
+        if len(words) != 3 or not _VERSION.fullmatch(words[2]):
             self._reply(Page(400, TEXT, b"expected: GET /path HTTP/1.1\n"))
             return
         method, target = words[0], words[1]
@@ -312,9 +344,15 @@ class _HttpConnection(asyncio.Protocol):
         headers = _headers(lines[1:])
         length = "0" if headers is None else headers.get("content-length", "0")
         if headers is None or "\r" in head.decode("latin-1").replace("\r\n", ""):
-            self._reply(Page(400, TEXT, b"expected headers of the form Name: value\n"))
+            self._reply(problem(400, "expected headers of the form Name: value, found another"))
         elif "transfer-encoding" in headers or not _LENGTH.fullmatch(length):
-            self._reply(Page(400, TEXT, b"expected one Content-Length and no other encoding\n"))
+            self._reply(
+                problem(
+                    400,
+                    "expected one Content-Length of at most 9 digits and no Transfer-Encoding, "
+                    "found another; send the body in one piece",
+                )
+            )
         else:
             self._expect(api, method, path, query, headers, int(length))
 
@@ -326,7 +364,7 @@ class _HttpConnection(asyncio.Protocol):
         try:
             parameters = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX))
         except ValueError:
-            self._reply(Page(400, TEXT, b"too many parameters\n"))
+            self._reply(problem(400, f"expected at most {_FIELDS_MAX} parameters, found more"))
             return
         name = None if self._tls is None else self._tls.client_name()
         request = Request(method, path, parameters, headers, certificate_name=name)
@@ -334,7 +372,9 @@ class _HttpConnection(asyncio.Protocol):
         if refusal is not None:
             self._reply(refusal)
         elif length > BODY_BYTES_MAX:
-            self._reply(Page(413, TEXT, b"the body is too long\n"))
+            self._reply(
+                problem(413, f"expected a body of at most {BODY_BYTES_MAX} bytes, found {length}")
+            )
         else:
             self._request, self._body_bytes = request, length
             self._read_body(request)

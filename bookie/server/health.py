@@ -1,15 +1,27 @@
-"""HealthServer: a bookie's metrics, health and readiness over HTTP.
+"""HealthServer: a process's metrics, health and readiness over HTTP, open to all.
 
 GET /heartbeat: 200 while the process runs. GET /health: 200, or 503 with the reason, while
 requests can be served. GET /ready (and /api/v1/bookie/is_ready, as Apache BookKeeper's): 200 once
-the bookie is registered and serves, else 503. GET /metrics: Prometheus' text format. Everything
-happens on one asyncio loop.
+the process is to be used (a bookie: it is registered and serves), else 503. GET /metrics:
+Prometheus' text format. Everything happens on one asyncio loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from bookie.runtime.http import TEXT, Api, HttpServer, Page, metrics_page, verdict
-from bookie.server.metrics import ServerMetrics, families
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+PAGES = {
+    "/heartbeat": "The process runs.",
+    "/health": "Requests can be served; 503 with the reason if not.",
+    "/ready": "It is to be used; 503 with the reason if not.",
+    "/api/v1/bookie/is_ready": "As /ready, at BookKeeper's path.",
+    "/metrics": "Everything that is counted, as Prometheus' text.",
+}
+"""What there is, and what 200 says."""
 
 
 class HealthServer(HttpServer):
@@ -17,7 +29,7 @@ class HealthServer(HttpServer):
 
     def __init__(
         self,
-        metrics: ServerMetrics,
+        families: "Callable[[], Iterable[Metric]]",
         health: Callable[[], str | None],
         readiness: Callable[[], str | None],
         api: Api | None = None,
@@ -31,7 +43,7 @@ class HealthServer(HttpServer):
                 case "/ready" | "/api/v1/bookie/is_ready":
                     return verdict(readiness())
                 case "/metrics":
-                    return metrics_page(lambda: families(metrics))
+                    return metrics_page(families)
                 case _:
                     return None
 

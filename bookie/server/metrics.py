@@ -5,7 +5,7 @@ The hot path only adds to plain integers; prometheus_client turns them into text
 server's loop.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.ledger.types import Status
@@ -171,5 +171,12 @@ def families(metrics: ServerMetrics) -> "Iterator[Metric]":
     for name, (meaning, read) in metrics.gauges.items():
         yield GaugeMetricFamily(name, meaning, value=read())
     for source in metrics.sources:
-        for figure in source():
-            yield GaugeMetricFamily(*figure)
+        yield from figure_families(source())
+
+
+def figure_families(figures: Iterable[Figure]) -> "Iterator[Metric]":
+    """Yield figures as gauges (needs prometheus_client)."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    for figure in figures:
+        yield GaugeMetricFamily(*figure)

@@ -2,11 +2,11 @@
 
 Start: the directory is locked, cookies are checked (a wiped or foreign disk must not serve, G5),
 the journal is replayed, the server listens, and only then the bookie registers. Running: a full
-disk, an operator or its lifecycle state makes it read-only and registers it so; deleted ledgers
-are collected; a lost session registers again. The end: close(), or by itself, with the error that
-wait() raises, when another holds the bookie's id, when its cookie is gone (it was removed from the
-cluster), or when the journal can no longer be trusted. Used on one asyncio loop. Source of the
-order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
+disk, an operator or its lifecycle state makes it read-only (serving.py) and registers it so;
+deleted ledgers are collected; a lost session registers again. The end: close(), or by itself, with
+the error that wait() raises, when another holds the bookie's id, when its cookie is gone (it was
+removed from the cluster), or when the journal can no longer be trusted. Used on one asyncio loop.
+Source of the order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
 """
 
 import asyncio
@@ -18,17 +18,15 @@ from functools import partial
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, BookieStartError, IllegalOperationError
 from bookie.ledger.types import BookieId
-from bookie.lifecycle.operations import Operations
-from bookie.lifecycle.states import LifecycleRecord, LifecycleState
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.cookies import CookieStore, check_cookies
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
+from bookie.runtime.http import Api
 from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_executors import Executor
-from bookie.server.access import HttpAccess
-from bookie.server.bookie import Admission, Bookie
+from bookie.server.bookie import Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
 from bookie.server.health import HealthServer
@@ -40,8 +38,8 @@ from bookie.server.identity import (
 )
 from bookie.server.interfaces import EntryIndex
 from bookie.server.lifecycle_watch import LifecycleWatch
-from bookie.server.management import ManagementApi
-from bookie.server.metrics import Figure, ServerMetrics
+from bookie.server.metrics import Figure, ServerMetrics, families
+from bookie.server.serving import ServingState
 from bookie.server.storage.collector import Collector
 from bookie.server.storage.directories import forget_lost, read_lost, write_lost
 from bookie.server.storage.recovery import LostDirectories
@@ -71,11 +69,6 @@ class BookieNode:
         self._config = config
         self._closers: list[Callable[[], Awaitable[None]]] = []
         """What was started, in order; closed from the end."""
-        self._is_set_read_only = False
-        self._is_disk_full = False
-        self._is_removed = False
-        self.lifecycle: LifecycleRecord | None = None
-        """As last read; None: it could not be, so that no add may be taken."""
         self._instance_id: str | None = None
         self._cookie_ctime_ms: int | None = None
         self._mode_changed = asyncio.Event()
@@ -91,6 +84,8 @@ class BookieNode:
 
     _ledgers: ClusterLedgers
     bookie: Bookie
+    directories: BookieDirectories
+    serving: ServingState
     server: BookieServer
     collector: Collector
     registration: Registration
@@ -112,18 +107,18 @@ class BookieNode:
         directories: BookieDirectories | None = None,
         tls: ssl.SSLContext | None = None,
         is_read_only: bool = False,
-        access: HttpAccess | None = None,
+        api: "Callable[[BookieNode], Api] | None" = None,
         http_tls: ssl.SSLContext | None = None,
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
         `directory`: the absolute path of the Disk's root, as the cookie calls it. `directories`:
         where journal and entry logs are, if not there. is_read_only: an operator's wish from the
-        first request on, until set_read_only(). access: the roles of the management API, which is
-        not there without any. http_tls: what HTTP is served with. Store, index and executors stay
-        the caller's, who closes them after close(). Errors: BookieStartError (cookie of another
-        bookie or of a wiped disk, another owner of the directory or of the id, no cluster),
-        CorruptFileError, OSError, errors of the store. Nothing is left behind then.
+        first request on, until serving.set_read_only(). api: makes what answers operators at the
+        HTTP port; None: probes and metrics alone. http_tls: what HTTP is served with. Store, index
+        and executors stay the caller's, who closes them after close(). Errors: BookieStartError
+        (cookie of another bookie or of a wiped disk, another owner of the directory or of the id,
+        no cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
         """
         if config.is_tls_required and tls is None:
             raise BookieStartError(
@@ -132,7 +127,7 @@ class BookieNode:
             )
         node = cls(store, config, bookie_id_of(config))
         try:
-            places = directories or BookieDirectories.of_one(disk, directory)
+            places = node.directories = directories or BookieDirectories.of_one(disk, directory)
             node._lock_directories(places)
             await node._check_cookies(places)
             manager = LedgerManager(store, config.ledgers_root, rng, clock)
@@ -157,10 +152,14 @@ class BookieNode:
             if lost is not None:
                 forget_lost(places.journal)
             node.bookie.on_read_only_change(node._bookie_changed)
-            node.set_read_only(is_read_only=is_read_only)
+            node.serving = ServingState(node.bookie, node.bookie_id)
+            node.serving.set_read_only(is_read_only=is_read_only)
+            node.collector = node.bookie.collector(node._ledgers)
             await node._follow_lifecycle()
             node._start_disk_watch()
-            await node._listen(clock, rng, tls, storage_executor, access, http_tls)
+            await node._listen(clock, tls, storage_executor)
+            if config.http_port is not None:
+                await node._listen_http(None if api is None else api(node), http_tls)
             await node._register()
             node._start_collector()
             if node._early_error is not None:
@@ -217,24 +216,15 @@ class BookieNode:
             self._config.ledgers_root,
             self.bookie_id,
             self._cookie_ctime_ms,
-            self._lifecycle_changed,
+            self.serving.on_lifecycle,
             self._removed,
         )
         self._closers.append(watch.close)
         await watch.start()
 
-    async def _listen(
-        self,
-        clock: Clock,
-        rng: Rng,
-        tls: ssl.SSLContext | None,
-        executor: Executor,
-        access: HttpAccess | None,
-        http_tls: ssl.SSLContext | None,
-    ) -> None:
-        config = self._config
+    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
         self.server = BookieServer(
-            self.bookie, config, clock, tls=tls, metrics=self.metrics, executor=executor
+            self.bookie, self._config, clock, tls=tls, metrics=self.metrics, executor=executor
         )
         self.port = await self.server.start()
         self._closers.append(self.server.close)
@@ -249,14 +239,15 @@ class BookieNode:
             "used share of the ledger directories",
             lambda: self.disk_watch.usage,
         )
-        if config.http_port is not None:
-            api = None
-            if access is not None and not access.is_empty:
-                operations = Operations(self._store, config.ledgers_root, rng, clock)
-                api = ManagementApi(operations, self, config, access)
-            health = HealthServer(self.metrics, self.unhealthy_reason, self.unready_reason, api)
-            self.http_port = await health.start(config.host, config.http_port, http_tls)
-            self._closers.append(health.close)
+
+    async def _listen_http(self, api: Api | None, tls: ssl.SSLContext | None) -> None:
+        config = self._config
+        assert config.http_port is not None
+        server = HealthServer(
+            lambda: families(self.metrics), self.unhealthy_reason, self.unready_reason, api
+        )
+        self.http_port = await server.start(config.host, config.http_port, tls)
+        self._closers.append(server.close)
 
     async def _register(self) -> None:
         config = self._config
@@ -282,7 +273,7 @@ class BookieNode:
 
     def _start_disk_watch(self) -> None:
         self.disk_watch = DiskWatch(
-            self.bookie.space, self._config, self._disk_changed, self.bookie.ledger_directories
+            self.bookie.space, self._config, self.serving.on_disk, self.bookie.ledger_directories
         )
         self.disk_watch.start()
 
@@ -292,7 +283,6 @@ class BookieNode:
         self._closers.append(close)
 
     def _start_collector(self) -> None:
-        self.collector = self.bookie.collector(self._ledgers)
         self.collector.start()
         self._closers.append(self.collector.close)
         self.metrics.gauge(
@@ -301,49 +291,15 @@ class BookieNode:
             lambda: float(self.collector.is_stopped),
         )
 
-    # --- read-only and back -----------------------------------------------------------------------
-
-    @property
-    def is_read_only(self) -> bool:
-        return self.bookie.is_read_only
-
-    def set_read_only(self, *, is_read_only: bool) -> None:
-        """Let an operator's wish count; a full disk keeps the bookie read-only all the same."""
-        self._is_set_read_only = is_read_only
-        self._set_mode()
-
-    def _disk_changed(self, is_full: bool) -> None:
-        self._is_disk_full = is_full
-        self._set_mode()
-
-    @property
-    def lifecycle_state(self) -> LifecycleState | None:
-        """As last read; None: it could not be, and no add is taken."""
-        return None if self.lifecycle is None else self.lifecycle.state
-
-    def _lifecycle_changed(self, record: LifecycleRecord | None) -> None:
-        if record != self.lifecycle and record is not None:
-            _log.info("bookie %s: its lifecycle state is %s", self.bookie_id, record.state.value)
-        self.lifecycle = record
-        self._set_mode()
+    # --- what changes while it runs ---------------------------------------------------------------
 
     def _removed(self) -> None:
-        self._is_removed = True
-        self._set_mode()
+        self.serving.on_removed()
         self._end(
             BookieError(
                 f"bookie {self.bookie_id}: its cookie is gone from the metadata store, or "
                 "another one of its id: it was removed and takes no part any more. Start it with "
                 "empty directories to let it return as a new bookie"
-            )
-        )
-
-    def _set_mode(self) -> None:
-        is_read_only = self._is_set_read_only or self._is_disk_full
-        self.bookie.set_admission(
-            max(
-                Admission.PRIORITY if is_read_only else Admission.ALL,
-                Admission.NONE if self._is_removed else admission_of(self.lifecycle),
             )
         )
 
@@ -372,22 +328,11 @@ class BookieNode:
                 BookieError(f"bookie {self.bookie_id}: its registration cannot follow it: {error}")
             )
 
-    def serving_state(self) -> dict[str, object]:
-        """Return what BookKeeper's state endpoint says, and the lifecycle."""
-        state = self.lifecycle_state
-        return {
-            "running": self.unhealthy_reason() is None,
-            "readOnly": self.is_read_only,
-            "shuttingDown": self._closing is not None,
-            "availableForHighPriorityWrites": self.bookie.takes_priority,
-            "lifecycle": None if state is None else state.value,
-        }
-
-    def space(self) -> tuple[int, int]:
-        """Return (total, free) bytes over the ledger directories."""
-        return self.bookie.space()
-
     # --- what is known of it ----------------------------------------------------------------------
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing is not None
 
     def unhealthy_reason(self) -> str | None:
         """Say why requests cannot be served; None: they can."""
@@ -469,14 +414,6 @@ class BookieNode:
                 first = first or error
         if first is not None:
             raise first
-
-
-def admission_of(record: LifecycleRecord | None) -> Admission:
-    """Return which adds a bookie of this lifecycle state takes; None: the state is not known."""
-    if record is None or record.state is LifecycleState.DRAINED:
-        return Admission.NONE
-    is_active = record.state is LifecycleState.ACTIVE
-    return Admission.ALL if is_active else Admission.PRIORITY_RECOVERY
 
 
 async def _unlock(lock: DirectoryLock) -> None:

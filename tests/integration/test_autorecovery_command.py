@@ -134,7 +134,7 @@ def test_a_killed_bookie_is_made_up_for_by_itself(cluster: Cluster) -> None:
         "autorecovery", "--name", "alone", "--session-timeout", "1",
         "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",
     )  # fmt: skip
-    assert alone.next() == {"name": "alone"}
+    assert alone.next() == {"name": "alone", "http_port": None}
     closed = [cluster.write() for _ in range(6)]
     # Its writer is killed: it stays open, and empty.
     writer = cluster.spawn("ledger", "create", *SIZES)
@@ -195,7 +195,7 @@ def test_a_drained_bookie_may_go(cluster: Cluster) -> None:
         "autorecovery", "--name", "alone", "--session-timeout", "1",
         "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",
     )  # fmt: skip
-    assert alone.next() == {"name": "alone"}
+    assert alone.next() == {"name": "alone", "http_port": None}
     ledgers = [cluster.write() for _ in range(6)]
     victim = next(one for one in list(cluster.bookies)[:4] if one in cluster.named(ledgers[0]))
     cluster.wait_until(lambda: cluster.lines("replication", "auditor")[0]["auditor"] is not None)

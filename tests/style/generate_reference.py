@@ -5,6 +5,7 @@ test_docs.py compares what stands there with what this would write.
 
 import ast
 import inspect
+import json
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -14,6 +15,12 @@ import click
 from bookie import config as bookie_config
 from bookie import errors as bookie_errors
 from bookie.admin.app import app as bookie_app
+from bookie.management.access import HttpAccess
+from bookie.management.cluster import ClusterOperations
+from bookie.management.make import make_api
+from bookie.management.openapi import document
+from bookie.management.routing import Endpoint
+from bookie.server.health import PAGES as HTTP_PAGES
 from herdpy import errors, limits
 from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
@@ -211,6 +218,43 @@ def bookie_errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def bookie_endpoints() -> tuple[Endpoint, ...]:
+    """Return the endpoints of the management API; none may be called."""
+    nothing: Any = None
+    cluster = ClusterOperations(nothing, "/ledgers", nothing, nothing)
+    return make_api(HttpAccess(), cluster, bookie_config.BookieConfig(), "").endpoints
+
+
+def bookie_http_page() -> str:
+    lines = [
+        "# The management API of bookies and AutoRecovery",
+        "",
+        NOTE.format(source="bookie/management/"),
+        "How to serve and ask it: [the guide](../guides/bookie-http.md). The same as OpenAPI 3.1:",
+        "[bookie-openapi.json](bookie-openapi.json), which a process serves at `/openapi.json`.",
+        "Arguments in bold are needed; those of GET and DELETE, and `enabled`, stand in the query,",
+        "all others are names of a JSON object in the body.",
+        "",
+        "| request | role | arguments | is |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| GET `{path}` | | | {summary} |" for path, summary in HTTP_PAGES.items()]
+    for one in bookie_endpoints():
+        arguments = [
+            f"{f'**`{a.name}`**' if a.is_required else f'`{a.name}`'} ({a.kind.value}): {a.meaning}"
+            for a in (*one.query, *one.body)
+        ]
+        lines.append(
+            f"| {one.method} `{one.path}` | {one.role.name.lower()} | {' '.join(arguments)} | "
+            f"{one.summary} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def bookie_openapi_page() -> str:
+    return json.dumps(document(bookie_endpoints(), HTTP_PAGES), indent=1) + "\n"
+
+
 def findings_page() -> str:
     lines = [
         "# Findings and their tests",
@@ -244,6 +288,8 @@ PAGES = {
     "bookie-cli.md": bookie_cli_page,
     "bookie-config.md": bookie_config_page,
     "bookie-errors.md": bookie_errors_page,
+    "bookie-http.md": bookie_http_page,
+    "bookie-openapi.json": bookie_openapi_page,
     "cli.md": cli_page,
     "config.md": config_page,
     "errors.md": errors_page,

@@ -32,7 +32,8 @@ HERDPY = {
     "limits": 1,
 }
 BOOKIE = {
-    "admin": 9,
+    "admin": 10,
+    "management": 9,
     "autorecovery": 8,
     "client": 7,
     "server": 7,
@@ -66,15 +67,14 @@ SUBLAYERS = {
     "herdpy/sql": {"reading": 1},
     "herdpy/server": {"login": 1, "limits": 2, "requests": 3},
     "bookie/server": {
-        "node": 4,
+        "node": 5,
         "bookie": 3,
         "cluster_ledgers": 3,
         "disk_watch": 3,
         "health": 3,
         "identity": 3,
-        "access": 1,
-        "management": 3,
         "lifecycle_watch": 3,
+        "serving": 4,
         "tls": 3,
         "wire": 2,
         "storage": 2,
@@ -98,7 +98,7 @@ WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/"
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
 LOOP_USERS = (
     "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
-    "bookie/lifecycle/", "bookie/runtime/http.py", "herdpy/server/",
+    "bookie/lifecycle/", "bookie/management/", "bookie/runtime/http.py", "herdpy/server/",
     "herdpy/aio/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.

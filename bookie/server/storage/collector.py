@@ -19,7 +19,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, CorruptFileError, NoSuchLedgerMetadataError
@@ -38,6 +38,36 @@ class Holding(NamedTuple):
     is_closed: bool
     is_member: bool
     """A segment names this bookie."""
+
+
+CompactionKind = Literal["major", "minor"]
+
+
+class Compactions:
+    """Those of one kind, by time."""
+
+    __slots__ = (
+        "count",
+        "due_s",
+        "interval_s",
+        "is_running",
+        "is_suspended",
+        "last_s",
+        "threshold",
+    )
+
+    def __init__(self, threshold: float, interval_s: float, now_s: float) -> None:
+        self.threshold = threshold
+        self.interval_s = interval_s
+        self.due_s = now_s + interval_s
+        """By the loop's clock."""
+        self.is_suspended = False
+        """None is begun by time, by an operator's wish."""
+        self.is_running = False
+        self.count = 0
+        """That ended since the start."""
+        self.last_s: float | None = None
+        """When the last one ended."""
 
 
 class LedgerList(Protocol):
@@ -83,8 +113,14 @@ class Collector:
         """CLOSED ledgers without a part for us, by the time at which that was seen first."""
         now = self._loop.time()
         self._returned_at = now
-        self._minor_at = now + config.minor_compaction_interval_s
-        self._major_at = now + config.major_compaction_interval_s
+        self.compactions: dict[CompactionKind, Compactions] = {
+            "major": Compactions(
+                config.major_compaction_threshold, config.major_compaction_interval_s, now
+            ),
+            "minor": Compactions(
+                config.minor_compaction_threshold, config.minor_compaction_interval_s, now
+            ),
+        }
 
     @property
     def kept_logs(self) -> dict[int, str]:
@@ -110,15 +146,25 @@ class Collector:
                 self.start()
 
     async def _compact_if_due(self) -> None:
+        major, minor = self.compactions["major"], self.compactions["minor"]
         now = self._loop.time()
-        config = self._config
-        if now >= self._major_at:
-            self._major_at = now + config.major_compaction_interval_s
-            self._minor_at = now + config.minor_compaction_interval_s
-            await self.compact(config.major_compaction_threshold)
-        elif now >= self._minor_at:
-            self._minor_at = now + config.minor_compaction_interval_s
-            await self.compact(config.minor_compaction_threshold)
+        if now >= major.due_s and not major.is_suspended:
+            await self.compact_by("major")
+        elif now >= minor.due_s and not minor.is_suspended:
+            await self.compact_by("minor")
+
+    async def compact_by(self, kind: CompactionKind) -> None:
+        """Compact by the threshold of a kind, due or not; what is major is minor as well."""
+        found, now = self.compactions[kind], self._loop.time()
+        for one in self.compactions.values() if kind == "major" else (found,):
+            one.due_s = now + one.interval_s
+        found.is_running = True
+        try:
+            await self.compact(found.threshold)
+        finally:
+            found.is_running = False
+        found.count += 1
+        found.last_s = self._loop.time()
 
     async def collect(self) -> list[int]:
         """Remove deleted and unneeded ledgers, and empty logs; return the ledgers that went."""

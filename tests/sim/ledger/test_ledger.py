@@ -67,9 +67,7 @@ NEVER_SIMULATED = {
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
     "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
     "ledger/at_risk.py",  # for drains, which tests/sim/lifecycle simulates
-    "server/access.py",  # HTTP
-    "server/health.py",
-    "server/management.py",
+    "server/health.py",  # HTTP
     "server/storage/lmdb_index.py",  # the index is one of those that are replaced
     "server/tls.py",
 }

@@ -53,7 +53,7 @@ from bookie.metadata.registration import Registration
 from bookie.metadata.service_info import ServiceInfo
 from bookie.server.bookie import Admission
 from bookie.server.lifecycle_watch import LifecycleWatch
-from bookie.server.node import admission_of
+from bookie.server.serving import admission_of
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.world import LoopClock
 from tests.sim.loop import SimulatedLoop

@@ -44,10 +44,9 @@ def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BookieStartError, match=rf"cannot listen on 127.0.0.1:{port}: .*--port"):
-            check_ports(BookieConfig(port=port))
-        config = BookieConfig(bookie_id="b1", port=0, http_port=port)
+            check_ports("127.0.0.1", {"--port": port})
         with pytest.raises(BookieStartError, match=rf"127.0.0.1:{port}: .*--http-port"):
-            check_ports(config)
+            check_ports("127.0.0.1", {"--port": 0, "--http-port": port})
 
 
 @pytest.mark.parametrize(

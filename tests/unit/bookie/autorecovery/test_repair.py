@@ -151,7 +151,7 @@ class Scene:
         assert host.node is not None
         assert host.service is not None
         service = host.service
-        host.node.run(lambda: service.set_read_only(is_read_only=True))
+        host.node.run(lambda: service.serving.set_read_only(is_read_only=True))
         await self.until(lambda: name not in self.client.bookies.writable)
 
     async def until(self, is_true: Callable[[], bool]) -> None:

@@ -37,6 +37,9 @@ class NameApi:
     def refusal(self, request: Request) -> Page | None:
         return None
 
+    async def close(self) -> None:
+        pass
+
     async def call(self, request: Request) -> Page:
         return Page(200, JSON, f"{request.certificate_name} {request.body.decode()}".encode())
 

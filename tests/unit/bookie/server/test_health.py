@@ -7,7 +7,7 @@ import pytest
 
 from bookie.runtime import http
 from bookie.server.health import HealthServer
-from bookie.server.metrics import ServerMetrics
+from bookie.server.metrics import ServerMetrics, families
 from tests.sim.loop import SimulatedLoop
 
 
@@ -42,7 +42,7 @@ async def ask(request: bytes) -> tuple[int, bytes]:
 
 def simulate(test: Any, health_reason: Any = lambda: None) -> None:
     async def main() -> None:
-        server = HealthServer(ServerMetrics(), health_reason, lambda: "not yet")
+        server = HealthServer(lambda: families(ServerMetrics()), health_reason, lambda: "not yet")
         await server.start("world", 8080)
         try:
             await test(server)

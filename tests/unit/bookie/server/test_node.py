@@ -149,7 +149,7 @@ def test_a_full_disk_makes_it_read_only_and_room_writable_again() -> None:
         cluster.disk.capacity_bytes = int(used / 0.96)  # 96 % full
         await cluster.until(lambda: cluster.has(READ_ONLY))
         assert not cluster.has(WRITABLE)
-        assert node.is_read_only
+        assert node.serving.is_read_only
         assert (await ask(peer, add(2, 7, 1))).status is Status.READ_ONLY
         urgent = add(3, 7, 1, is_recovery=True, priority=v3.PRIORITY_HIGH)
         assert (await ask(peer, urgent)).status is Status.OK
@@ -182,10 +182,10 @@ def test_it_starts_read_only_on_a_full_disk() -> None:
 def test_an_operator_may_make_it_read_only() -> None:
     async def test(cluster: Cluster) -> None:
         node = await cluster.start()
-        node.set_read_only(is_read_only=True)
+        node.serving.set_read_only(is_read_only=True)
         await cluster.until(lambda: cluster.has(READ_ONLY) and not cluster.has(WRITABLE))
         assert node.unready_reason() is None  # it serves reads
-        node.set_read_only(is_read_only=False)
+        node.serving.set_read_only(is_read_only=False)
         await cluster.until(lambda: cluster.has(WRITABLE) and not cluster.has(READ_ONLY))
 
     simulate(test)
@@ -202,7 +202,7 @@ def test_an_operators_read_only_bookie_never_takes_a_write() -> None:
         assert (registrations, cluster.has(READ_ONLY)) == ([], True)
         peer = await cluster.peer()
         assert (await ask(peer, add(1, 7, 0))).status is Status.READ_ONLY
-        node.set_read_only(is_read_only=False)
+        node.serving.set_read_only(is_read_only=False)
         await cluster.until(lambda: cluster.has(WRITABLE))
         await cluster.store.sync(WRITABLE)
         assert registrations
@@ -351,7 +351,7 @@ def test_a_registration_that_breaks_stops_the_bookie() -> None:
             raise BookieError("broken on purpose")
 
         node.registration.set_read_only = broken  # type: ignore[method-assign]
-        node.set_read_only(is_read_only=True)
+        node.serving.set_read_only(is_read_only=True)
         with pytest.raises(BookieError, match="broken on purpose"):
             await node.wait()
 

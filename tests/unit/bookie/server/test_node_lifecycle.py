@@ -55,10 +55,10 @@ def test_a_drain_is_noticed_and_its_end_too() -> None:
         await cluster.until(lambda: cluster.has(READ_ONLY) and not cluster.has(WRITABLE))
         assert await answers(peer, 2) == [REFUSED, REFUSED, REFUSED, OK]
         await move(cluster, Step.FAIL)
-        await cluster.until(lambda: node.lifecycle_state is LifecycleState.DRAINING_FAILED)
+        await cluster.until(lambda: node.serving.lifecycle_state is LifecycleState.DRAINING_FAILED)
         assert await answers(peer, 3) == [REFUSED, REFUSED, REFUSED, OK]
         await move(cluster, Step.MARK_DRAINED)
-        await cluster.until(lambda: node.lifecycle_state is LifecycleState.DRAINED)
+        await cluster.until(lambda: node.serving.lifecycle_state is LifecycleState.DRAINED)
         assert await answers(peer, 4) == [REFUSED] * 4
         read = await ask(peer, v3.encode_read_request(9, 1, 0))
         assert read.status is OK
@@ -122,7 +122,7 @@ def test_a_state_that_it_cannot_read_keeps_it_read_only_until_it_can(content: by
         peer = await cluster.peer()
         assert await answers(peer, 1) == [REFUSED] * 4
         assert cluster.has(READ_ONLY)
-        assert node.lifecycle_state is None
+        assert node.serving.lifecycle_state is None
         await store.delete(STATE)
         await cluster.until(lambda: cluster.has(WRITABLE))
         assert await answers(peer, 2) == [OK] * 4
@@ -181,7 +181,7 @@ def test_after_a_removal_the_id_returns_as_a_new_bookie() -> None:
             await cluster.start()  # the old directories
         cluster.index = MemoryIndex()
         node = await cluster.start(disk=SimulatedDisk(8))
-        assert node.lifecycle_state is LifecycleState.ACTIVE
+        assert node.serving.lifecycle_state is LifecycleState.ACTIVE
         peer = await cluster.peer()
         assert await answers(peer, 1) == [OK] * 4
         await store.close()

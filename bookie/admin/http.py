@@ -1,0 +1,86 @@
+"""--http-port and what belongs to it, of the commands that serve HTTP."""
+
+import functools
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bookie.errors import BookieStartError
+from bookie.management.access import HttpAccess
+from bookie.server.tls import server_context
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """What a process serves over HTTP."""
+
+    port: int | None
+    """None: nothing."""
+    access: HttpAccess | None
+    """None: no management API."""
+    tls: ssl.SSLContext | None
+
+
+def http_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options; it gets `http`. UsageError, BookieStartError."""
+
+    @click.option(
+        "--http-port",
+        type=click.IntRange(0, 65535),
+        help="Serve /metrics, /heartbeat, /health and /ready here.  [default: nowhere]",
+    )
+    @click.option(
+        "--http-access",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Also serve the management API, to those whom this file gives a role: lines "
+        "`read|admin token TOKEN` and `read|admin certificate NAME`. Needs --http-port.",
+    )
+    @click.option(
+        "--http-tls",
+        nargs=2,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="CERTIFICATE KEY",
+        help="PEM files: serve HTTP by TLS with them. Needs --http-port.",
+    )
+    @click.option(
+        "--http-tls-trust",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="PEM file: over HTTP, serve only clients with a certificate signed by these. "
+        "Needs --http-tls.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: Any,
+        http_port: int | None,
+        http_access: Path | None,
+        http_tls: tuple[str, str] | None,
+        http_tls_trust: str | None,
+        **options: Any,
+    ) -> None:
+        if http_tls_trust is not None and http_tls is None:
+            raise click.UsageError("--http-tls-trust: expected --http-tls CERTIFICATE KEY with it")
+        if http_port is None and (http_access is not None or http_tls is not None):
+            raise click.UsageError("--http-access and --http-tls: expected --http-port with them")
+        access = None if http_access is None else _access(http_access)
+        tls = None if http_tls is None else server_context(*http_tls, http_tls_trust)
+        command(*arguments, http=HttpOptions(http_port, access, tls), **options)
+
+    return wrapped
+
+
+def _access(path: Path) -> HttpAccess | None:
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise BookieStartError(
+            f"--http-access {path}: expected text in UTF-8, found another byte at {error.start}; "
+            "mend the file"
+        ) from error
+    access = HttpAccess(text, str(path))
+    return None if access.is_empty else access

@@ -1,0 +1,1 @@
+"""The management of bookies and their cluster over HTTP."""

@@ -1,0 +1,112 @@
+"""ManagementApi: what operators do to a bookie and its cluster over HTTP.
+
+BookKeeper's endpoints at their paths, and those of this project beside them; the JSON is that of
+the commands. Every call needs a role: `read` to look, `admin` to change, and to see what entries
+hold. Every error is one JSON object of the same form (docs/protocols/management.md).
+"""
+
+import json
+from collections.abc import Sequence
+
+from bookie.errors import (
+    BookieError,
+    IllegalOperationError,
+    IncorrectParameterError,
+    MetadataStoreError,
+    MetadataVersionError,
+    NoSuchBookieError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    Retry,
+    StoreConnectionError,
+    UnsupportedOperationError,
+    error_record,
+)
+from bookie.management.access import HttpAccess, Role
+from bookie.management.cluster import json_value
+from bookie.management.long_tasks import LongTasks
+from bookie.management.openapi import document
+from bookie.management.routing import Call, Endpoint
+from bookie.runtime.http import JSON, Page, Request, problem
+from bookie.server.health import PAGES
+
+PREFIX = "/api/"
+OPENAPI = "/openapi.json"
+_STATUSES = (
+    (IncorrectParameterError, 400),
+    (NoSuchBookieError, 404),
+    (NoSuchLedgerError, 404),
+    (NoSuchEntryError, 404),
+    (UnsupportedOperationError, 501),
+    (IllegalOperationError, 409),
+    (MetadataVersionError, 409),
+    (MetadataStoreError, 503),
+    (StoreConnectionError, 503),
+)
+"""The first that an error is counts."""
+
+
+class ManagementApi:
+    """Api of an HttpServer. On its loop; close() ends the long tasks."""
+
+    def __init__(
+        self, access: HttpAccess, endpoints: Sequence[Endpoint], long_tasks: LongTasks
+    ) -> None:
+        self._access = access
+        self._long_tasks = long_tasks
+        self.endpoints = (
+            Endpoint("GET", OPENAPI, Role.READ, "This document.", self._openapi),
+            *endpoints,
+        )
+
+    def owns(self, path: str) -> bool:
+        return path == OPENAPI or (path.startswith(PREFIX) and path not in PAGES)
+
+    def refusal(self, request: Request) -> Page | None:
+        role = self._access.role_of(request.headers.get("authorization"), request.certificate_name)
+        if role is Role.NONE:
+            return problem(
+                401,
+                "expected a token (Authorization: Bearer …) or a client certificate with a role, "
+                "found none; ask who keeps the file of --http-access",
+            )
+        found = [one for one in self.endpoints if one.argument_in(request.path) is not None]
+        if not found:
+            return problem(404, f"expected one of the paths of {OPENAPI}, found another")
+        for endpoint in found:
+            if endpoint.method == request.method:
+                if role < endpoint.role:
+                    return problem(
+                        403,
+                        f"expected the role {endpoint.role.name.lower()}, found "
+                        f"{role.name.lower()}; ask with another token or certificate",
+                    )
+                return None
+        return problem(405, f"expected {' or '.join(one.method for one in found)}, found another")
+
+    async def call(self, request: Request) -> Page:
+        for endpoint in self.endpoints:
+            if endpoint.method == request.method and endpoint.argument_in(request.path) is not None:
+                return await self._answer(endpoint, request)
+        raise AssertionError("refusal() let it pass")
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Page:
+        try:
+            return _page(200, await endpoint.answer(endpoint.call_of(request)))
+        except BookieError as error:
+            is_passing = error.retry is not Retry.NEVER
+            status = next(
+                (status for kind, status in _STATUSES if isinstance(error, kind)),
+                503 if is_passing else 500,
+            )
+            return _page(status, error_record(error))
+
+    async def close(self) -> None:
+        await self._long_tasks.close()
+
+    async def _openapi(self, call: Call) -> object:
+        return document(self.endpoints, PAGES)
+
+
+def _page(status: int, value: object) -> Page:
+    return Page(status, JSON, json.dumps(value, default=json_value).encode() + b"\n")
