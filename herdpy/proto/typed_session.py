@@ -30,11 +30,6 @@ from herdpy.proto.typed_values import (
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _frame(body: Any) -> bytes:
-    data = _encode(body)
-    return len(data).to_bytes(messages.LENGTH_BYTES, "big") + data
-
-
 # --- requests, to the server ---------------------------------------------------------------------
 
 
@@ -43,11 +38,21 @@ def from_request(typed: pb.SessionRequest) -> Message:
 
     ProtocolError when it is none that this server knows.
     """
-    kind = typed.WhichOneof("kind") or ""
-    make = _FROM_REQUEST.get(kind)
+    kind = typed.WhichOneof("kind")
+    if kind == "open":
+        return hello(typed.open)
+    if kind == "execute":
+        return execute(typed.request, typed.execute)
+    make = _REQUESTS.get(kind or "")
     if make is None:
         raise ProtocolError("a request of no kind that this server knows")
-    return make(typed.request, getattr(typed, kind))
+    each: Any = getattr(typed, kind or "")
+    return make(
+        *(
+            typed.request if name == "request" else _READ.get(name, getattr)(each, name)
+            for name in make.__struct_fields__
+        )
+    )
 
 
 def hello(opened: pb.Open, user: str = "") -> messages.Hello:
@@ -77,168 +82,109 @@ def execute(request: int, statement: pb.Execute | pb.ExecuteRequest) -> messages
     return messages.Execute(request, statement.text, parameters, token, acknowledged)
 
 
-_FROM_REQUEST: dict[str, Callable[[int, Any], Message]] = {
-    "open": lambda _, each: hello(each),
-    "execute": execute,
-    "execute_many": lambda request, each: messages.ExecuteMany(
-        request,
-        each.text,
-        raw(_encode([from_parameters(item) for item in each.items])),
-        each.token,
-        each.acknowledged,
-    ),
-    "fetch": lambda request, each: messages.Fetch(
-        request, each.result, each.rows_max, each.is_arrow
-    ),
-    "close_result": lambda _, each: messages.CloseResult(each.result),
-    "begin": lambda request, each: messages.Begin(request, each.durability or None),
-    "commit": lambda request, each: messages.Commit(request, each.token, each.acknowledged),
-    "rollback": lambda request, _: messages.Rollback(request),
-    "set_autocommit": lambda request, each: messages.SetAutocommit(request, each.autocommit),
-    "checkpoint": lambda request, _: messages.Checkpoint(request),
-    "cancel": lambda request, _: messages.Cancel(request),
-    "ping": lambda request, _: messages.Ping(request),
-    "begin_ingest": lambda request, each: messages.BeginIngest(
-        request, each.table, each.mode or "append"
-    ),
-    "add_to_ingest": lambda request, each: messages.IngestRows(request, each.ingest, each.arrow),
-    "finish_ingest": lambda request, each: messages.FinishIngest(
-        request, each.ingest, each.token, each.acknowledged
-    ),
-    "drop_ingest": lambda _, each: messages.DropIngest(each.ingest),
-    "resolve": lambda request, each: messages.Resolve(request, each.token_session, each.counter),
+_REQUESTS: dict[str, type[Message]] = {
+    "execute_many": messages.ExecuteMany,
+    "fetch": messages.Fetch,
+    "close_result": messages.CloseResult,
+    "begin": messages.Begin,
+    "commit": messages.Commit,
+    "rollback": messages.Rollback,
+    "set_autocommit": messages.SetAutocommit,
+    "checkpoint": messages.Checkpoint,
+    "cancel": messages.Cancel,
+    "ping": messages.Ping,
+    "begin_ingest": messages.BeginIngest,
+    "add_to_ingest": messages.IngestRows,
+    "finish_ingest": messages.FinishIngest,
+    "drop_ingest": messages.DropIngest,
+    "resolve": messages.Resolve,
 }
+"""By kind; a field of the message is that of the same name, but for those of _READ."""
+_READ: dict[str, Callable[[Any, str], Any]] = {
+    "durability": lambda each, _: each.durability or None,
+    "mode": lambda each, _: each.mode or "append",
+    "data": lambda each, _: each.arrow,
+    "items": lambda each, _: raw(_encode([from_parameters(item) for item in each.items])),
+}
+
+# --- replies: of the server, and to the driver ---------------------------------------------------
+
+_REPLIES: dict[str, type[Message]] = {
+    "welcome": messages.Welcome,
+    "done": messages.Done,
+    "rows": messages.Rows,
+    "arrow": messages.Arrow,
+    "failed": messages.Failed,
+    "pong": messages.Pong,
+    "resolved": messages.Resolved,
+    "ingest_begun": messages.IngestBegun,
+}
+"""By kind; fields are those of the same name, but for `lsn`, and the error of a Failed."""
+_KINDS = {message: kind for kind, message in _REPLIES.items()}
+_TO_TYPED: dict[str, Callable[[Any], Any]] = {
+    "columns": to_columns, "rows": to_decoded_rows, "lsn": to_position, "data": bytes,
+    "table": to_table,
+}  # fmt: skip
+_FROM_TYPED: dict[str, Callable[[Any], Any]] = {
+    "columns": from_columns, "rows": from_rows, "lsn": from_position,
+}  # fmt: skip
+_TYPED_NAMES = {"lsn": "position"}
+_OF_ERROR = ("kind", "message", "sqlstate", "retry", "hint", "position")
 
 
 def error_of(failed: messages.Failed) -> pb.Error:
     """Return an error as all calls tell it."""
-    return pb.Error(
-        kind=failed.kind,
-        message=failed.message,
-        sqlstate=failed.sqlstate,
-        retry=failed.retry,
-        hint=failed.hint,
-        position=failed.position,
-    )
-
-
-# --- replies: of the server, and to the driver ---------------------------------------------------
+    return pb.Error(**{name: getattr(failed, name) for name in _OF_ERROR})
 
 
 def to_reply(message: Message) -> pb.SessionReply:
     """Return the typed form of a server's message; what has none travels as its frame."""
-    make = _TO_REPLY.get(type(message))
+    kind = _KINDS.get(type(message))
     try:
-        if make is not None:
-            name, typed = make(message)
-            fields: dict[str, Any] = {name: typed}
+        if kind is not None:
+            fields: dict[str, Any] = {kind: _typed(message)}
             return pb.SessionReply(request=getattr(message, "request", 0), **fields)
     except (UntypedError, ValueError):  # the latter: a number that its field cannot hold
         pass
     return pb.SessionReply(frames=encode_frame(message))
 
 
-def _welcome(message: messages.Welcome) -> tuple[str, Any]:
-    return "welcome", pb.Welcome(
-        version=message.version,
-        server=message.server,
-        session=message.session,
-        frame_bytes_max=message.frame_bytes_max,
-        token_session=message.token_session,
-    )
-
-
-def _done(message: messages.Done) -> tuple[str, Any]:
-    return "done", pb.Done(
-        in_transaction=message.in_transaction,
-        row_count=message.row_count,
-        last_row_id=message.last_row_id,
-        columns=to_columns(message.columns),
-        rows=to_decoded_rows(message.rows),
-        result=message.result,
-        position=to_position(message.lsn),
-    )
-
-
-def _rows(message: messages.Rows) -> tuple[str, Any]:
-    return "rows", pb.Rows(is_last=message.is_last, rows=to_decoded_rows(message.rows))
-
-
-def _arrow(message: messages.Arrow) -> tuple[str, Any]:
-    return "arrow", pb.Arrow(is_last=message.is_last, data=bytes(message.data))
-
-
-def _failed(message: messages.Failed) -> tuple[str, Any]:
-    return "failed", pb.Failed(in_transaction=message.in_transaction, error=error_of(message))
-
-
-def _ingest_begun(message: messages.IngestBegun) -> tuple[str, Any]:
-    return "ingest_begun", pb.IngestBegun(ingest=message.ingest, table=to_table(message.table))
-
-
-_TO_REPLY: dict[type[Message], Callable[[Any], tuple[str, Any]]] = {
-    messages.Welcome: _welcome,
-    messages.Done: _done,
-    messages.Rows: _rows,
-    messages.Arrow: _arrow,
-    messages.Failed: _failed,
-    messages.Pong: lambda _: ("pong", pb.Empty()),
-    messages.IngestBegun: _ingest_begun,
-    messages.Resolved: lambda message: ("resolved", pb.Resolved(outcome=message.outcome)),
-}
+def _typed(message: Message) -> Any:
+    if isinstance(message, messages.Failed):
+        return pb.Failed(in_transaction=message.in_transaction, error=error_of(message))
+    fields: dict[str, Any] = {}
+    for name in message.__struct_fields__:
+        if name != "request":
+            value, convert = getattr(message, name), _TO_TYPED.get(name)
+            fields[_TYPED_NAMES.get(name, name)] = convert(value) if convert else value
+    return getattr(pb, type(message).__name__)(**fields) if fields else pb.Empty()
 
 
 def from_reply(typed: pb.SessionReply) -> bytes:
     """Return the bytes of the frame protocol that a reply stands for; ProtocolError."""
-    kind = typed.WhichOneof("kind")
-    request = typed.request
-    match kind:
-        case "frames":
-            return typed.frames
-        case "done":
-            return _frame(_done_body(request, typed.done))
-        case "rows":
-            return _frame([66, request, typed.rows.is_last, from_rows(typed.rows.rows)])
-        case "arrow":
-            return _frame([67, request, typed.arrow.is_last, typed.arrow.data])
-        case "failed":
-            return _frame(_failed_body(request, typed.failed))
-        case "welcome":
-            each = typed.welcome
-            sizes = [each.session, each.frame_bytes_max]
-            return _frame([64, each.version, each.server, *sizes, each.token_session])
-        case "pong":
-            return _frame([69, request])
-        case "resolved":
-            return _frame([80, request, typed.resolved.outcome])
-        case _:
-            raise ProtocolError("a reply of no kind that this driver knows")
+    kind = typed.WhichOneof("kind") or ""
+    if kind == "frames":
+        return typed.frames
+    message = _REPLIES.get(kind)
+    if message is None or message is messages.IngestBegun:
+        raise ProtocolError("a reply of no kind that this driver knows")
+    each: Any = getattr(typed, kind)
+    body: list[Any] = [message.__struct_config__.tag]
+    for name in message.__struct_fields__:
+        is_of_error = message is messages.Failed and name in _OF_ERROR
+        body.append(
+            typed.request
+            if name == "request"
+            else _plain(each.error if is_of_error else each, name)
+        )
+    data = _encode(body)
+    return len(data).to_bytes(messages.LENGTH_BYTES, "big") + data
 
 
-def _done_body(request: int, done: pb.Done) -> list[Any]:
-    return [
-        65,
-        request,
-        done.in_transaction,
-        done.row_count,
-        done.last_row_id if done.HasField("last_row_id") else None,
-        from_columns(done.columns) if done.HasField("columns") else None,
-        from_rows(done.rows),
-        done.result if done.HasField("result") else None,
-        from_position(done.position) if done.HasField("position") else START_LSN,
-    ]
-
-
-def _failed_body(request: int, failed: pb.Failed) -> list[Any]:
-    error = failed.error
-    return [
-        68,
-        request,
-        failed.in_transaction,
-        error.kind,
-        error.message,
-        error.sqlstate,
-        error.retry,
-        error.hint if error.HasField("hint") else None,
-        error.position if error.HasField("position") else None,
-    ]
+def _plain(typed: Any, name: str) -> Any:
+    """Return a field as a frame has it."""
+    field = typed.DESCRIPTOR.fields_by_name[_TYPED_NAMES.get(name, name)]
+    if field.has_presence and not typed.HasField(field.name):
+        return START_LSN if name == "lsn" else None
+    value, convert = getattr(typed, field.name), _FROM_TYPED.get(name)
+    return convert(value) if convert else value

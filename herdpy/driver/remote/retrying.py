@@ -10,22 +10,22 @@ known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statemen
 import re
 from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import DriverSession, IngestTarget, Pauses, PointRows, as_result
+from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
 from herdpy.exec.result import Result
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table
-from herdpy.proto.driver_machine import DriverMachine
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.interfaces import Export
+    from herdpy.driver.remote.session import RemoteSession
     from herdpy.features import Feature
 
 T = TypeVar("T")
@@ -38,49 +38,10 @@ _OPTION = re.compile(
 COMMITTED, REFUSED = "committed", "refused"
 
 
-class RemoteConnection(DriverSession, Protocol):
-    """A session on one connection."""
-
-    @property
-    def machine(self) -> DriverMachine:
-        """Its failure is why the connection has ended, if it has; then every call raises."""
-        ...
-
-    @property
-    def token_session(self) -> str:
-        """The session in its commit tokens."""
-        ...
-
-    @property
-    def undecided(self) -> int | None:
-        """The counter of the request that was sent and not answered."""
-        ...
-
-    @property
-    def last_token(self) -> int:
-        """The counter of its last commit token; 0: there was none."""
-        ...
-
-    def resolve(self, token_session: str, counter: int) -> str:
-        """Return what became of a commit: committed, refused (it never happens), unknown.
-
-        The server ends that session if it is in a transaction, or at a statement.
-        """
-        ...
-
-    def export(self, kind: str) -> "Export": ...
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
-
-    def close_descriptor(self) -> None: ...
-
-
 class RetryingSession:
     def __init__(
         self,
-        connect: Callable[[bool], RemoteConnection],
+        connect: "Callable[[bool], RemoteSession]",
         new_pauses: Callable[[], Pauses] | None,
         *,
         autocommit: bool,
@@ -93,7 +54,7 @@ class RetryingSession:
         self._autocommit = autocommit
         self._options: dict[str, str] = {}  # what SET changed, by name
         self._lost: Error | None = None  # why the transaction is gone, until its end
-        self._ended: RemoteConnection | None = None
+        self._ended: RemoteSession | None = None
         """A lost one, whose transaction is over, although its server may not know."""
         self._is_closed = False
         self._lsn = START_LSN  # of lost connections
@@ -118,14 +79,14 @@ class RetryingSession:
 
     @autocommit.setter
     def autocommit(self, value: bool) -> None:
-        def change(session: RemoteConnection) -> None:
+        def change(session: "RemoteSession") -> None:
             session.autocommit = value
 
         self._run(change, Kind.READ, lambda: None)
         self._autocommit = value
 
     @property
-    def connection(self) -> RemoteConnection:
+    def connection(self) -> "RemoteSession":
         """The connection of the moment."""
         return self._session
 
@@ -157,16 +118,16 @@ class RetryingSession:
         return self._run(lambda session: session.execute_all(statements), Kind.WRITE, _impossible)
 
     def begin_ingest(self, table: str, mode: str) -> IngestTarget:
-        session: list[RemoteConnection] = []
+        session: list[RemoteSession] = []
 
-        def begin(connection: RemoteConnection) -> IngestTarget:
+        def begin(connection: "RemoteSession") -> IngestTarget:
             session[:] = [connection]
             return connection.begin_ingest(table, mode)
 
         target = self._run(begin, Kind.READ, _impossible)
         return _Ingest(self, session[0], target)
 
-    def finish_ingest(self, session: RemoteConnection, target: IngestTarget, count: int) -> int:
+    def finish_ingest(self, session: "RemoteSession", target: IngestTarget, count: int) -> int:
         """Let the server write an ingest of so many rows; return how many."""
         with self._mutex:
             was_inside = self._is_inside(session)
@@ -207,7 +168,7 @@ class RetryingSession:
 
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what is no statement; again on another connection, if one is lost."""
-        body: Callable[[RemoteConnection], T] = methodcaller("perform", feature, *arguments)
+        body: Callable[[RemoteSession], T] = methodcaller("perform", feature, *arguments)
         return self._run(body, Kind.READ, _impossible)
 
     def cancel(self) -> None:
@@ -238,7 +199,7 @@ class RetryingSession:
     # --- losses ----------------------------------------------------------------------------------
 
     def _run(
-        self, body: Callable[[RemoteConnection], T], what: str | Kind, done: Callable[[], T]
+        self, body: "Callable[[RemoteSession], T]", what: str | Kind, done: Callable[[], T]
     ) -> T:
         """Run body on the connection, and again on others; done() is for what had happened."""
         with self._mutex:
@@ -269,11 +230,11 @@ class RetryingSession:
                 if self._is_done(session, cause, _kind(what), pauses, was_inside=was_inside):
                     return done()
 
-    def _is_inside(self, session: RemoteConnection) -> bool:
+    def _is_inside(self, session: "RemoteSession") -> bool:
         """Return whether a transaction is open, or was when the connection was lost."""
         return session.machine.in_transaction and session is not self._ended
 
-    def _end_lost(self, session: RemoteConnection, kind: Kind) -> None:
+    def _end_lost(self, session: "RemoteSession", kind: Kind) -> None:
         """Return for the ROLLBACK of a transaction that was lost; raise for everything else."""
         lost = self._lost
         is_told = lost is not None
@@ -297,7 +258,7 @@ class RetryingSession:
 
     def _is_done(
         self,
-        session: RemoteConnection,
+        session: "RemoteSession",
         cause: Error,
         kind: Kind,
         pauses: Pauses,
@@ -322,7 +283,7 @@ class RetryingSession:
             raise cause  # an administrator ended it: KILL
         return False
 
-    def _reconnect(self, pauses: Pauses) -> RemoteConnection:
+    def _reconnect(self, pauses: Pauses) -> "RemoteSession":
         """Return a new connection, as the old one was set."""
         lost = self._session
         self._session.close()  # the server ended it, which closes no socket of ours
@@ -355,7 +316,7 @@ class RetryingSession:
                 if not is_passing or self._is_closed or not pauses.wait():
                     raise
 
-    def _resolve(self, lost: RemoteConnection, cause: Error, pauses: Pauses) -> str:
+    def _resolve(self, lost: "RemoteSession", cause: Error, pauses: Pauses) -> str:
         """Ask what became of the request that was not answered; 08007 when it cannot be known."""
         counter = lost.undecided
         if counter is None:  # it was never sent
@@ -385,7 +346,7 @@ class _Ingest:
     """An ingest on one connection, which it does not outlive. One thread at a time."""
 
     def __init__(
-        self, owner: RetryingSession, session: RemoteConnection, target: IngestTarget
+        self, owner: RetryingSession, session: "RemoteSession", target: IngestTarget
     ) -> None:
         self._owner = owner
         self._session = session

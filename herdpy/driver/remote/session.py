@@ -221,7 +221,10 @@ class RemoteSession:
             self.ask(messages.Commit, has_token=True)
 
     def resolve(self, token_session: str, counter: int) -> str:
-        """Return what became of a commit: committed, refused (it never happens), unknown."""
+        """Return what became of a commit: committed, refused (it never happens), unknown.
+
+        The server ends that session if it is in a transaction, or at a statement.
+        """
         answer = self.ask(messages.Resolve, token_session, counter)
         if not isinstance(answer, messages.Resolved):
             raise ProtocolError(f"expected Resolved, found {type(answer).__name__}")

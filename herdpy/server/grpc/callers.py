@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
@@ -25,7 +26,6 @@ from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
 from herdpy.server.grpc.answers import Answers
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
-from herdpy.server.login.interfaces import Login
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ last one is gone, it asks for a login. `authentication` says otherwise. On the s
 """
 
 import ipaddress
+from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
@@ -13,15 +14,17 @@ from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.scram import ScramServer
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.certificates import names_of
-from herdpy.server.login.interfaces import Authenticator
 from herdpy.server.login.throttle import Throttle
 from herdpy.server.login.tls import ServerTls, TlsFiles
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
 
 
 class Gate:
     def __init__(
         self,
-        authenticator: Authenticator,
+        database: "Database",
         audit: Audit,
         secret: bytes,
         config: ServerConfig,
@@ -33,7 +36,7 @@ class Gate:
         """
         self.audit = audit
         self.throttle = Throttle(clock, config)
-        self._authenticator = authenticator
+        self._database = database
         self._secret = secret
         self._rule = config.authentication
         self._client_check = config.tls_client_check
@@ -55,7 +58,7 @@ class Gate:
         missing: list[str] = []
         if not has_tls:
             missing.append("TLS (--tls-certificate, --tls-key)")
-        if not self._authenticator.has_logins and self._client_check != "cert":
+        if not self._database.has_logins and self._client_check != "cert":
             missing.append("a user with a password")
         if missing:
             raise OperationalError(
@@ -97,14 +100,14 @@ class Gate:
             self._check_certificate(user, certificate)
             if self._client_check == "cert":
                 return None
-        secret = self._authenticator.login_secret or self._secret
+        secret = self._database.login_secret or self._secret
         return ScramServer(user, self._verifier(user), binding=binding, secret=secret)
 
     @property
     def _asks_for_users(self) -> bool:
         if self._rule != "auto":
             return self._rule == "required"
-        found = self._authenticator
+        found = self._database
         has_had_one = found.has_logins or found.login_secret is not None
         return has_had_one or self._is_public or self._client_check != "verify-ca"
 
@@ -121,7 +124,7 @@ class Gate:
         if certificate is None or user not in names_of(certificate):
             reason = "the client's certificate does not name the user"
         else:
-            found = self._authenticator.login(user)
+            found = self._database.login(user)
             if found is not None and found.may_login:
                 return
             reason = "the user may not log in"
@@ -132,12 +135,12 @@ class Gate:
         )
 
     def _verifier(self, user: str) -> str | None:
-        found = self._authenticator.login(user)
+        found = self._database.login(user)
         return found.verifier if found is not None and found.may_login else None
 
     def why_not(self, user: str) -> str:
         """Return for the audit log why a login failed, which the one who tried is not told."""
-        found = self._authenticator.login(user)
+        found = self._database.login(user)
         if found is None:
             return "there is no such user"
         if not found.may_login:

@@ -9,12 +9,15 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.runtime.interfaces import Clock, Rng
+from herdpy.engine.access.passwords import Login
 from herdpy.errors import OperationalError
 from herdpy.model.access import User
-from herdpy.server.login.interfaces import Authenticator, Login
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
 
 TOKENS_MAX = 10_000
 TOKENS_OF_USER_MAX = 100
@@ -33,11 +36,9 @@ class _Given(NamedTuple):
 
 
 class Tokens:
-    def __init__(
-        self, authenticator: Authenticator, clock: Clock, rng: Rng, lifetime_s: float
-    ) -> None:
+    def __init__(self, database: "Database", clock: Clock, rng: Rng, lifetime_s: float) -> None:
         self.lifetime_s = lifetime_s
-        self._authenticator = authenticator
+        self._database = database
         self._clock = clock
         self._rng = rng
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
@@ -63,7 +64,7 @@ class Tokens:
         key = _hash(token)
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
-            now = self._authenticator.login(given.user)
+            now = self._database.login(given.user)
             if now is not None and now.may_login and _are_same(now, given.login):
                 return now.user
             self._drop(key)

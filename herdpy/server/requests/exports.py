@@ -7,10 +7,11 @@ ended, or whose connections did, for a while: who lost the rest of one may go on
 
 import asyncio
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.maintenance.backup import Backup
+from herdpy.engine.maintenance.dump import Dump
 from herdpy.errors import OperationalError
 
 PIECE_BYTES = 1024 * 1024
@@ -30,19 +31,8 @@ class SnapshotIdentity(NamedTuple):
 NO_SNAPSHOT = SnapshotIdentity()
 
 
-class Export(Protocol):
-    """What makes the bytes; engine/maintenance/backup.py and engine/maintenance/dump.py."""
-
-    @property
-    def byte_count(self) -> int: ...
-
-    def pieces(self) -> Iterator[bytes]: ...
-
-    def close(self) -> None: ...
-
-
 class OpenExport:
-    def __init__(self, export: Export) -> None:
+    def __init__(self, export: Backup | Dump) -> None:
         self._export = export
         self._pieces = export.pieces()
         self.byte_count = export.byte_count
