@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 B = TypeVar("B")
 B_co = TypeVar("B_co", covariant=True)
@@ -35,6 +35,9 @@ class Awaited(Generic[B]):
 
     def run(self, body: Callable[[], T]) -> Coroutine[Any, Any, T]:
         return self.owner.run(body)
+
+    async def __aenter__(self) -> Self:
+        return self
 
 
 def awaited(

@@ -59,7 +59,6 @@ class AsyncBatches(_Result):
         return self._reader.schema
 
     async def read_all(self) -> "pa.Table":
-        """Return the rest of the result."""
         return await self._read(self._reader.read_all)
 
     async def read_next_batch(self) -> "pa.RecordBatch":

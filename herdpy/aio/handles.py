@@ -39,9 +39,6 @@ class AsyncLease(Awaited[SnapshotLease]):
         """So long it lives without a use."""
         return self.blocking.seconds
 
-    async def __aenter__(self) -> "AsyncLease":
-        return self
-
     def __repr__(self) -> str:
         return f"<herdpy.aio.AsyncLease {self.id} at {self.position}>"
 
@@ -62,9 +59,6 @@ class AsyncStage(Awaited[Stage]):
     def row_count(self) -> int:
         """Rows staged so far."""
         return self.blocking.row_count
-
-    async def __aenter__(self) -> "AsyncStage":
-        return self
 
 
 class AsyncPipeline(Awaited[Pipeline]):

@@ -17,7 +17,6 @@ _RECORD_CHARACTERS_MAX = 2 * row_bytes_max  # a text of nothing but quotes is tw
 
 
 def csv_line(fields: Iterable[str | None]) -> str:
-    """Return one record, with the end of its line."""
     return ",".join(map(_quoted, fields)) + "\n"
 
 

@@ -134,7 +134,6 @@ class DatabaseClaim:
 
     @property
     def where(self) -> str:
-        """The target, for messages."""
         return self.target.where
 
     def abandon(self) -> None:

@@ -47,25 +47,12 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
-from herdpy.engine.state.system_tables import (
-    SYSCLIENTS,
-    SYSGRANTS,
-    SYSLEASES,
-    SYSMEMBERS,
-    SYSROLES,
-    SYSSTAGINGS,
-    SYSSTATEMENTS,
-    SYSUSERS,
-)
+from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
 from herdpy.engine.writes.staging_uses import StagingUses
-from herdpy.errors import (
-    InterfaceError,
-    OperationalError,
-    loading,
-)
+from herdpy.errors import InterfaceError, OperationalError, loading
 from herdpy.model.access import Access, User
 from herdpy.model.settings import Settings
 
@@ -191,16 +178,17 @@ class Database:
         self.after_staging = replica.after_staging
         self.check_room = replica.check_room
         self.without_maintenance = replica.without_maintenance
-        tablespace.registry.system |= {
-            SYSCLIENTS.id: lambda _: client_rows(self.sessions()),
-            SYSSTATEMENTS.id: lambda _: statement_rows(self.sessions(), self.clock),
-            SYSUSERS.id: user_rows,
-            SYSROLES.id: role_rows,
-            SYSMEMBERS.id: member_rows,
-            SYSGRANTS.id: lambda catalog: grant_rows(catalog, DIRECTORY),
-            SYSSTAGINGS.id: lambda _: staging_rows(tablespace.state.staged),
-            SYSLEASES.id: lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
+        rows: dict[str, SystemRows] = {
+            "sysclients": lambda _: client_rows(self.sessions()),
+            "sysstatements": lambda _: statement_rows(self.sessions(), self.clock),
+            "sysusers": user_rows,
+            "sysroles": role_rows,
+            "sysmembers": member_rows,
+            "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
+            "sysstagings": lambda _: staging_rows(tablespace.state.staged),
+            "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }
+        tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
 
         tablespace.start()
         if is_threaded:

@@ -260,51 +260,18 @@ def decode(data: bytes) -> Record:
         raise ValueError("record: nested too deep") from error
 
 
-def encode_rows(
-    table: Table,
-    tx: TransactionId | None,
-    statement: int,
-    inserts: Sequence[Row],
-    changes: Sequence[Change],
-    token: CommitToken | None = None,
-    acknowledged: int = 0,
-) -> tuple[Rows, tuple[bytes, ...]]:
-    """Return one record with all rows, for this process, and what rows_records makes of them."""
-    record = Rows(
-        tx,
-        statement,
-        0,
-        True,
-        table.id,
-        table.version,
-        cast("list[Row]", inserts),
-        cast("list[Change]", changes),
-        token,
-        acknowledged,
-    )
-    if not table.wide_ordinals and len(inserts) <= many_rows:
+def encode_rows(record: Rows, table: Table) -> tuple[bytes, ...]:
+    """Return the bytes of a statement's rows as records, none longer than record_bytes_max.
+
+    `record` has them all, physical, as the one part. Inserts come before changes; what is too long,
+    many rows by an estimate, is split by halves. Each has the token: a caller that gives one has no
+    use for several. InvariantViolation when one row (or one change) does not fit in a record.
+    """
+    wide, inserts, changes = table.wide_ordinals, record.inserts, record.changes
+    if not wide and len(inserts) <= many_rows:
         data = _encoder.encode(record)
         if len(data) <= record_bytes_max:
-            return record, (data,)
-    return record, rows_records(table, tx, statement, inserts, changes, token, acknowledged)
-
-
-def rows_records(
-    table: Table,
-    tx: TransactionId | None,
-    statement: int,
-    inserts: Sequence[Row],
-    changes: Sequence[Change],
-    token: CommitToken | None = None,
-    acknowledged: int = 0,
-) -> tuple[bytes, ...]:
-    """Return one statement's Rows records, none longer than record_bytes_max; at least one.
-
-    Inserts before changes; what is too long, many rows by an estimate, is split by halves. Each has
-    the token: a caller that gives one has no use for several.
-    InvariantViolation when one row (or one change) does not fit in a record.
-    """
-    wide = table.wide_ordinals
+            return (data,)
     if wide:
         inserts = [_widen(row, wide) for row in inserts]
         changes = [
@@ -312,35 +279,27 @@ def rows_records(
             for old, new in changes
         ]
     parts: list[bytes] = []
-    pending = [(inserts, changes)]  # a stack: the rows that come first are on top
+    pending: list[tuple[Sequence[Row], Sequence[Change]]] = [(inserts, changes)]
+    # It is a stack: the rows that come first are on top.
     if len(inserts) > many_rows:
         pending = [((), changes)] if changes else []
         pending += [(piece, ()) for piece in reversed(_pieces(inserts))]
     while pending:
-        inserts, changes = pending.pop()
-        record = Rows(
-            tx=tx,
-            statement=statement,
-            part=len(parts),
-            is_last=not pending,
-            table_id=table.id,
-            table_version=table.version,
-            inserts=cast("list[Row]", inserts),
-            changes=cast("list[Change]", changes),
-            token=token,
-            acknowledged=acknowledged,
+        rows, pairs = pending.pop()
+        part = msgspec.structs.replace(
+            record, part=len(parts), is_last=not pending, inserts=rows, changes=pairs
         )
-        data = _encoder.encode(record)
+        data = _encoder.encode(part)
         if len(data) <= record_bytes_max:
             parts.append(data)
-        elif inserts and changes:
-            pending += [((), changes), (inserts, ())]
-        elif len(inserts) > 1:
-            middle = len(inserts) // 2
-            pending += [(inserts[middle:], ()), (inserts[:middle], ())]
-        elif len(changes) > 1:
-            middle = len(changes) // 2
-            pending += [((), changes[middle:]), ((), changes[:middle])]
+        elif rows and pairs:
+            pending += [((), pairs), (rows, ())]
+        elif len(rows) > 1:
+            middle = len(rows) // 2
+            pending += [(rows[middle:], ()), (rows[:middle], ())]
+        elif len(pairs) > 1:
+            middle = len(pairs) // 2
+            pending += [((), pairs[middle:]), ((), pairs[:middle])]
         else:
             raise InvariantViolation(
                 f"log record: one row of table {table.name!r} takes {len(data)} bytes, expected at "

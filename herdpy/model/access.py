@@ -179,11 +179,9 @@ class Rights(msgspec.Struct, frozen=True):
     owned: frozenset[int]
 
     def of(self, table_id: int) -> int:
-        """Return the rights on one table, or with SPACE on the tablespace."""
         return self.granted.get(table_id, 0) | self.granted.get(SPACE, 0)
 
     def may_grant(self, table_id: int) -> int:
-        """Return the rights that may be handed on."""
         if self.is_superuser:
             return SPACE_RIGHTS
         return self.grantable.get(table_id, 0) | self.grantable.get(SPACE, 0)

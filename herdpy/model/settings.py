@@ -12,12 +12,9 @@ from herdpy.model.printable import masked
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
 _DURABILITY_WORDS = {
-    "on": Durability.SYNC,
-    "true": Durability.SYNC,
-    "local": Durability.SYNC,
+    **dict.fromkeys(("on", "true", "local"), Durability.SYNC),
     "os": Durability.OS,
-    "off": Durability.NONE,
-    "false": Durability.NONE,
+    **dict.fromkeys(("off", "false"), Durability.NONE),
 }
 
 
@@ -79,11 +76,12 @@ def _read_durability(text: str) -> Durability:
     return durability
 
 
-def _read_isolation(text: str) -> None:
+def _check_isolation(settings: Settings, text: str) -> Settings:
     if text.lower() != "read committed":
         raise NotSupportedError(
             f"isolation level {text!r} is not supported: only READ COMMITTED is, for now"
         )
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,8 @@ def _duration(field: str, name: str) -> _Option:
     )
 
 
-def _isolation() -> _Option:
-    def change(settings: Settings, text: str) -> Settings:
-        _read_isolation(text)
-        return settings
-
-    return _Option(lambda _: "read committed", change)
+def _fixed(value: str, change: Callable[[Settings, str], Settings] | None = None) -> _Option:
+    return _Option(lambda _: value, change)
 
 
 _UTC_NAMES = frozenset(
@@ -116,21 +110,14 @@ _UTC_NAMES = frozenset(
 )
 
 
-def _time_zone() -> _Option:
-    def change(settings: Settings, text: str) -> Settings:
-        if text.lower() not in _UTC_NAMES:
-            raise NotSupportedError(
-                f"timezone is always 'UTC'; found {text!r}",
-                hint="Give a zone with each value, as in '2024-01-31 12:00+02', or convert the"
-                " results in the program: value.astimezone(zone).",
-            )
-        return settings
-
-    return _Option(lambda _: "UTC", change)
-
-
-def _fixed(value: str) -> _Option:
-    return _Option(lambda _: value)
+def _check_time_zone(settings: Settings, text: str) -> Settings:
+    if text.lower() not in _UTC_NAMES:
+        raise NotSupportedError(
+            f"timezone is always 'UTC'; found {text!r}",
+            hint="Give a zone with each value, as in '2024-01-31 12:00+02', or convert the results"
+            " in the program: value.astimezone(zone).",
+        )
+    return settings
 
 
 OPTIONS: dict[str, _Option] = {
@@ -140,7 +127,7 @@ OPTIONS: dict[str, _Option] = {
         "application_name",
     ),
     "client_encoding": _fixed("UTF8"),
-    "default_transaction_isolation": _isolation(),
+    "default_transaction_isolation": _fixed("read committed", _check_isolation),
     "idle_in_transaction_session_timeout": _duration(
         "idle_in_transaction_timeout_s", "idle_in_transaction_session_timeout"
     ),
@@ -153,8 +140,8 @@ OPTIONS: dict[str, _Option] = {
         lambda settings, text: replace(settings, durability=_read_durability(text)),
         "durability",
     ),
-    "timezone": _time_zone(),
-    "transaction_isolation": _isolation(),
+    "timezone": _fixed("UTC", _check_time_zone),
+    "transaction_isolation": _fixed("read committed", _check_isolation),
 }
 
 

@@ -66,7 +66,6 @@ class LargeMessage:
         return count
 
     def body(self) -> memoryview | None:
-        """Return the message if it is whole."""
         return None if self.room else self._frame[LENGTH_BYTES:]
 
 
@@ -220,5 +219,4 @@ def given_up(answer: Any) -> list[Message]:
 
 
 def frames(messages: list[Message]) -> bytes:
-    """Return the bytes of messages, one behind the other."""
     return b"".join(map(encode_frame, messages))

@@ -34,7 +34,6 @@ def _cut(text: str) -> str:
 
 
 def from_failed(failed: Failed) -> Error:
-    """Return the error to raise."""
     return _CLASSES.get(failed.kind, errors.DatabaseError)(
         failed.message,
         sqlstate=failed.sqlstate,

@@ -13,29 +13,12 @@ from typing import Any, NamedTuple
 from bookie.errors import FrameTooLargeError
 from bookie.runtime.frames import FrameSplitter
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
+from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
-from herdpy.proto.messages import (
-    FRAME_BYTES_MAX,
-    HELLO_BYTES_MAX,
-    KEPT_CHARACTERS_MAX,
-    KEPT_MAX,
-    MAGIC,
-    VERSION,
-    Cancel,
-    Execute,
-    ExecuteKept,
-    Fetch,
-    Hello,
-    Message,
-    Ping,
-    Pong,
-    ScramProof,
-    ScramStart,
-    decode_to_server,
-)
+from herdpy.proto.messages import Message
 
 WAITING_MAX = 1000
-WAITING_BYTES_MAX = FRAME_BYTES_MAX
+WAITING_BYTES_MAX = messages.FRAME_BYTES_MAX
 
 
 class State(Enum):
@@ -56,13 +39,13 @@ class Send(NamedTuple):
 class Start(NamedTuple):
     """Make the session; then welcome(), or ask() for a login, or refuse()."""
 
-    hello: Hello
+    hello: messages.Hello
 
 
 class Login(NamedTuple):
     """Go on with the login; then ask(), or welcome(), or refuse()."""
 
-    message: ScramStart | ScramProof
+    message: messages.ScramStart | messages.ScramProof
 
 
 class Run(NamedTuple):
@@ -88,13 +71,13 @@ class Close(NamedTuple):
 
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per request
-_STATEMENTS = (Execute, ExecuteKept)
+_STATEMENTS = (messages.Execute, messages.ExecuteKept)
 Action = Send | Start | Login | Run | Skip | Stop | Close
 
 
 class ServerMachine:
     def __init__(self) -> None:
-        self._splitter = FrameSplitter(HELLO_BYTES_MAX)
+        self._splitter = FrameSplitter(messages.HELLO_BYTES_MAX)
         self.state = State.NEW
         self._is_starting = False
         self._running: int | None = None  # the number of the request; 0: it has none
@@ -123,7 +106,7 @@ class ServerMachine:
     @property
     def is_fetch_next(self) -> bool:
         """The request that waits for the one that runs asks for more of a result."""
-        return bool(self._waiting) and isinstance(self._waiting[0][0], Fetch)
+        return bool(self._waiting) and isinstance(self._waiting[0][0], messages.Fetch)
 
     @property
     def is_inside_frame(self) -> bool:
@@ -141,7 +124,6 @@ class ServerMachine:
         return self._splitter.buffered_byte_count + self._waiting_bytes
 
     def receive(self, data: bytes) -> list[Action]:
-        """Take what arrived."""
         if self.state is State.CLOSED:
             return []
         actions: list[Action] = []
@@ -152,7 +134,7 @@ class ServerMachine:
                     frame = memoryview(
                         bytes(frame)
                     )  # what waits must not keep all that came with it
-                self._take(decode_to_server(frame), len(frame), actions)
+                self._take(messages.decode_to_server(frame), len(frame), actions)
                 if self.state is State.CLOSED:
                     break
             if self._splitter.is_partial or self._waiting or self._is_starting:
@@ -191,13 +173,13 @@ class ServerMachine:
             self._begin(message, actions)
         elif self.state is State.LOGIN:
             self._login(message, actions)
-        elif isinstance(message, (ScramStart, ScramProof)):
+        elif isinstance(message, (messages.ScramStart, messages.ScramProof)):
             self._fail(ProtocolError("a login after Welcome"), actions)
-        elif isinstance(message, Ping):
-            actions.append(Send(Pong(message.request)))
-        elif isinstance(message, Cancel):
+        elif isinstance(message, messages.Ping):
+            actions.append(Send(messages.Pong(message.request)))
+        elif isinstance(message, messages.Cancel):
             self._cancel(message.request, actions)
-        elif isinstance(message, Hello):
+        elif isinstance(message, messages.Hello):
             self._fail(ProtocolError("a second Hello"), actions)
         else:
             self._take_request(self._with_text(message), byte_count, actions)
@@ -214,29 +196,32 @@ class ServerMachine:
 
     def _with_text(self, message: Any) -> Any:
         """Keep the text of an Execute, if it says so; put it into an ExecuteKept."""
-        if isinstance(message, Execute):
+        if isinstance(message, messages.Execute):
             if message.keep:
-                if not 1 <= message.keep <= KEPT_MAX or len(message.text) > KEPT_CHARACTERS_MAX:
+                if (
+                    not 1 <= message.keep <= messages.KEPT_MAX
+                    or len(message.text) > messages.KEPT_CHARACTERS_MAX
+                ):
                     raise ProtocolError(
                         f"a statement of {len(message.text)} characters to keep as {message.keep}"
                     )
                 self._kept[message.keep] = message.text
-        elif isinstance(message, ExecuteKept):
+        elif isinstance(message, messages.ExecuteKept):
             text = self._kept.get(message.statement)
             if text is None:
                 raise ProtocolError(f"no statement is kept as {message.statement}")
             parameters, token = message.parameters, message.token
-            return Execute(message.request, text, parameters, token, message.acknowledged)
+            return messages.Execute(message.request, text, parameters, token, message.acknowledged)
         return message
 
     def _begin(self, message: Message, actions: list[Action]) -> None:
-        if not isinstance(message, Hello) or self._is_starting:
+        if not isinstance(message, messages.Hello) or self._is_starting:
             self._fail(ProtocolError("expected one Hello first"), actions)
-        elif message.magic != MAGIC:
-            self._fail(ProtocolError(f"expected the magic {MAGIC!r}"), actions)
-        elif not message.version_min <= VERSION <= message.version_max:
+        elif message.magic != messages.MAGIC:
+            self._fail(ProtocolError(f"expected the magic {messages.MAGIC!r}"), actions)
+        elif not message.version_min <= messages.VERSION <= message.version_max:
             error = OperationalError(
-                f"this server speaks version {VERSION} of the protocol, the driver "
+                f"this server speaks version {messages.VERSION} of the protocol, the driver "
                 f"{message.version_min} to {message.version_max}",
                 sqlstate="08004",
                 hint="install a driver and a server of the same release",
@@ -247,7 +232,7 @@ class ServerMachine:
             actions.append(Start(message))
 
     def _login(self, message: Message, actions: list[Action]) -> None:
-        if not isinstance(message, (ScramStart, ScramProof)) or self._is_starting:
+        if not isinstance(message, (messages.ScramStart, messages.ScramProof)) or self._is_starting:
             self._fail(ProtocolError("expected the messages of a login, one at a time"), actions)
         else:
             self._is_starting = True
@@ -280,7 +265,7 @@ class ServerMachine:
             return []
         self._is_starting = False
         self.state = State.READY
-        self._splitter.frame_bytes_max = FRAME_BYTES_MAX
+        self._splitter.frame_bytes_max = messages.FRAME_BYTES_MAX
         return [Send(answer) for answer in answers]
 
     def refuse(self, error: Error) -> list[Action]:

@@ -73,7 +73,6 @@ def hello(opened: pb.Open, user: str = "") -> messages.Hello:
 
 
 def execute(request: int, statement: pb.Execute | pb.ExecuteRequest) -> messages.Execute:
-    """Return the Execute of a statement."""
     found = from_parameters(statement.parameters) if statement.HasField("parameters") else None
     parameters = raw(_encode(found))
     if isinstance(statement, pb.ExecuteRequest):
@@ -133,7 +132,6 @@ _OF_ERROR = ("kind", "message", "sqlstate", "retry", "hint", "position")
 
 
 def error_of(failed: messages.Failed) -> pb.Error:
-    """Return an error as all calls tell it."""
     return pb.Error(**{name: getattr(failed, name) for name in _OF_ERROR})
 
 
@@ -182,7 +180,6 @@ def from_reply(typed: pb.SessionReply) -> bytes:
 
 
 def _plain(typed: Any, name: str) -> Any:
-    """Return a field as a frame has it."""
     field = typed.DESCRIPTOR.fields_by_name[_TYPED_NAMES.get(name, name)]
     if field.has_presence and not typed.HasField(field.name):
         return START_LSN if name == "lsn" else None

@@ -85,7 +85,6 @@ class Workers:
 
     @property
     def waiting_count(self) -> int:
-        """How many statements wait for a worker."""
         return max(0, self._usual_count - self._count)
 
     @property

@@ -38,7 +38,6 @@ EXPRESSION_BINDERS[syntax.Call] = bind_call
 def bind_statement(
     node: syntax.Node, context: StatementContext, *, is_upsert: bool
 ) -> tree.Statement:
-    """Bind one statement."""
     if isinstance(node, syntax.Query):
         return tree.SelectStatement(bind_query(node, context))
     if isinstance(node, syntax.Insert):

@@ -416,7 +416,6 @@ def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:
 
 
 def _chain(name: str, tests: Sequence[tree.Expression]) -> tree.Expression:
-    """Return the AND or OR of any number of tests."""
     if len(tests) == 1:
         return tests[0]
     return tree.Call(BOOLEAN, name, tuple(tests)) if tests else (TRUE if name == "and" else FALSE)

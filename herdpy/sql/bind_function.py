@@ -108,7 +108,6 @@ def call(
 
 
 def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
-    """Bind the call of a scalar function."""
     context, name = scope.context, BY_SPELLING.get(node.name, node.name)
     if name in _REFUSED and (node.is_word or name not in ("user", "localtime")):
         raise context.error("0A000", f"{_REFUSED[name]} is not supported", node)

@@ -40,7 +40,6 @@ def bind_query(
     *,
     is_open: bool = False,
 ) -> tree.Query:
-    """Bind a query of any kind."""
     ctes: tuple[tree.Cte, ...] = ()
     if node.with_ is not None:
         outer, ctes = bind_with(node.with_, context, outer)
@@ -722,7 +721,6 @@ def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
 
 
 def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
-    """Bind operand IN (query)."""
     if isinstance(node.operand, syntax.Row) or node.query is None:
         raise scope.error("0A000", "a row IN (query) is not supported", node)
     operand, query = _meet_query("=", node.operand, node.query, node, scope)

@@ -692,7 +692,6 @@ class _Printer:
         return f"({self.operand(node.operand)} {word} ({items}))"
 
     def _list(self, items: tuple[tree.Expression, ...]) -> str:
-        """Return a list of constants that is one parameter."""
         kinds = {item.type.kind: item.type for item in items}
         kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
         name = f"l{len(self.lists)}"
@@ -911,7 +910,6 @@ def _may_raise(key: tree.Expression) -> bool:
 
 
 def _relations(relation: tree.Relation | None) -> set[int]:
-    """Return the ids of a FROM clause."""
     if relation is None:
         return set()
     if isinstance(relation, tree.Join):

@@ -92,7 +92,6 @@ def _is_row_cast(source: SqlType, target: SqlType) -> bool:
 
 
 def conjuncts(where: tree.Expression | None) -> list[tree.Expression]:
-    """Return the parts of the outermost ANDs."""
     if where is None:
         return []
     if isinstance(where, tree.Call) and where.function == "and":

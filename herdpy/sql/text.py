@@ -53,7 +53,6 @@ def type_text(sql_type: SqlType) -> str:
 
 
 def literal_text(value: Physical | tuple[int, int, int], sql_type: SqlType) -> str:
-    """Return a physical value as a constant."""
     kind = sql_type.kind
     if value is None:
         return "NULL"
@@ -130,7 +129,6 @@ class ExpressionPrinter:
         self.subqueries: list[tree.Query] = []
 
     def text(self, expression: tree.Expression) -> str:
-        """Return the SQL of an expression."""
         return self._print(expression)[0]
 
     def list_text(self, expressions: Sequence[tree.Expression]) -> str:

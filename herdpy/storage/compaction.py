@@ -379,6 +379,5 @@ class _Draft(Draft):
                 self.mark(self._writer, entry, dead, count)
 
     def finish(self, segment: Segment | None, segments: tuple[NewSegment, ...]) -> WrittenJob:
-        """Return the outcome over the finished segment."""
         pages = self.pages_over(segment)
         return WrittenJob(segments, self.listing(self.table.id), pages)

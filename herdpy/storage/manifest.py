@@ -551,7 +551,6 @@ class Manifest:
 
     @classmethod
     def open(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
-        """load() and harden()."""
         manifest = cls.load(disk, path, rng)
         try:
             manifest.harden()

@@ -120,7 +120,6 @@ class SegmentWriter:
         return self._end
 
     def opened(self) -> "Segment":
-        """Return the finished segment, mapped."""
         return Segment.open(self._disk, self._path, self.number, self._end, self.file_id)
 
     @property

@@ -49,7 +49,6 @@ class Draft:
         self.removed: dict[PageEntry, None] = {}
 
     def add(self, writer: SegmentWriter, built: BuiltPage, run: int) -> None:
-        """Write a page."""
         place = writer.append_page(built.data)
         ends = built.low_key, built.high_key
         self.added.append(PageRef(writer.number, *place, built.row_count, *ends, run))

@@ -86,11 +86,6 @@ def _is_possible(column: _PlainColumn) -> bool:
     return expected is not None and (column.default is None or type(column.default) is expected)
 
 
-def check_sums(entry: PageEntry) -> None:
-    """Verify every checksum of a page; its bitmap was verified when the entry was made."""
-    entry.page.verify()
-
-
 def check_rows(entry: PageEntry) -> int:
     """Decode a page and look whether rows, keys and zones agree; return the live rows."""
     page, table = entry.page, entry.page.table

@@ -19,7 +19,7 @@ from herdpy.engine.database import Database
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
-from herdpy.engine.state.system_tables import SYSROLES
+from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.plan_cache import PlanKey, Prepared
 from herdpy.errors import Error
@@ -809,5 +809,5 @@ def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         if table.is_heap:
             rows = [row[:-1] for row in rows]
         found[table.name] = ordered(rows)
-    found[ROLES] = ordered(snapshot.source(SYSROLES).range(None, None))
+    found[ROLES] = ordered(snapshot.source(SYSTEM_TABLES["sysroles"]).range(None, None))
     return found

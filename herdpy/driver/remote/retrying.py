@@ -93,7 +93,6 @@ class RetryingSession:
     # --- statements ------------------------------------------------------------------------------
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
-        """Run one statement."""
         return as_result(self.run(text, parameters))
 
     def run(self, text: str, parameters: Parameters = None) -> Result | PointRows:

@@ -155,7 +155,6 @@ class RemoteSession:
     # --- statements ------------------------------------------------------------------------------
 
     def execute(self, text: str, parameters: Parameters = None) -> Result:
-        """Run one statement."""
         return as_result(self.run(text, parameters))
 
     def run(self, text: str, parameters: Parameters = None) -> Result | PointRows:

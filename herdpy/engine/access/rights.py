@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, get_args
 
 from herdpy.engine.state.error_messages import dropped_error
-from herdpy.engine.state.system_tables import SYSCLIENTS, SYSLEASES, SYSSTAGINGS, SYSSTATEMENTS
+from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.model.access import (
     CREATE,
@@ -35,7 +35,7 @@ ACCESS_LOCK: "Resource" = (SPACE,)
 """Held by a statement that changes access; the table id that no table has."""
 _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
-    table.id for table in (SYSCLIENTS, SYSSTATEMENTS, SYSLEASES, SYSSTAGINGS)
+    SYSTEM_TABLES[name].id for name in ("sysclients", "sysstatements", "sysleases", "sysstagings")
 )
 
 _CHECKED_ELSEWHERE = (

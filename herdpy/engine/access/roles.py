@@ -111,7 +111,6 @@ class _Changes:
 
     @property
     def after(self) -> Access:
-        """All facts; a copy."""
         return self._before.with_changes(self.made)
 
     def _fact(self, key: FactKey) -> Fact | None:

@@ -20,7 +20,6 @@ from herdpy.storage.backup_file import BackupHead, write_blocks
 from herdpy.storage.manifest import ManifestState, without_log, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import PageEntry
-from herdpy.storage.verify import check_sums
 
 
 class Backup:
@@ -70,7 +69,7 @@ class Backup:
     def _reader(self, number: int) -> Callable[[], memoryview]:
         def read() -> memoryview:
             for entry in self._entries[number]:
-                check_sums(entry)
+                entry.page.verify()
             return self._segments[number].view
 
         return read

@@ -217,7 +217,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
             disk.sync_directory(directory)
     except BaseException:
         with suppress(OSError):  # what is written is of no use, and the disk may be full
-            remove_unlisted(disk, directory, manifest)
+            remove_unlisted(disk, directory, manifest.state)
         raise
     dropped = tuple(
         TableEdit(table_id, is_dropped=True)
@@ -244,7 +244,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     )
     manifest.append(edit)
     finish_listing(tablespace, manifest)
-    remove_unlisted(disk, directory, manifest)
+    remove_unlisted(disk, directory, manifest.state)
     tablespace.log.drop_before(state.lsn)
     return True
 
@@ -327,9 +327,9 @@ def stage_delta(number: int, stage: Stage, *, is_new: bool) -> StageDelta:
     )
 
 
-def remove_unlisted(disk: Disk, directory: str, manifest: Manifest) -> None:
+def remove_unlisted(disk: Disk, directory: str, state: ManifestState) -> None:
     """Unlink segments that the manifest does not list; readers that map them keep them."""
-    listed = {segment_name(number) for number in manifest.state.segments}
+    listed = {segment_name(number) for number in state.segments}
     for name in segment_files(disk, directory):
         if name not in listed:
             disk.unlink(f"{directory}/{name}")

@@ -109,5 +109,5 @@ def run_job(
     segments, ids = in_edit(written.segments)
     manifest.append(Compaction(segments, (written.edit,), ids))
     finish_listing(tablespace, manifest)
-    remove_unlisted(disk, directory, manifest)
+    remove_unlisted(disk, directory, manifest.state)
     return written.byte_count

@@ -73,7 +73,7 @@ def restore(
         with _no_collections():
             apply_records(applier, log.replay(state.lsn))
         site.manifest.harden()  # what was read is acted upon from here on
-        remove_unlisted(disk, f"{directory}/segments", site.manifest)
+        remove_unlisted(disk, f"{directory}/segments", site.manifest.state)
     except BaseException:
         applier.leases.let_go()
         raise

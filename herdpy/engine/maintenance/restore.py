@@ -13,6 +13,7 @@ import msgspec
 
 from bookie.runtime.interfaces import DirectoryLock, Disk, DiskLockedError, Rng
 from bookie.runtime.os_process import describe_process
+from herdpy.engine.maintenance.checkpoint import remove_unlisted
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
@@ -27,7 +28,6 @@ from herdpy.engine.maintenance.directory import (
     write_format,
 )
 from herdpy.engine.maintenance.file_logs import log_file_paths
-from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.maintenance.recovery import open_tables, state_at_checkpoint
 from herdpy.engine.state.applier import Applier
 from herdpy.errors import (
@@ -47,7 +47,7 @@ from herdpy.storage.backup_file import (
 )
 from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
-from herdpy.storage.verify import check_definition, check_sums
+from herdpy.storage.verify import check_definition
 
 # What readers of checked bytes say when the checksums are right and the content is forged.
 _MADE_UP = (
@@ -80,7 +80,7 @@ def verify_backup(view: memoryview, where: str, progress: Progress | None = None
         _check_counters(state_at_checkpoint(listed, tables))
         for table in tables.values():
             for entry in table.pages.entries():
-                check_sums(entry)
+                entry.page.verify()
     except _MADE_UP as error:
         raise CorruptionError(
             f"damaged backup {where}: the state in its head is none: {error}",
@@ -222,9 +222,6 @@ def _write_segments(
 
 def _remove_old(disk: Disk, state: ManifestState) -> None:
     """Remove the files of the database that was replaced."""
-    listed = {segment_name(number) for number in state.segments}
-    for name in segment_files(disk, SEGMENTS):
-        if name not in listed:
-            disk.unlink(f"{SEGMENTS}/{name}")
+    remove_unlisted(disk, SEGMENTS, state)
     for path in log_file_paths(disk, DIRECTORY):
         disk.unlink(path)

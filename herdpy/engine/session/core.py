@@ -146,7 +146,6 @@ class SessionCore:
             self.database.end_dropped_users()
 
     def end_transaction(self) -> None:
-        """Run ROLLBACK."""
         transaction = self.transaction
         if transaction is not None:
             self.tablespace.rollback(transaction)

@@ -29,7 +29,6 @@ class Planner:
     # --- what the session sees -------------------------------------------------------------------
 
     def catalog_of(self, transaction: Transaction | None) -> Catalog:
-        """Return the catalog as a transaction sees it."""
         catalog = self._tablespace.state.catalog
         if transaction is None:
             return catalog

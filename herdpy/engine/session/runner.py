@@ -38,7 +38,6 @@ class StatementRunner:
                     raise
 
     def run(self, body: Callable[[], T], text: str) -> T:
-        """Run a statement; sysstatements shows it as `text`."""
         core = self._core
         with core.mutex:
             if core.lock_wait is None:

@@ -455,7 +455,6 @@ class Staging(SessionPart):
         return found
 
     def _durable(self, commit: Commit) -> Lsn:
-        """Return the position of a commit when it is durable."""
         self._tablespace.sync_log(commit.lsn)
         return commit.lsn
 

@@ -10,7 +10,7 @@ changes into memtables, stamped with the next position, and then a new State is 
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -32,12 +32,9 @@ from herdpy.log.record import (
     Commit,
     CommitStaging,
     CreateTable,
-    DropStages,
     DropTable,
     EndLeases,
-    EndStaging,
     Expire,
-    FinishStage,
     Record,
     Refuse,
     Reserve,
@@ -63,15 +60,7 @@ from herdpy.storage.table_pages import TablePages
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
 _HORIZON_COMMITS_MAX = 64
-_STAGING = (
-    BeginStaging,
-    BeginStage,
-    StageRows,
-    FinishStage,
-    DropStages,
-    CommitStaging,
-    EndStaging,
-)
+_STAGING = get_args(StagingRecord)
 
 
 class Applier:
@@ -389,7 +378,6 @@ class Applier:
         return transaction
 
     def find_table(self, table_id: int, transaction: Transaction | None) -> Table:
-        """Return a table by id as the transaction sees it."""
         table_state = self.state.tables.get(table_id)
         if table_state is not None:
             return table_state.table

@@ -188,7 +188,6 @@ class CommitTokens:
         ]
 
     def restore(self, plain: PlainTokens, horizon: int) -> None:
-        """Invert to_plain()."""
         self.horizon = horizon
         for session, acknowledged, outcomes in plain:
             kept = self._sessions[session] = _Kept(acknowledged)

@@ -172,7 +172,6 @@ class Memtable:
         row_bytes: int,
         horizon: Callable[[], list[int] | None],
     ) -> None:
-        """Put one change, as put_all() does."""
         if key in self.chains:
             self.put(key, row, position, row_bytes, horizon())
             return

@@ -107,7 +107,6 @@ class Overlay:
         self._live: dict[PageEntry, Any] = {}
 
     def is_of(self, memtables: tuple[Memtable, ...]) -> bool:
-        """Return whether it is the overlay of these memtables."""
         return self._memtables == memtables
 
     def grow(self, memtables: tuple[Memtable, ...]) -> bool:

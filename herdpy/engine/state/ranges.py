@@ -46,7 +46,7 @@ class RangeSnapshot(TableSnapshot):
     @property
     def row_count_guess(self) -> int:
         entries = sum(entry.row_count - entry.dead_count for entry in self.entries())
-        return entries + sum(map(len, self._memtables)) + len(self._own or ())
+        return entries + sum(map(len, self.memtables)) + len(self._own or ())
 
     def get(self, key: Key) -> Row | None:
         return super().get(key) if self._is_within(key) else None
@@ -112,7 +112,7 @@ class RangeSnapshot(TableSnapshot):
         `hidden` are bits by page, of all pages that are read.
         """
         rows: list[Row] = []
-        pages = self._pages
+        pages = self.pages
         keys = self._overlay_keys(
             self._low, self._high, low_open=False, high_open=True, reverse=False
         )

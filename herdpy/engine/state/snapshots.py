@@ -23,7 +23,7 @@ from herdpy.engine.state.memtable import (
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.system_tables import SystemRows
 from herdpy.engine.state.transactions import OwnVersion, own_visible
-from herdpy.errors import InvariantViolation, ProgrammingError, SnapshotTooOldError
+from herdpy.errors import ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.model.access import Changes
 from herdpy.model.schema import Table
@@ -286,7 +286,7 @@ def snapshot_too_old() -> SnapshotTooOldError:
 class TableSnapshot:
     """One table at one snapshot; implements exec.interfaces.RowSource."""
 
-    __slots__ = ("_memtables", "_own", "_pages", "_position", "_snapshot", "_statement", "table")
+    __slots__ = ("_own", "_statement", "memtables", "pages", "position", "snapshot", "table")
 
     def __init__(
         self,
@@ -295,32 +295,27 @@ class TableSnapshot:
         position: int,
         own: dict[Key, OwnVersion] | None,
         statement: int,
-        snapshot: Snapshot | None,
+        snapshot: Snapshot,
     ) -> None:
         self.table = table
-        self._memtables: tuple[Memtable, ...] = state.memtables if state is not None else ()
-        self._pages = state.pages if state is not None else None
-        self._position = position
+        self.memtables: tuple[Memtable, ...] = state.memtables if state is not None else ()
+        """The newest first."""
+        self.pages: TablePages | None = state.pages if state is not None else None
+        self.position = position
         self._own = own
         self._statement = statement
-        self._snapshot = snapshot  # keeps the registration alive as long as a row is read
-
-    @property
-    def snapshot(self) -> Snapshot:
-        if self._snapshot is None:
-            raise InvariantViolation("I9: a table without its snapshot")
-        return self._snapshot
+        self.snapshot = snapshot  # keeps the registration alive as long as a row is read
 
     @property
     def row_count_guess(self) -> int:
-        pages = self._pages.live_count if self._pages is not None else 0
-        return pages + sum(len(m) for m in self._memtables) + len(self._own or ())
+        pages = self.pages.live_count if self.pages is not None else 0
+        return pages + sum(len(m) for m in self.memtables) + len(self._own or ())
 
     def get(self, key: Key) -> Row | None:
         version = self.version(key)
         if version is not None:
             return version[1]
-        return self._pages.get(key) if self._pages is not None else None
+        return self.pages.get(key) if self.pages is not None else None
 
     def version(self, key: Key) -> "OwnVersion | Version | None":
         """Return what decides about a key above the pages: an own change, else a memtable's.
@@ -330,8 +325,8 @@ class TableSnapshot:
         own = own_visible(self._own.get(key), self._statement) if self._own else None
         if own is not None:
             return own
-        position = self._position
-        for memtable in self._memtables:
+        position = self.position
+        for memtable in self.memtables:
             version = newest = memtable.chains.get(key)
             if newest is None:
                 continue
@@ -339,8 +334,7 @@ class TableSnapshot:
                 version = visible(newest, position)
                 if version is TRIMMED:
                     raise snapshot_too_old()
-                if self._snapshot is not None:
-                    self._snapshot.check()  # afterwards: it is given up before its versions
+                self.snapshot.check()  # afterwards: it is given up before its versions
             if version is not None:
                 return version
         return None
@@ -354,7 +348,7 @@ class TableSnapshot:
         """
         spans: list[Span] = []
         try:
-            for memtable in self._memtables:
+            for memtable in self.memtables:
                 if memtable.chains:
                     spans += memtable.spans(low, high, low_open=low_open, high_open=high_open)
         except SnapshotGoneError:
@@ -388,7 +382,7 @@ class TableSnapshot:
             low, high, low_open=not low_inclusive, high_open=not high_inclusive, reverse=is_reverse
         )
         chunks = (
-            self._pages.range(
+            self.pages.range(
                 low,
                 high,
                 low_inclusive=low_inclusive,
@@ -396,7 +390,7 @@ class TableSnapshot:
                 is_reverse=is_reverse,
                 columns=columns,
             )
-            if self._pages is not None
+            if self.pages is not None
             else iter(())
         )
         return chain.from_iterable(self._merge(chunks, keys, is_reverse=is_reverse))
@@ -446,26 +440,13 @@ class TableSnapshot:
 
         At once if that is the newest version of each, in one memtable, as it nearly always is.
         """
-        if not self._own and len(self._memtables) == 1:
-            versions, position = list(map(self._memtables[0].chains.get, keys)), self._position
+        if not self._own and len(self.memtables) == 1:
+            versions, position = list(map(self.memtables[0].chains.get, keys)), self.position
             rows = [v[1] for v in versions if v is not None and 0 <= v[0] <= position]
             if len(rows) == len(keys):
                 return keys, rows
         found = [(key, v[1]) for key in keys if (v := self.version(key)) is not None]
         return [key for key, _ in found], [row for _, row in found]
-
-    @property
-    def pages(self) -> TablePages | None:
-        return self._pages
-
-    @property
-    def memtables(self) -> tuple[Memtable, ...]:
-        """The newest first."""
-        return self._memtables
-
-    @property
-    def position(self) -> int:
-        return self._position
 
     def own_rows(self) -> dict[Key, Row | None]:
         """Return what the transaction's earlier statements made of the rows that they wrote."""
@@ -493,8 +474,7 @@ class TableSnapshot:
             live, batches = self.above_pages(ordinals, entries)
         except SnapshotGoneError:
             raise snapshot_too_old() from None
-        if self._snapshot is not None:
-            self._snapshot.check()
+        self.snapshot.check()
         return scan_table(self.table, entries, batches, ordinals, live=live)
 
     def count(self) -> int:
@@ -505,13 +485,12 @@ class TableSnapshot:
             found = count(self)
         except SnapshotGoneError:
             raise snapshot_too_old() from None
-        if self._snapshot is not None:
-            self._snapshot.check()
+        self.snapshot.check()
         return found
 
     def entries(self) -> Iterator[PageEntry]:
         """Yield the pages that may have a row."""
-        yield from self._pages.entries() if self._pages is not None else ()
+        yield from self.pages.entries() if self.pages is not None else ()
 
     def above_pages(
         self, ordinals: Sequence[int], entries: Sequence[PageEntry]

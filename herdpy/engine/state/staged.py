@@ -136,7 +136,6 @@ class Staged(NamedTuple):
     """Committed jobs, the oldest first; at most staging_commits_max."""
 
     def of_job(self, job: str) -> dict[int, Stage]:
-        """Return the stages of a job, by number."""
         return {number: stage for number, stage in self.stages.items() if stage.job == job}
 
     def find(self, job: str, run: str | None, task: str, attempt: str) -> int | None:

@@ -35,55 +35,52 @@ def _table(number: int, name: str, columns: str, *, key: int = 1) -> Table:
     )
 
 
-SYSCLIENTS = _table(
-    1, "sysclients",
-    "id bigint, protocol text, address text, client text, connected_at timestamp, "
-    "in_transaction boolean, user_name text",
-)  # fmt: skip
-"""Sessions: KILL CONNECTION takes their ids."""
-SYSSTATEMENTS = _table(
-    2, "sysstatements",
-    "id bigint, client_id bigint, started_at timestamp, running_s double, text text",
-)  # fmt: skip
-"""Statements that run or wait: KILL STATEMENT takes their ids."""
-SYSUSERS = _table(
-    3, "sysusers",
-    "user_name text, is_superuser boolean, can_create_roles boolean, has_password boolean, "
-    "valid_until timestamp",
-)  # fmt: skip
-"""The roles that can log in; valid_until is NULL for ever."""
-SYSROLES = _table(
-    4, "sysroles",
-    "role_name text, can_login boolean, is_superuser boolean, can_create_roles boolean",
-)  # fmt: skip
-"""Users and other roles."""
-SYSMEMBERS = _table(
-    5, "sysmembers",
-    "role_name text, member_name text, is_admin boolean", key=2,
-)  # fmt: skip
-"""Who is in which role."""
-SYSGRANTS = _table(
-    6, "sysgrants",
-    "grantee text, object_type text, object_name text, privilege text, is_grantable boolean, "
-    "is_owner boolean", key=4,
-)  # fmt: skip
-"""Rights, one a row; object_type is table or tablespace."""
-SYSLEASES = _table(
-    7, "sysleases",
-    "lease text, user_name text, position text, taken_at timestamp, seconds double, "
-    "remaining_s double, is_in_pages boolean",
-)  # fmt: skip
-"""Snapshots that are kept; is_in_pages: by the disk, and nothing in memory."""
-SYSSTAGINGS = _table(
-    8, "sysstagings",
-    "job text, table_name text, operation text, user_name text, begun_at timestamp, "
-    "stages bigint, finished_stages bigint, row_count bigint, byte_count bigint",
-)  # fmt: skip
-"""Jobs that stage rows and have not committed; row_count is that of all their stages."""
-
 SYSTEM_TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        SYSCLIENTS, SYSSTATEMENTS, SYSUSERS, SYSROLES, SYSMEMBERS, SYSGRANTS, SYSLEASES, SYSSTAGINGS
+        # Sessions: KILL CONNECTION takes their ids.
+        _table(
+            1, "sysclients",
+            "id bigint, protocol text, address text, client text, connected_at timestamp, "
+            "in_transaction boolean, user_name text",
+        ),
+        # Statements that run or wait: KILL STATEMENT takes their ids.
+        _table(
+            2, "sysstatements",
+            "id bigint, client_id bigint, started_at timestamp, running_s double, text text",
+        ),
+        # The roles that can log in; valid_until is NULL for ever.
+        _table(
+            3, "sysusers",
+            "user_name text, is_superuser boolean, can_create_roles boolean, has_password boolean, "
+            "valid_until timestamp",
+        ),
+        # Users and other roles.
+        _table(
+            4, "sysroles",
+            "role_name text, can_login boolean, is_superuser boolean, can_create_roles boolean",
+        ),
+        # Who is in which role.
+        _table(
+            5, "sysmembers", "role_name text, member_name text, is_admin boolean", key=2,
+        ),
+        # Rights, one a row; object_type is table or tablespace.
+        _table(
+            6, "sysgrants",
+            "grantee text, object_type text, object_name text, privilege text, "
+            "is_grantable boolean, is_owner boolean", key=4,
+        ),
+        # Snapshots that are kept; is_in_pages: by the disk, and nothing in memory.
+        _table(
+            7, "sysleases",
+            "lease text, user_name text, position text, taken_at timestamp, seconds double, "
+            "remaining_s double, is_in_pages boolean",
+        ),
+        # Jobs that stage rows and have not committed; row_count is that of all their stages.
+        _table(
+            8, "sysstagings",
+            "job text, table_name text, operation text, user_name text, begun_at timestamp, "
+            "stages bigint, finished_stages bigint, row_count bigint, byte_count bigint",
+        ),
     )
 }  # fmt: skip

@@ -738,22 +738,17 @@ class Tablespace:
             secret = self.applier.state.catalog.access.login_secret
             if secret is not None and not is_signed(token[0], secret):
                 return Outcome.UNKNOWN
-            now_us = self.clock.wall_us()
-            self.applier.tokens.check_refusal(token, now_us)
-            record = Refuse(token=token)
-            asker = Transaction(Durability.SYNC, begun_us=now_us, is_autocommit=True)
-            self.submit(Entry([record], [encode(record)], asker, ends=True))
-            return asker.outcome
+            self.applier.tokens.check_refusal(token, self.clock.wall_us())
+            return self._submit_alone(Refuse(token=token))
 
     def log_alone(self, record: Expire | EndStaging) -> None:
         """Log what the database decides by itself, and no caller waits for.
 
         LogSpaceError, or the log's failure: nothing happened.
         """
-        system = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
         with self.monitor:
             self.enter()
-            self.submit(Entry([record], [encode(record)], system, ends=True))
+            self._submit_alone(record, Durability.NONE)
 
     def check_user(self, user: User | None) -> None:
         """Raise 57P01 for a user who was dropped, as far as the log goes. Monitor held."""
@@ -792,10 +787,7 @@ class Tablespace:
         if jobs:
             records.append(EndStaging(jobs))
         for record in records:
-            owner = Transaction(
-                transaction.durability, begun_us=self.clock.wall_us(), is_autocommit=True
-            )
-            self.submit(Entry([record], [encode(record)], owner, ends=True))
+            self._submit_alone(record, transaction.durability)
 
     def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
@@ -820,8 +812,11 @@ class Tablespace:
             due = self.applier.leases.due(ids)
             return self._submit_alone(EndLeases(due)) if due else None
 
-    def _submit_alone(self, record: Record) -> Ticket[None]:
-        asker = Transaction(Durability.SYNC, begun_us=self.clock.wall_us(), is_autocommit=True)
+    def _submit_alone(
+        self, record: Record, durability: Durability = Durability.SYNC
+    ) -> Ticket[None]:
+        """Log a record as a transaction of its own; return the Ticket of its outcome."""
+        asker = Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=True)
         self.submit(Entry([record], [encode(record)], asker, ends=True))
         return asker.outcome
 

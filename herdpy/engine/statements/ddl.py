@@ -57,7 +57,6 @@ class Definitions(NamedTuple):
         tablespace.submit_definitions(transaction, record)
 
     def drop(self, statement: DropTable) -> None:
-        """Log the removal."""
         tablespace, transaction, user, lock = self
         lock((statement.name,), Mode.EXCLUSIVE)
         table = self._find(statement.name)

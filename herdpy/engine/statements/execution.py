@@ -436,7 +436,6 @@ class Execution:
     def _new_rows(
         self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
     ) -> list[Row]:
-        """Return the rows of VALUES, checked."""
         now_us = self._now_us()
         make_rows, check = prepared.insert_rows(plan), prepared.check(plan)
         rows: list[Row] = []

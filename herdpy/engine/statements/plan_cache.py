@@ -254,7 +254,6 @@ class Prepared:
         return self._once("vector", lambda: print_query(query, check_interrupt))
 
     def inner_plan(self) -> "Prepared":
-        """Return the Prepared of EXPLAIN's statement."""
         if not isinstance(self.plan, ExplainPlan):
             raise TypeError("not an EXPLAIN")
         inner = Prepared.__new__(Prepared)

@@ -7,7 +7,7 @@ validated before anything is logged, so a statement happens wholly or not at all
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
@@ -196,19 +196,17 @@ class Write:
     def _log_rows(
         self, inserts: Sequence[Row], updates: Sequence[Change], before: list[Record]
     ) -> None:
-        tablespace, transaction, table = self._tablespace, self._transaction, self.table
-        statement = transaction.statement
-        tx = None
+        tablespace, transaction = self._tablespace, self._transaction
         rows: Rows | None = None
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
         is_short = len(inserts) <= many_rows  # else it is surely more than one record
         if transaction.is_autocommit and is_short and not transaction.catalog_changes:
-            token = tablespace.commit_token(transaction)
-            rows, parts = _encode_rows(table, tx, statement, inserts, updates, *token)
+            rows, parts = self._encoded(
+                None, inserts, updates, *tablespace.commit_token(transaction)
+            )
         if rows is None or len(parts) != 1:
-            tx = tablespace.id_of(transaction)
-            rows, parts = _encode_rows(table, tx, statement, inserts, updates)
+            rows, parts = self._encoded(tablespace.id_of(transaction), inserts, updates)
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
         size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
@@ -225,6 +223,27 @@ class Write:
             encoded = (*map(encode, before), *parts, *map(encode, after))
         tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
         transaction.byte_count += size
+
+    def _encoded(
+        self,
+        tx: TransactionId | None,
+        inserts: Sequence[Row],
+        updates: Sequence[Change],
+        token: CommitToken | None = None,
+        acknowledged: int = 0,
+    ) -> tuple[Rows, tuple[bytes, ...]]:
+        """Return the record and its parts; 54000 to change a row longer than new ones may be."""
+        table = self.table
+        place = (tx, self._transaction.statement, 0, True, table.id, table.version)
+        data: tuple[Any, Any] = (inserts, updates)
+        rows = Rows(*place, *data, token, acknowledged)
+        try:
+            return rows, encode_rows(rows, table)
+        except InvariantViolation:
+            for old, new in updates:
+                if old is not None and row_bytes(old) > row_bytes_max:
+                    raise too_long_change(table, old, new) from None
+            raise
 
     def _number_rows(self, changes: list[Change]) -> tuple[list[Change], list[Record]]:
         """Give inserted rows of a heap their row ids, from a logged reservation.
@@ -297,22 +316,3 @@ def _move(table: Table, effects: "dict[Key, Change]", key: Key, row: Row) -> Non
     if there is not None:
         check_absent(table, key, there[1])
     effects[key] = (there[0] if there is not None else None, row)
-
-
-def _encode_rows(
-    table: Table,
-    tx: TransactionId | None,
-    statement: int,
-    inserts: Sequence[Row],
-    updates: Sequence[Change],
-    token: CommitToken | None = None,
-    acknowledged: int = 0,
-) -> tuple[Rows, tuple[bytes, ...]]:
-    """Return the record and its parts; 54000 to change a row longer than new ones may be."""
-    try:
-        return encode_rows(table, tx, statement, inserts, updates, token, acknowledged)
-    except InvariantViolation:
-        for old, new in updates:
-            if old is not None and row_bytes(old) > row_bytes_max:
-                raise too_long_change(table, old, new) from None
-        raise

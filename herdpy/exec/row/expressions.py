@@ -18,22 +18,9 @@ from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import BOOLEAN, INTEGER_BOUNDS, Kind, SqlType
+from herdpy.sql import tree
 from herdpy.sql.reading.extent import Budget
-from herdpy.sql.tree import (
-    Assign,
-    Atom,
-    Call,
-    Cast,
-    ColumnRef,
-    Expression,
-    InList,
-    Let,
-    Literal,
-    Parameter,
-    Variable,
-    is_arithmetic,
-    let_index,
-)
+from herdpy.sql.tree import Expression
 
 _COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -79,24 +66,24 @@ class Writer:
     def value(self, node: Expression) -> str:
         """Return source that yields the value, None for NULL; evaluated anew at each use."""
         match node:
-            case Literal(value=value):
+            case tree.Literal(value=value):
                 # Other constants by name: `5 is None` would be a SyntaxWarning.
                 return str(value) if value is None or value.__class__ is bool else self.name(value)
-            case Parameter(index=index):
+            case tree.Parameter(index=index):
                 return f"p[{index}]"
-            case ColumnRef(ordinal=ordinal):
+            case tree.ColumnRef(ordinal=ordinal):
                 return f"r[{ordinal}]"
-            case Variable(index=index):
+            case tree.Variable(index=index):
                 return self._variables[index]
-            case Assign(operand=operand, column=column):
+            case tree.Assign(operand=operand, column=column):
                 return self.assigned(self.value(operand), operand.type, node.type, column)
-            case Cast(operand=operand):
+            case tree.Cast(operand=operand):
                 return self._cast(operand, node.type)
-            case InList():
+            case tree.InList():
                 return self._in_list(node)
-            case Let():
+            case tree.Let():
                 return self._let(node, self.value)
-            case Call():
+            case tree.Call():
                 return self._call(node)
             case _:
                 raise _unsupported(node)
@@ -106,7 +93,6 @@ class Writer:
         return f"({''.join(f'{self.value(node)}, ' for node in nodes)})"
 
     def function(self, parameters: str, lines: Sequence[str]) -> Any:
-        """Return the function made of the prelude and lines."""
         body = "".join(f"    {line}\n" for line in (*self.prelude, *lines))
         exec(f"def function({parameters}):\n{body}", self.space)  # noqa: S102 - our own text
         return self.space["function"]
@@ -114,17 +100,17 @@ class Writer:
     def truth(self, node: Expression) -> str:
         """Return source that is true exactly when the condition is TRUE."""
         match node:
-            case Call(function="and", arguments=parts):
+            case tree.Call(function="and", arguments=parts):
                 return f"({' and '.join(map(self.truth, parts))})"
-            case Call(function="or", arguments=parts):
+            case tree.Call(function="or", arguments=parts):
                 return f"({' or '.join(map(self.truth, parts))})"
-            case Call(function="not", arguments=(operand,)):
+            case tree.Call(function="not", arguments=(operand,)):
                 return self.falsity(operand)
-            case Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
+            case tree.Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
                 return self._compare(function, left, right)
-            case Call(function="is_null", arguments=(operand,)):
+            case tree.Call(function="is_null", arguments=(operand,)):
                 return f"({self.value(operand)} is None)"
-            case Let():
+            case tree.Let():
                 return self._let(node, self.truth)
             case _:
                 return f"({self.value(node)} is True)"
@@ -132,22 +118,22 @@ class Writer:
     def falsity(self, node: Expression) -> str:
         """Return source that is true exactly when the condition is FALSE."""
         match node:
-            case Call(function="and", arguments=parts):
+            case tree.Call(function="and", arguments=parts):
                 return f"({' or '.join(map(self.falsity, parts))})"
-            case Call(function="or", arguments=parts):
+            case tree.Call(function="or", arguments=parts):
                 return f"({' and '.join(map(self.falsity, parts))})"
-            case Call(function="not", arguments=(operand,)):
+            case tree.Call(function="not", arguments=(operand,)):
                 return self.truth(operand)
-            case Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
+            case tree.Call(function=function, arguments=(left, right)) if function in _COMPARISONS:
                 return self._compare(_OPPOSITES[function], left, right)
-            case Call(function="is_null", arguments=(operand,)):
+            case tree.Call(function="is_null", arguments=(operand,)):
                 return f"({self.value(operand)} is not None)"
-            case Let():
+            case tree.Let():
                 return self._let(node, self.falsity)
             case _:
                 return f"({self.value(node)} is False)"
 
-    def _let(self, node: Let, context: Callable[[Expression], str]) -> str:
+    def _let(self, node: tree.Let, context: Callable[[Expression], str]) -> str:
         """Return source that computes the values first, and then the body in a context."""
         sources = [f"({self.value(value)})" for _, value in node.bindings]
         names = [self.temporary() for _ in sources]
@@ -155,7 +141,7 @@ class Writer:
             self._variables[index] = name
         return _sequence(list(zip(names, sources, strict=True)), context(node.body))
 
-    def _arithmetic(self, node: Call) -> str:
+    def _arithmetic(self, node: tree.Call) -> str:
         """Return source of operators that are applied from the left.
 
         What several have found is a local, so that CPython's limit of nesting is not theirs.
@@ -168,13 +154,13 @@ class Writer:
                 name, index = self.temporary(), -1 - len(self._variables)
                 steps.append((name, source))
                 self._variables[index] = name
-                left = Variable(node.type, index)
+                left = tree.Variable(node.type, index)
             nulls, a, b = self._operands(left, right)
             result = self._checked(f"{a} {operator} {b}", node.type)
             source = f"(None if {nulls} else {result})" if nulls else f"({result})"
         return _sequence(steps, source) if steps else source
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: tree.Call) -> str:
         function, parts = node.function, node.arguments
         self._budget.spend(max(len(parts) - 1, 1))
         if function in ("and", "or"):
@@ -190,11 +176,11 @@ class Writer:
             return f"(None if {nulls} else {comparison})" if nulls else f"({comparison})"
         if any(part.type.kind is not node.type.kind for part in parts):
             raise _unsupported(node)
-        if is_arithmetic(function):
+        if tree.is_arithmetic(function):
             return self._arithmetic(node)
         if function != "neg":
             raise _unsupported(node)
-        nulls, a, _ = self._operands(parts[0], Literal(parts[0].type, 0))
+        nulls, a, _ = self._operands(parts[0], tree.Literal(parts[0].type, 0))
         result = self._checked(f"-{a}", node.type)
         return f"(None if {nulls} else {result})" if nulls else f"({result})"
 
@@ -235,9 +221,9 @@ class Writer:
         return temporary, f"{temporary} := {source}"
 
     def _is_nullable(self, node: Expression) -> bool:
-        if isinstance(node, Literal):
+        if isinstance(node, tree.Literal):
             return node.value is None
-        if isinstance(node, ColumnRef) and self._table is not None:
+        if isinstance(node, tree.ColumnRef) and self._table is not None:
             return not self._table.columns[node.ordinal].not_null
         return True
 
@@ -250,18 +236,18 @@ class Writer:
         nulls = " or ".join(f"{name} is None" for name in names)
         return f"({stop} if {' or '.join(stops)} else None if {nulls} else {stop == 'False'})"
 
-    def _in_list(self, node: InList) -> str:
-        if not all(isinstance(item, (Literal, Parameter)) for item in node.items):
-            index = let_index((node.operand, *node.items))
-            operand = Variable(node.operand.type, index)
-            tests = tuple(Call(BOOLEAN, "=", (operand, item)) for item in node.items)
-            found = Let(BOOLEAN, ((index, node.operand),), Call(BOOLEAN, "or", tests))
+    def _in_list(self, node: tree.InList) -> str:
+        if not all(isinstance(item, (tree.Literal, tree.Parameter)) for item in node.items):
+            index = tree.let_index((node.operand, *node.items))
+            operand = tree.Variable(node.operand.type, index)
+            tests = tuple(tree.Call(BOOLEAN, "=", (operand, item)) for item in node.items)
+            found = tree.Let(BOOLEAN, ((index, node.operand),), tree.Call(BOOLEAN, "or", tests))
             return self.value(_negated_if(node.is_negated, found))
         for item in node.items:
             _require_alike(node.operand.type, item.type)
         # No source per item: compiling it takes seconds for lists of many thousands.
-        slots = [item.index for item in node.items if isinstance(item, Parameter)]
-        fixed = tuple(item.value for item in node.items if isinstance(item, Literal))
+        slots = [item.index for item in node.items if isinstance(item, tree.Parameter)]
+        fixed = tuple(item.value for item in node.items if isinstance(item, tree.Literal))
         values = self.name(fixed)
         if slots:
             several = self.name(itemgetter(*slots, slots[0]))  # a tuple of one slot, too
@@ -335,13 +321,13 @@ def _require_alike(left: SqlType, right: SqlType) -> None:
 
 
 def _is_simple(node: Expression) -> bool:
-    return isinstance(node, Atom)
+    return isinstance(node, tree.Atom)
 
 
 def _negated_if(is_negated: bool, node: Expression) -> Expression:
-    return Call(BOOLEAN, "not", (node,)) if is_negated else node
+    return tree.Call(BOOLEAN, "not", (node,)) if is_negated else node
 
 
 def _unsupported(node: Expression) -> InvariantViolation:
-    detail = node.function if isinstance(node, Call) else ""
+    detail = node.function if isinstance(node, tree.Call) else ""
     return InvariantViolation(f"row path: got {node.__class__.__name__} {detail} of {node.type}")

@@ -254,7 +254,6 @@ def compile_assignments(
 def assigned_row(
     writer: Writer, table: Table, assignments: Sequence[tuple[int, Expression]]
 ) -> str:
-    """Return source of that row."""
     parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
     for ordinal, expression in assignments:
         parts[ordinal] = writer.value(expression)

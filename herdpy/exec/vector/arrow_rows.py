@@ -30,12 +30,10 @@ _ARROW_TYPES: dict[Kind, pa.DataType] = {
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
-    """Return the schema of results with these columns."""
     return pa.schema([(name, arrow_type(sql_type)) for name, sql_type in columns])
 
 
 def arrow_type(sql_type: SqlType) -> pa.DataType:
-    """Return the Arrow type of a result column."""
     if sql_type.kind is Kind.DECIMAL:
         return pa.decimal128(sql_type.precision or 38, sql_type.scale or 0)
     return _ARROW_TYPES[sql_type.kind]
@@ -104,7 +102,6 @@ def with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def logical_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a batch as logical values."""
     try:
         return zip(*map(_logical_values, batch.columns), strict=True)
     except (ValueError, OverflowError) as error:
@@ -123,7 +120,6 @@ def _logical_values(array: pa.Array) -> list[Any]:
 
 
 def physical_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a batch as physical values."""
     return zip(*map(_physical_values, batch.columns), strict=True)
 
 

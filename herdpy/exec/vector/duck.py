@@ -292,7 +292,6 @@ class VectorResult:
         return itertools.chain.from_iterable(map(logical_rows, self.batches()))
 
     def physical_rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of physical values."""
         return itertools.chain.from_iterable(map(physical_rows, self.batches()))
 
     def reader(self, rows_per_batch: int) -> pa.RecordBatchReader:

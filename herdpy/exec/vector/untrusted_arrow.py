@@ -54,7 +54,6 @@ def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _as_bytes(array: Any) -> Any:
-    """Return texts as the bytes that they are."""
     kind = array.type
     if pa.types.is_string(kind):
         return array.view(pa.binary())

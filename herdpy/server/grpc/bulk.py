@@ -3,7 +3,6 @@
 Both are small clients of the server's connections, with requests of the frame protocol.
 """
 
-from functools import partial
 from typing import Any
 
 from herdpy.errors import ProgrammingError, ProtocolError
@@ -24,25 +23,17 @@ async def ingest(call: Call) -> None:
     start = first.start
     async with call.session(call.opened(start)) as session:
         mode = start.mode or "append"
-        begun = await session.ask(lambda number: messages.BeginIngest(number, start.table, mode))
+        begun = await session.ask(messages.BeginIngest, start.table, mode)
         rows = _Rows(table_from_plain(begun.table), list(start.columns))
         while (pieces := await call.read(rows.pieces, is_heavy=True)) is not None:
             if isinstance(pieces, pb.IngestFinish):
-                done = await session.ask(partial(_finish, begun.ingest))
+                done = await session.ask(messages.FinishIngest, begun.ingest)
                 position = to_position(done.lsn)
                 await call.write(pb.IngestReply(row_count=done.row_count, position=position))
                 return
             for data in pieces:
-                await session.ask(partial(_add, begun.ingest, data))
+                await session.ask(messages.IngestRows, begun.ingest, data)
         raise ProtocolError("ingest: it ended without finish, so nothing was written")
-
-
-def _add(ingest: int, data: bytes, number: int) -> messages.Message:
-    return messages.IngestRows(number, ingest, data)
-
-
-def _finish(ingest: int, number: int) -> messages.Message:
-    return messages.FinishIngest(number, ingest)
 
 
 class _Rows:
@@ -93,9 +84,7 @@ async def get_snapshot(call: Call) -> None:
     """GetSnapshot: a piece is made when the one before was taken."""
     request = await call.read_one(pb.SnapshotRequest.FromString)
     async with call.session(pb.Open(tablespace=request.tablespace, autocommit=True)) as session:
-        piece = await session.ask(
-            lambda number: messages.Export(number, "backup", request.snapshot, request.offset)
-        )
+        piece = await session.ask(messages.Export, "backup", request.snapshot, request.offset)
         info = pb.SnapshotInfo(
             snapshot=piece.snapshot,
             source=piece.source,

@@ -142,7 +142,7 @@ async def _execute(call: Call) -> None:
         lambda data: call.statement(pb.ExecuteRequest.FromString(data))
     )
     async with call.session(opened) as session:
-        done = await session.ask(partial(_numbered, statement))
+        done = await session.ask(_numbered, statement)
         rows = done.rows if done.result is None else await _whole(session, done.result)
     found = await made(call.hub, len(rows), partial(to_decoded_rows, rows))
     reply = pb.ExecuteReply(
@@ -163,7 +163,7 @@ async def _query(call: Call) -> None:
 
     opened, statement, is_arrow, rows_max = await call.read_one(convert)
     async with call.session(opened) as session:
-        done = await session.ask(partial(_numbered, statement))
+        done = await session.ask(_numbered, statement)
         columns = to_columns(done.columns) or pb.Columns()
         first = pb.QueryReply(columns=columns, position=to_position(done.lsn))
         if done.result is None and not is_arrow:
@@ -178,7 +178,7 @@ async def _query(call: Call) -> None:
                 await call.write(reply)
 
 
-def _numbered(statement: messages.Execute, request: int) -> messages.Execute:
+def _numbered(request: int, statement: messages.Execute) -> messages.Execute:
     statement.request = request
     return statement
 
@@ -221,7 +221,7 @@ async def _get_tablespace(call: Call) -> None:
 
 async def _whole(session: CallSession, result: int) -> bytes | Raw:
     """Return the rows of a result that is open only because DuckDB made it, or of a little size."""
-    fetch = await session.ask(lambda number: messages.Fetch(number, result, _EXECUTE_ROWS, False))
+    fetch = await session.ask(messages.Fetch, result, _EXECUTE_ROWS, False)
     if not fetch.is_last:
         raise OperationalError(
             "the result has more rows than one answer holds (1,000 rows, or about 1 MiB)",
@@ -236,9 +236,7 @@ async def _write_all(
 ) -> None:
     is_last = False
     while not is_last:
-        answer = await session.ask(
-            lambda number: messages.Fetch(number, result, rows_max, is_arrow)
-        )
+        answer = await session.ask(messages.Fetch, result, rows_max, is_arrow)
         is_last = answer.is_last
         if isinstance(answer, messages.Arrow):
             for reply in _arrow_pieces(answer.data):

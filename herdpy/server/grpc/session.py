@@ -155,10 +155,10 @@ class CallSession:
         """Who has logged in; None: no login was asked for."""
         return self._connection.user
 
-    async def ask(self, make: Callable[[int], Message]) -> Any:
-        """Return the answer to a request."""
+    async def ask(self, make: Callable[..., Message], *fields: Any) -> Any:
+        """Return the answer to a request, make(its number, *fields)."""
         self._last_request += 1
-        self._connection.take(make(self._last_request), 0)
+        self._connection.take(make(self._last_request, *fields), 0)
         return await self._next()
 
     async def _next(self) -> Message:

@@ -45,7 +45,6 @@ class Throttle:
         self._delay_max_s = min(DELAY_FACTOR_MAX * self._delay_s, config.login_timeout_s / 2)
 
     def failed(self, origin: str) -> None:
-        """Count a login that failed."""
         found = self._recent(origin) or _Failed()
         self._failed.pop(origin, None)
         self._failed[origin] = found

@@ -252,7 +252,6 @@ class Requests:
             self._audit("denied", reason=error.message, statement=without_literals(text))
 
     def failed(self, message: Any, error: Error) -> Any:
-        """Return the answer that a request has failed."""
         self.sqlstate = error.sqlstate
         if isinstance(message, messages.CloseResult | messages.DropIngest | messages.CloseExport):
             return b""

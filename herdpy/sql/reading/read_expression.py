@@ -120,7 +120,6 @@ class ExpressionReader(Words):
         self._spend = Budget(check_interrupt, statement_nodes_max).spend
 
     def whole_query(self) -> Steps:
-        """Read a query with its WITH."""
         raise NotImplementedError
 
     def query_tail(self, query: Query) -> Steps:

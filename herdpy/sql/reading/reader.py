@@ -269,7 +269,6 @@ class Reader(ExpressionReader):
         return (yield from self._query(with_))
 
     def _query(self, with_: syntax.With | None = None) -> Steps:
-        """Read a query behind its WITH."""
         first = yield from self._simple_query()
         query: Query = yield from self.query_tail(first)
         query.with_ = with_

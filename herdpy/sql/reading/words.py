@@ -77,7 +77,6 @@ class Words:
         return True
 
     def expect(self, *words: str) -> None:
-        """Read one of the words."""
         if not self.accept(*words):
             raise self.unexpected(words[0])
 
@@ -113,7 +112,6 @@ class Words:
         return tuple(names)
 
     def string(self, what: str) -> str:
-        """Read a string."""
         if self.kinds[self.index] != "string":
             raise self.unexpected(what)
         self.index += 1

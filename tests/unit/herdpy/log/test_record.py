@@ -26,8 +26,8 @@ from herdpy.log.record import (
     Rows,
     decode,
     encode,
+    encode_rows,
     rows_of,
-    rows_records,
 )
 from herdpy.model.schema import Column, Table, table_from_plain, table_to_plain
 from herdpy.model.types import BIGINT, DOUBLE, TEXT, Row, decimal_type
@@ -40,6 +40,12 @@ PLAIN = Table(
     version=3,
 )
 WIDE = Table(6, "w", (Column(1, "id", BIGINT), Column(2, "d", decimal_type(38, 2))), key=(0,))
+
+
+def rows_records(table: Table, tx: Any, statement: int, inserts: Any, changes: Any) -> Any:
+    record = Rows(tx, statement, 0, True, table.id, table.version, inserts, changes)
+    return encode_rows(record, table)
+
 
 GOLDEN: list[tuple[Record, str]] = [
     (Noop(), "9100"),
