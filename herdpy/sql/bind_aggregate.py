@@ -1,13 +1,21 @@
 """Aggregates, FILTER, and window functions with OVER, PARTITION BY, ORDER BY, frames, WINDOW."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Kind, decimal_type
 from herdpy.sql import tree
-from herdpy.sql.bind_expression import bind_condition, bind_expression, bind_open, convert, unify
+from herdpy.sql.bind_expression import (
+    bind_condition,
+    bind_expression,
+    bind_open,
+    convert,
+    sort_keys,
+    unify,
+)
 from herdpy.sql.bind_function import bind_function, is_known, unknown_function
 from herdpy.sql.conversions import quotient_scale
 from herdpy.sql.functions import AGGREGATES, RANKINGS, ROW_VALUES
@@ -15,6 +23,8 @@ from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _INSIDE = "the argument of another"
+_Over = tuple[tuple[tree.Expression, ...], tuple[tree.SortKey, ...], str | None]
+"""Partition, order and frame of a window."""
 
 
 def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
@@ -23,7 +33,10 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
         return _bind_window(node, node.over, scope)
     if node.name in AGGREGATES:
         bound = _bind_aggregate(node, scope)
-        return bound if node.filter is None else _with_filter(bound, _filter(node.filter, scope))
+        if node.filter is None:
+            return bound
+        condition = _filter(node.filter, scope)
+        return _on_aggregate(bound, lambda found: replace(found, filter=condition))
     if node.name in RANKINGS or node.name in ROW_VALUES:
         raise scope.error("42809", "a window function needs OVER", node)
     if node.filter is not None:
@@ -56,7 +69,7 @@ def _aggregate(node: syntax.Call, scope: Scope, inside: str | None) -> tree.Expr
     if name != "string_agg":
         argument = context.settle(argument)
     more = tuple(bind_open(item, scope) for item in node.arguments[1:])
-    order = _sort_keys(node.order, scope)
+    order = sort_keys(node.order, partial(bind_expression, scope=scope))
     scope.clause, scope.allows_windows = clause, windows
     _check_own((argument, *more), name, node, scope)
     return _typed_aggregate(name, (argument, *more), node.is_distinct, order, node, scope)
@@ -86,8 +99,6 @@ def _typed_aggregate(
     argument, kind = arguments[0], arguments[0].type
     wrong = unknown_function(name, node, scope, str(kind).lower())
     if name == "string_agg":
-        if len(arguments) != 2:
-            raise wrong
         if not {part.type.kind for part in arguments} <= {Kind.TEXT, Kind.UNKNOWN}:
             raise wrong
         text, separator = (convert(part, TEXT, node, scope) for part in arguments)
@@ -96,39 +107,30 @@ def _typed_aggregate(
         if is_distinct and any(key.expression != text for key in order):
             raise scope.error("42P10", "string_agg(DISTINCT): ORDER BY must be the argument", node)
         return tree.Aggregate(TEXT, name, (text, separator), is_distinct, None, order)
-    if len(arguments) != 1:
-        raise wrong
-    if order:
-        order = ()  # without effect on the result
+    is_total, scale = name in ("sum", "avg"), kind.scale or 0  # order has no effect from here on
     if name == "count":
-        return tree.Aggregate(BIGINT, name, arguments, is_distinct)
-    if name in ("bool_and", "bool_or"):
+        result = BIGINT
+    elif name in ("bool_and", "bool_or"):
         if kind.kind is not Kind.BOOLEAN:
             raise wrong
-        return tree.Aggregate(kind, name, arguments, is_distinct)
-    if name in ("min", "max"):
+        result = kind
+    elif name in ("min", "max"):
         if kind.kind is Kind.BOOLEAN:
             raise wrong
-        return tree.Aggregate(
-            TEXT if kind.kind is Kind.TEXT else kind, name, arguments, is_distinct
-        )
-    is_total = name in ("sum", "avg")
-    if not (kind.is_numeric or (is_total and kind.kind is Kind.INTERVAL)):
+        result = TEXT if kind.kind is Kind.TEXT else kind
+    elif not (kind.is_numeric or (is_total and kind.kind is Kind.INTERVAL)):
         raise wrong
-    if not is_total:
-        double = (convert(argument, DOUBLE, node, scope),)
-        return tree.Aggregate(DOUBLE, name, double, is_distinct)
-    if kind.kind in (Kind.DOUBLE, Kind.INTERVAL):
-        return tree.Aggregate(kind, name, arguments, is_distinct)
-    scale = kind.scale or 0
-    if name == "avg":
+    elif not is_total:
+        arguments, result = (convert(argument, DOUBLE, node, scope),), DOUBLE
+    elif kind.kind in (Kind.DOUBLE, Kind.INTERVAL):
+        result = kind
+    elif name == "avg":
         result = decimal_type(decimal_precision_max, quotient_scale(scale, 0))
-        return tree.Aggregate(result, name, arguments, is_distinct)
-    if kind.kind is Kind.DECIMAL:
+    elif kind.kind is Kind.DECIMAL:
         result = decimal_type(decimal_precision_max, scale)
-        return tree.Aggregate(result, name, arguments, is_distinct)
-    # DuckDB sums integers in 128 bits; the cast makes it a BIGINT, or 22003.
-    return tree.Cast(BIGINT, tree.Aggregate(BIGINT, name, arguments, is_distinct))
+    else:  # DuckDB sums integers in 128 bits; the cast makes it a BIGINT, or 22003.
+        return tree.Cast(BIGINT, tree.Aggregate(BIGINT, name, arguments, is_distinct))
+    return tree.Aggregate(result, name, arguments, is_distinct)
 
 
 def _filter(node: syntax.Node, scope: Scope) -> tree.Expression:
@@ -139,12 +141,15 @@ def _filter(node: syntax.Node, scope: Scope) -> tree.Expression:
     return condition
 
 
-def _with_filter(bound: tree.Expression, condition: tree.Expression | None) -> tree.Expression:
+def _on_aggregate(
+    bound: tree.Expression, change: Callable[[tree.Aggregate], tree.Expression]
+) -> tree.Expression:
+    """Return what _aggregate() gave with its aggregate, behind a cast or not, changed."""
     if isinstance(bound, tree.Cast):
-        return replace(bound, operand=_with_filter(bound.operand, condition))
+        return replace(bound, operand=_on_aggregate(bound.operand, change))
     if not isinstance(bound, tree.Aggregate):
         raise TypeError(f"no aggregate: {bound!r}")
-    return replace(bound, filter=condition)
+    return change(bound)
 
 
 # --- windows -------------------------------------------------------------------------------------
@@ -158,28 +163,26 @@ def _bind_window(node: syntax.Call, over: syntax.Window, scope: Scope) -> tree.E
             node,
         )
     scope.allows_windows = False
-    partition, order, frame = _window_parts(over, scope)
+    parts = _window_parts(over, scope)
     condition = None if node.filter is None else _filter(node.filter, scope)
-    result = _window_call(node, partition, order, frame, condition, scope)
+    result = _window_call(node, parts, condition, scope)
     scope.allows_windows = True
     return result
 
 
 def _window_call(
-    node: syntax.Call,
-    partition: tuple[tree.Expression, ...],
-    order: tuple[tree.SortKey, ...],
-    frame: str | None,
-    condition: tree.Expression | None,
-    scope: Scope,
+    node: syntax.Call, over: _Over, condition: tree.Expression | None, scope: Scope
 ) -> tree.Expression:
     context, name = scope.context, node.name
+    partition, order, frame = over
     if name in AGGREGATES:
         if node.is_distinct or node.order:
             raise context.error("0A000", "DISTINCT or ORDER BY in a window aggregate", node)
         # The arguments may hold aggregates of the grouped query.
         bound = _aggregate(node, scope, scope.clause)
-        return _as_window(bound, partition, order, frame, condition)
+        return _on_aggregate(
+            bound, lambda a: tree.Window(a.type, a.function, a.arguments, *over, condition)
+        )
     if condition is not None:
         raise context.error("0A000", "FILTER is for aggregates only", node)
     least, most = (0, 0) if name in RANKINGS else ROW_VALUES.get(name, (0, 0))
@@ -217,27 +220,8 @@ def _window_call(
     )
 
 
-def _as_window(
-    bound: tree.Expression,
-    partition: tuple[tree.Expression, ...],
-    order: tuple[tree.SortKey, ...],
-    frame: str | None,
-    condition: tree.Expression | None,
-) -> tree.Expression:
-    if isinstance(bound, tree.Cast):
-        inner = _as_window(bound.operand, partition, order, frame, condition)
-        return replace(bound, operand=inner)
-    if not isinstance(bound, tree.Aggregate):
-        raise TypeError(f"no aggregate: {bound!r}")
-    return tree.Window(
-        bound.type, bound.function, bound.arguments, partition, order, frame, condition
-    )
-
-
-def _window_parts(
-    node: syntax.Window, scope: Scope
-) -> tuple[tuple[tree.Expression, ...], tuple[tree.SortKey, ...], str | None]:
-    """Return partition, order and frame of OVER (…), OVER name, or a WINDOW item."""
+def _window_parts(node: syntax.Window, scope: Scope) -> _Over:
+    """Return what there is of OVER (…), OVER name, or a WINDOW item."""
     partition: tuple[tree.Expression, ...] = ()
     order: tuple[tree.SortKey, ...] = ()
     frame: str | None = None
@@ -253,17 +237,10 @@ def _window_parts(
     if node.partition:
         partition = tuple(bind_expression(item, scope) for item in node.partition)
     if node.order:
-        order = _sort_keys(node.order, scope)
+        order = sort_keys(node.order, partial(bind_expression, scope=scope))
     if node.frame is not None:
         frame = _frame(node.frame, order, scope)
     return partition, order, frame
-
-
-def _sort_keys(items: Sequence[syntax.SortKey], scope: Scope) -> tuple[tree.SortKey, ...]:
-    return tuple(
-        tree.SortKey(bind_expression(item.expression, scope), item.is_descending, item.nulls_first)
-        for item in items
-    )
 
 
 def _frame(node: syntax.Frame, order: tuple[tree.SortKey, ...], scope: Scope) -> str:

@@ -239,6 +239,15 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
     return _TYPES[node.name]
 
 
+def sort_keys(
+    items: Sequence[syntax.SortKey], bind: Callable[[syntax.Node], tree.Expression]
+) -> tuple[tree.SortKey, ...]:
+    """Return the items of an ORDER BY, whose expressions bind() binds."""
+    return tuple(
+        tree.SortKey(bind(item.expression), item.is_descending, item.nulls_first) for item in items
+    )
+
+
 # --- leaves --------------------------------------------------------------------------------------
 
 

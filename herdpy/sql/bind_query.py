@@ -23,6 +23,7 @@ from herdpy.sql.bind_expression import (
     compare,
     convert,
     no_operator,
+    sort_keys,
     type_label,
     unify,
 )
@@ -99,7 +100,7 @@ def _bind_select(
     if node.having is not None:
         having = bind_condition(node.having, scope, "argument of HAVING")
     scope.allows_windows = True
-    order_by = _bind_order_by(node.order, outputs, scope)
+    order_by = sort_keys(node.order, lambda item: _bind_sort_item(item, outputs, scope, "ORDER BY"))
     distinct_on = _bind_distinct(node, outputs, order_by, scope)
     scope.allows_windows = False
     if scope.has_aggregates or group_by or having is not None:
@@ -113,7 +114,7 @@ def _bind_select(
     body = tree.Select(tuple(outputs), source, where, group_by, having, is_distinct, distinct_on)
     columns = tuple((output.name, output.expression.type) for output in outputs)
     limit, offset = _bind_limits(node, context)
-    return tree.Query(body, columns, (), tuple(order_by), limit, offset)
+    return tree.Query(body, columns, (), order_by, limit, offset)
 
 
 def _collect_windows(node: syntax.Select, scope: Scope) -> None:
@@ -124,7 +125,10 @@ def _collect_windows(node: syntax.Select, scope: Scope) -> None:
 
 
 def _bind_distinct(
-    node: syntax.Select, outputs: Sequence[tree.Output], order_by: list[tree.SortKey], scope: Scope
+    node: syntax.Select,
+    outputs: Sequence[tree.Output],
+    order_by: Sequence[tree.SortKey],
+    scope: Scope,
 ) -> tuple[tree.Expression, ...]:
     """Return the expressions of DISTINCT ON; check that ORDER BY fits DISTINCT (42P10)."""
     context = scope.context
@@ -404,19 +408,6 @@ def _bind_group_by(
     return tuple(dict.fromkeys(keys))
 
 
-def _bind_order_by(
-    items: Sequence[syntax.SortKey], outputs: Sequence[tree.Output], scope: Scope
-) -> list[tree.SortKey]:
-    return [
-        tree.SortKey(
-            _bind_sort_item(item.expression, outputs, scope, "ORDER BY"),
-            item.is_descending,
-            item.nulls_first,
-        )
-        for item in items
-    ]
-
-
 def _bind_sort_item(
     node: syntax.Node, outputs: Sequence[tree.Output], scope: Scope, clause: str
 ) -> tree.Expression:
@@ -443,16 +434,15 @@ def _output_keys(
     items: Sequence[syntax.SortKey],
     columns: Sequence[tuple[str, SqlType]],
     context: StatementContext,
-) -> list[tree.SortKey]:
+) -> tuple[tree.SortKey, ...]:
     """Bind ORDER BY over what has output columns only: their names and numbers."""
     scope = Scope(context)
     outputs = [
         tree.Output(name, tree.ColumnRef(kind, tree.OUTPUT, ordinal, name))
         for ordinal, (name, kind) in enumerate(columns)
     ]
-    keys: list[tree.SortKey] = []
-    for item in items:
-        node = item.expression
+
+    def bind(node: syntax.Node) -> tree.Expression:
         expression = _by_ordinal(node, outputs, scope, "ORDER BY")
         if expression is None and _is_bare(node):
             expression = _by_name(node, outputs, scope) or bind_expression(node, scope)
@@ -463,8 +453,9 @@ def _output_keys(
                 node,
                 "Put the query into FROM: SELECT … FROM (…) AS q ORDER BY …",
             )
-        keys.append(tree.SortKey(expression, item.is_descending, item.nulls_first))
-    return keys
+        return expression
+
+    return sort_keys(items, bind)
 
 
 def _by_ordinal(
