@@ -146,8 +146,6 @@ RELOADED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Settings of one server."""
-
     host: str = _text("127.0.0.1", "where to listen: an address of this machine, or its name")
     port: int = _setting(7000, 0, 65_535, "port", "of the frame protocol; 0: any free one")
     grpc_port: int = _setting(

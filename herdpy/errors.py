@@ -7,7 +7,7 @@ Every error is picklable. docs/reference/errors.md lists the SQLSTATEs and is ch
 """
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -144,6 +144,28 @@ class IdleInTransactionError(OperationalError, sqlstate="25P03", retry=Retry.SAF
 
 
 _NO_DESCRIPTORS_TEXT = "Too many open files"  # the system's words; ENFILE's go on behind them
+
+
+def damaged(problem: str) -> CorruptionError:
+    """Return the error of a file of a database that does not hold what was written to it."""
+    hint = "restore the directory from a copy; the file does not hold what was written"
+    return CorruptionError(problem, hint=hint)
+
+
+def did_you_mean(
+    word: str, known: Iterable[str], otherwise: str | None = None, cutoff: float = 0.6
+) -> str | None:
+    """Return a hint at the known word that another one is most like."""
+    close = closest(word, known, cutoff)
+    return f"Did you mean {close}?" if close and close != word else otherwise
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word that another one is most like, None: none is like it."""
+    with loading():
+        import difflib
+
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)
 
 
 def descriptors_error(error: BaseException) -> OperationalError | None:

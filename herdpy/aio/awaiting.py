@@ -36,6 +36,10 @@ class Awaited(Generic[B]):
     def run(self, body: Callable[[], T]) -> Coroutine[Any, Any, T]:
         return self.owner.run(body)
 
+
+class Entered(Awaited[B]):
+    """One that `async with` gives as it is."""
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -6,7 +6,7 @@ One task at a time.
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from herdpy.aio.awaiting import Awaited, awaited
+from herdpy.aio.awaiting import Awaited, Entered, awaited
 from herdpy.aio.cursor import AsyncCursor
 from herdpy.driver.connection import TransactionBlock
 from herdpy.driver.cursor import Parameters
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from herdpy.aio.connection import AsyncConnection
 
 
-class AsyncLease(Awaited[SnapshotLease]):
+class AsyncLease(Entered[SnapshotLease]):
     """SnapshotLease, awaited; `async with` releases it at the end of the block."""
 
     renew = awaited(SnapshotLease.renew)
@@ -43,7 +43,7 @@ class AsyncLease(Awaited[SnapshotLease]):
         return f"<herdpy.aio.AsyncLease {self.id} at {self.position}>"
 
 
-class AsyncStage(Awaited[Stage]):
+class AsyncStage(Entered[Stage]):
     """Stage, awaited; an async context manager that gives up."""
 
     add = awaited(Stage.add)

@@ -47,8 +47,6 @@ def new_runner(*, is_on_loop: bool) -> Runner:
 
 
 class LoopRunner:
-    """Runs calls on the loop."""
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()

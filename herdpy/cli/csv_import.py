@@ -4,14 +4,13 @@ The first record has the columns' names; those of the table that it does not nam
 defaults. Rows stream: neither the file nor its rows are ever whole in memory here.
 """
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from herdpy.cli.csv_text import csv_records
 from herdpy.driver.connection import Connection
-from herdpy.errors import DataError, Error, OperationalError, ProgrammingError
+from herdpy.errors import DataError, Error, OperationalError, ProgrammingError, did_you_mean
 from herdpy.exec.coerce import cast_physical, output_converter
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import TEXT
@@ -69,13 +68,12 @@ def _columns(table: Table, names: Sequence[str | None]) -> list[Column]:
     for name in names:
         column = known.get(name or "") or known.get((name or "").lower())
         if column is None:
-            close = difflib.get_close_matches(name or "", known, n=1)
             raise ProgrammingError(
                 f'line 1: table "{table.name}" has no column {name!r}',
                 sqlstate="42703",
-                hint=f"Did you mean {close[0]}?"
-                if close
-                else "The first line has the names of the columns.",
+                hint=did_you_mean(
+                    name or "", known, "The first line has the names of the columns."
+                ),
             )
         if column in columns:
             raise ProgrammingError(f"line 1: column {name!r} is named twice", sqlstate="42701")
@@ -98,7 +96,6 @@ def _row(columns: list[Column], fields: Sequence[str | None], line: int) -> dict
 
 
 def _placed(error: Error, where: str) -> Error:
-    """Return the error with the place before its message."""
     return type(error)(
         f"{where}: {error.message}", sqlstate=error.sqlstate, retry=error.retry, hint=error.hint
     )

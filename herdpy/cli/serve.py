@@ -12,11 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bookie.client.blocking import new_loop
-from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
-from herdpy.cli.notify import notify
-from herdpy.cli.open_files import make_room
 from herdpy.cli.settings import Loaded
+from herdpy.cli.system import AuditFile, make_room, notify
 from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
 from herdpy.driver.local import open_database

@@ -4,7 +4,6 @@ The file is TOML with the tables [server] and [database]; HERDPY_SERVER_PORT is 
 is not known is an error with a suggestion: a misspelt limit is no limit.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import click
 import msgspec
 
 from herdpy.config import Config, ServerConfig
-from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.errors import OperationalError, ProgrammingError, did_you_mean
 
 SECTIONS: dict[str, type[Any]] = {"server": ServerConfig, "database": Config}
 PREFIX = "HERDPY_"
@@ -150,11 +149,10 @@ def _spelling(spelled: str) -> Any:
 
 
 def _unknown(name: str, where: str, known: list[str], what: str = "setting") -> ProgrammingError:
-    close = difflib.get_close_matches(name, known, n=1)
     return ProgrammingError(
         f"{where}: there is no {what} {name[:100]!r}",
         sqlstate="22023",
-        hint=f"Did you mean {close[0]}?" if close else "`herdpy config show` lists them.",
+        hint=did_you_mean(name, known, "`herdpy config show` lists them."),
     )
 
 

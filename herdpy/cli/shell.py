@@ -4,7 +4,6 @@ Statements run in a thread of their own, so that Ctrl-C reaches the main thread 
 the statement (conn.cancel) and the shell goes on. One Shell belongs to the main thread.
 """
 
-import difflib
 import shlex
 import signal
 import time
@@ -22,7 +21,7 @@ from herdpy.driver.box import count_text, make_table
 from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import describe
-from herdpy.errors import Error, ProgrammingError, QueryCanceledError
+from herdpy.errors import Error, ProgrammingError, QueryCanceledError, closest, did_you_mean
 from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
@@ -197,10 +196,9 @@ class Shell:
         command = COMMANDS.get(name)
         try:
             if command is None:
-                close = difflib.get_close_matches(name, COMMANDS, n=1)
                 raise ProgrammingError(
                     f"there is no command {name}",
-                    hint=f"Did you mean {close[0]}?" if close else ".help lists the commands.",
+                    hint=did_you_mean(name, COMMANDS, ".help lists the commands."),
                 )
             if not command.least <= len(arguments) <= command.most:
                 raise ProgrammingError(f"usage: {name} {command.usage}".rstrip())
@@ -290,11 +288,11 @@ def _find(tables: list[Table], name: str) -> Table:
     folded = {table.name.lower(): table for table in tables}
     found = exact[0] if exact else folded.get(name.lower())
     if found is None:
-        close = difflib.get_close_matches(name.lower(), folded, n=1)
+        close = closest(name.lower(), folded)
         raise ProgrammingError(
             f'table "{name}" does not exist',
             sqlstate="42P01",
-            hint=f"Did you mean {folded[close[0]].name}?" if close else ".tables lists the tables.",
+            hint=f"Did you mean {folded[close].name}?" if close else ".tables lists the tables.",
         )
     return found
 

@@ -7,7 +7,7 @@ the program would go on as if it had.
 from typing import Any, NoReturn
 
 from herdpy import errors
-from herdpy.errors import loading
+from herdpy.errors import closest
 
 _HINTS = {
     "row_factory": "rows are tuples; cursor.description has their names, fetch_arrow_table() and "
@@ -74,12 +74,9 @@ def refuse(instance: object, name: str) -> NoReturn:
     kind = instance if isinstance(instance, type) else type(instance)
     hint = _HINTS.get(name)
     if hint is None:
-        with loading():
-            import difflib
-
         known = [each for each in dir(kind) if not each.startswith("_")]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "it takes none but its own"
+        close = closest(name, known)
+        hint = f"did you mean {close}?" if close else "it takes none but its own"
     raise AttributeError(
         f"{kind.__name__} has no attribute {name!r}: {hint}", name=name, obj=instance
     )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, loading
+from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, closest, loading
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
@@ -197,13 +197,10 @@ def _not_a_url(text: str) -> InterfaceError:
 
 def _option(name: str, value: str) -> object:
     if name not in _OPTIONS:
-        with loading():
-            from difflib import get_close_matches
-
-        close = get_close_matches(name, _OPTIONS, 1)
+        close = closest(name, _OPTIONS)
         raise InterfaceError(
             f"connect: unknown option {name!r} in the URL",
-            hint=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_OPTIONS)}",
+            hint=f"did you mean {close!r}?" if close else f"known: {', '.join(_OPTIONS)}",
         )
     read, expected = _OPTIONS[name]
     try:

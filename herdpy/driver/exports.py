@@ -145,6 +145,4 @@ def _file_error(what: str, shown: str, error: OSError) -> Error:
     found = disk_error(error)
     if found.sqlstate == "53100":
         return found
-    return OperationalError(
-        f"{what}: {shown}: {error.strerror or error}", sqlstate="58030", hint=None
-    )
+    return OperationalError(f"{what}: {shown}: {error.strerror or error}", sqlstate="58030")

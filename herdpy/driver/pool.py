@@ -78,7 +78,6 @@ class Lending(Strict, Generic[C]):
 
     @property
     def waiting_count(self) -> int:
-        """Calls that wait for a connection."""
         return len(self._waiters)
 
     def _find(self) -> C | Ticket[C | None] | None:

@@ -386,7 +386,9 @@ class Database:
                 for session in sessions
             ),
             MaintenanceTask("dropped users", self.end_dropped_users),
-            *self.replica.leading_tasks(self._expired_sessions, self._unused_stagings),
+            *self.replica.leading_tasks(
+                self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
+            ),
             *self.replica.tasks(),
         ]
 
@@ -396,9 +398,6 @@ class Database:
         live = {session.token_session for session in sessions}
         busy = [stamp_of(each.token_session) for each in sessions if each.in_transaction]
         return self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
-
-    def _unused_stagings(self) -> list[str]:
-        return self.stagings.to_end(self.tablespace.state.staged)
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Wake the maintenance thread to the time-out of a statement that cannot look at it."""

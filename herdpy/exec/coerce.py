@@ -13,8 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from herdpy.errors import DataError, ProgrammingError
-from herdpy.exec.text_forms import format_text
-from herdpy.model.intervals import of_timedelta
+from herdpy.model.intervals import interval_text, of_timedelta
 from herdpy.model.python_values import (
     KIND_CLASSES,
     PYTHON_KINDS,
@@ -48,7 +47,6 @@ from herdpy.sql.conversions import (
 from herdpy.sql.plan import NOW, Slot
 
 _EPOCH = datetime.datetime(1970, 1, 1)
-_EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _NO_OFFSET = datetime.timedelta()
 _INFINITIES = (float("inf"), float("-inf"))
@@ -389,27 +387,59 @@ def _to_date(days: int) -> datetime.date:
         raise DataError(message, sqlstate="22008") from None
 
 
-def _to_datetime(microseconds: int) -> datetime.datetime:
-    try:
-        return _EPOCH + datetime.timedelta(microseconds=microseconds)
-    except OverflowError:
-        raise _no_year(microseconds) from None
+def _since(epoch: datetime.datetime) -> Callable[[int], datetime.datetime]:
+    def convert(microseconds: int) -> datetime.datetime:
+        try:
+            return epoch + datetime.timedelta(microseconds=microseconds)
+        except OverflowError:
+            message = f"timestamp {microseconds} µs from 1970-01-01 is outside the years 1 to 9999"
+            raise DataError(message, sqlstate="22008") from None
+
+    return convert
 
 
-def _to_aware(microseconds: int) -> datetime.datetime:
-    try:
-        return _EPOCH_UTC + datetime.timedelta(microseconds=microseconds)
-    except OverflowError:
-        raise _no_year(microseconds) from None
-
-
-def _no_year(microseconds: int) -> DataError:
-    message = f"timestamp {microseconds} µs from 1970-01-01 is outside the years 1 to 9999"
-    return DataError(message, sqlstate="22008")
-
-
+_to_aware = _since(_EPOCH.replace(tzinfo=datetime.UTC))
 _OUTPUTS: dict[Kind, Callable[[Any], Any]] = {
     Kind.DATE: _to_date,
-    Kind.TIMESTAMP: _to_datetime,
+    Kind.TIMESTAMP: _since(_EPOCH),
     Kind.TIMESTAMPTZ: _to_aware,
 }
+
+
+def format_text(value: Any, kind: Kind) -> str:
+    """Return the text of a logical value that is not NULL, as PostgreSQL casts it in UTC.
+
+    The reading side is sql/conversions.read_text, the same for literals and for parameters.
+    """
+    if kind is Kind.BOOLEAN:
+        return "true" if value else "false"
+    if kind is Kind.DECIMAL:
+        return format(value, "f")
+    if kind is Kind.BYTEA:
+        return "\\x" + value.hex()
+    if kind is Kind.TIMESTAMP or kind is Kind.TIMESTAMPTZ:
+        text = value.replace(tzinfo=None).isoformat(" ")
+        text = text.rstrip("0") if value.microsecond else text
+        return f"{text}+00" if kind is Kind.TIMESTAMPTZ else text
+    if kind is Kind.DOUBLE:
+        return _format_double(value)
+    if kind is Kind.INTERVAL:
+        return interval_text(of_timedelta(value))
+    return str(value)
+
+
+def _format_double(value: float) -> str:
+    """Shortest digits that read back the same; an exponent below 1e-4 and from 1e15 on."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    number = Decimal(repr(value))
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
+    exponent = number.adjusted() if number else 0
+    sign = "-" if number.is_signed() else ""
+    if -4 <= exponent < 15:
+        fixed = format(number, "f")
+        return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"

@@ -223,6 +223,9 @@ class EndLeases(msgspec.Struct, array_like=True, tag=41, frozen=True, gc=False):
     ids: list[str]
 
 
+StagingRecord = (
+    BeginStaging | BeginStage | StageRows | FinishStage | DropStages | CommitStaging | EndStaging
+)
 Record = (
     Noop
     | Begin
@@ -237,13 +240,7 @@ Record = (
     | Expire
     | BeginLease
     | EndLeases
-    | BeginStaging
-    | BeginStage
-    | StageRows
-    | FinishStage
-    | DropStages
-    | CommitStaging
-    | EndStaging
+    | StagingRecord
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -363,8 +363,6 @@ NO_COLUMNS: Final = msgspec.Raw(b"\xc0")
 
 
 class Done(Numbered, tag=65):
-    """A request has succeeded."""
-
     in_transaction: bool
     row_count: int = -1
     last_row_id: int | None = None
@@ -434,8 +432,6 @@ class Answers(Numbered, tag=85):
 
 
 class IngestBegun(Numbered, tag=76):
-    """An ingest is open."""
-
     ingest: int
     table: list[Any]
     """The table, as docs/formats/record.md writes one."""
@@ -478,15 +474,11 @@ class Piece(Numbered, tag=90):
 
 
 class StagingBegun(Numbered, tag=94):
-    """A job is open."""
-
     table: list[Any]
     """The table, as docs/formats/record.md writes one."""
 
 
 class StageBegun(Numbered, tag=95):
-    """A stage is open."""
-
     stage: int
     table: list[Any]
 
@@ -499,8 +491,6 @@ class StagingSettled(Numbered, tag=96):
 
 
 class Leased(Numbered, tag=91):
-    """A lease is there."""
-
     lease: str
     position: str
     seconds: float

@@ -22,8 +22,6 @@ WAITING_BYTES_MAX = messages.FRAME_BYTES_MAX
 
 
 class State(Enum):
-    """Of a connection."""
-
     NEW = 1
     READY = 2
     CLOSED = 3
@@ -31,8 +29,6 @@ class State(Enum):
 
 
 class Send(NamedTuple):
-    """Send this message."""
-
     message: Message
 
 

@@ -31,7 +31,8 @@ class Workers:
         self._usual = new_executor("statement", config.workers)
         self._urgent = new_executor("transaction", config.connections_max)
         self._reserved = new_executor("reserved", max(1, config.superuser_reserved_connections))
-        self._usual_count = 0  # of jobs for _usual
+        self.usual_count = 0
+        """How many statements outside transactions run or wait for a worker."""
         self._freed_s = clock.monotonic()  # when a worker came free, or the first job had to wait
         self.parked_count = 0
         """How many statements wait for locks."""
@@ -46,12 +47,11 @@ class Workers:
     # --- jobs ------------------------------------------------------------------------------------
 
     def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
-        """Run a job on a worker."""
         if is_urgent:
             return self._submit(self._urgent, job)
-        if self._usual_count == self._count:
+        if self.usual_count == self._count:
             self._freed_s = self._clock.monotonic()
-        self._usual_count += 1
+        self.usual_count += 1
         future = self._submit(self._usual, job)
         future.add_done_callback(self._usual_done)
         return future
@@ -70,22 +70,17 @@ class Workers:
         del self.jobs[future]
 
     def _usual_done(self, _: "asyncio.Future[Any]") -> None:
-        self._usual_count -= 1
+        self.usual_count -= 1
         self._freed_s = self._clock.monotonic()
-
-    @property
-    def usual_count(self) -> int:
-        """How many statements outside transactions run or wait for a worker."""
-        return self._usual_count
 
     @property
     def are_busy(self) -> bool:
         """A statement outside a transaction would have to wait."""
-        return self._usual_count >= self._count
+        return self.usual_count >= self._count
 
     @property
     def waiting_count(self) -> int:
-        return max(0, self._usual_count - self._count)
+        return max(0, self.usual_count - self._count)
 
     @property
     def starved_s(self) -> float:

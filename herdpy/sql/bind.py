@@ -1,5 +1,6 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, CREATE and DROP TABLE; the rest is bind_query's."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -232,7 +233,7 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
                 node,
                 suggestion(name, [*columns]),
             )
-        columns[name] = _with_not_null(columns[name])
+        columns[name] = dataclasses.replace(columns[name], not_null=True)
     if len(set(key_names)) != len(key_names):
         raise context.error("42701", "the primary key names a column twice", node)
     if not key_names:
@@ -284,12 +285,6 @@ def _bind_default(
     if isinstance(value, str) and kind.length is not None and len(value) > kind.length:
         raise scope.error("22001", f'DEFAULT of column "{name}" is too long', node)
     return value, None
-
-
-def _with_not_null(column: Column) -> Column:
-    return Column(
-        column.id, column.name, column.type, True, column.default, column.default_sql, column.hidden
-    )
 
 
 def _new_name(name: str, node: syntax.Node, context: StatementContext) -> str:

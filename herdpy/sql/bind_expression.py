@@ -348,7 +348,6 @@ def _joined(call: tree.Expression) -> tree.Expression:
 def _operated(
     node: syntax.Binary, left: tree.Expression, right: tree.Expression, scope: Scope
 ) -> tree.Expression:
-    """Return left operator right, of bound operands."""
     operator = node.operator
     if operator in _COMPARISONS:
         return compare(operator, left, right, node, scope)
@@ -753,7 +752,6 @@ def _no_sign(sign: str, operand: tree.Expression, node: syntax.Node, scope: Scop
 def _concatenation(
     left: tree.Expression, right: tree.Expression, node: syntax.Node, scope: Scope
 ) -> tree.Expression:
-    """Return text || anything."""
     sides = (left, right)
     kinds = {side.type.kind for side in sides}
     if kinds == {Kind.BYTEA}:

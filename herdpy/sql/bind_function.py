@@ -1,8 +1,8 @@
 """Calls of functions: names to overloads of functions.py, and those with rules of their own."""
 
-import difflib
 from collections.abc import Callable, Sequence
 
+from herdpy.errors import did_you_mean
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
     DATE,
@@ -72,11 +72,6 @@ def is_known(name: str) -> bool:
     return name in _KNOWN
 
 
-def _suggested(name: str) -> str | None:
-    close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.75)
-    return f"Did you mean {close[0]}?" if close and close[0] != name else None
-
-
 def unknown_function(name: str, node: syntax.Node, scope: Scope, types: str = "") -> Exception:
     """Return the 42883 of a function that there is not, with a suggestion."""
     hint = None
@@ -84,7 +79,7 @@ def unknown_function(name: str, node: syntax.Node, scope: Scope, types: str = ""
         forms = (f"{name}({', '.join(item.parameters)})" for item in FUNCTIONS[name])
         hint = f"There is {' and '.join(forms)}."
     elif name not in _KNOWN:
-        hint = _suggested(name)
+        hint = did_you_mean(name, _KNOWN, cutoff=0.75)
     return scope.error("42883", f"function {name}({types}) does not exist", node, hint)
 
 
@@ -124,7 +119,11 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
         if len(node.arguments) not in counts:
             raise unknown_function(node.name, node, scope)
         return binder(node, scope)
-    return call(name, [bind_open(item, scope) for item in node.arguments], node, scope)
+    return call(name, _bound(node, scope), node, scope)
+
+
+def _bound(node: syntax.Call, scope: Scope) -> list[tree.Expression]:
+    return [bind_open(item, scope) for item in node.arguments]
 
 
 # --- with rules of their own ---------------------------------------------------------------------
@@ -140,7 +139,7 @@ def _bind_type_of(node: syntax.Call, scope: Scope) -> tree.Expression:
 
 
 def _bind_coalesce(node: syntax.Call, scope: Scope) -> tree.Expression:
-    parts = [bind_open(item, scope) for item in node.arguments]
+    parts = _bound(node, scope)
     return coalesce(node.name, unify(parts, node, scope, node.name.upper()))
 
 
@@ -188,24 +187,16 @@ def _bind_trim(node: syntax.Call, scope: Scope) -> tree.Expression:
     return _with_blanks(name, node, scope, 2)
 
 
-def _bind_pad(node: syntax.Call, scope: Scope) -> tree.Expression:
-    return _with_blanks(node.name, node, scope, 3)
-
-
 def _with_blanks(name: str, node: syntax.Call, scope: Scope, count: int) -> tree.Expression:
     """Return a call whose last argument, the characters, is a blank where it is not there."""
-    parts = [bind_open(item, scope) for item in node.arguments]
+    parts = _bound(node, scope)
     if len(parts) < count:
         parts.append(tree.Literal(TEXT, " "))
     return call(name, parts, node, scope)
 
 
-def _bind_position(node: syntax.Call, scope: Scope) -> tree.Expression:
-    return call("strpos", [bind_open(item, scope) for item in node.arguments], node, scope)
-
-
 def _bind_mod(node: syntax.Call, scope: Scope) -> tree.Expression:
-    left, right = (bind_open(item, scope) for item in node.arguments)
+    left, right = _bound(node, scope)
     return arithmetic("%", left, right, node, scope)
 
 
@@ -317,9 +308,11 @@ _SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Exp
     "nullif": (range(2, 3), _bind_nullif),
     **dict.fromkeys(("concat", "concat_ws"), (_ANY, _bind_concat)),
     **dict.fromkeys(("trim", "btrim", "ltrim", "rtrim"), (range(1, 3), _bind_trim)),
-    **dict.fromkeys(("lpad", "rpad"), (range(2, 4), _bind_pad)),
+    **dict.fromkeys(
+        ("lpad", "rpad"), (range(2, 4), lambda node, scope: _with_blanks(node.name, node, scope, 3))
+    ),
     **dict.fromkeys(("round", "trunc"), (range(1, 3), _bind_round)),
-    "position": (range(2, 3), _bind_position),
+    "position": (range(2, 3), lambda node, scope: call("strpos", _bound(node, scope), node, scope)),
     "mod": (range(2, 3), _bind_mod),
     **dict.fromkeys(
         ("now", "current_timestamp", "current_date", "localtimestamp"), (range(1), _bind_now)

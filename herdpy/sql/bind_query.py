@@ -707,10 +707,6 @@ def _bind_column_query(node: syntax.Query, scope: Scope) -> tree.Query:
     return query
 
 
-def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
-    return tree.Exists(BOOLEAN, bind_query(node.query, scope.context, scope))
-
-
 def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
     if isinstance(node.operand, syntax.Row) or node.query is None:
         raise scope.error("0A000", "a row IN (query) is not supported", node)
@@ -750,6 +746,8 @@ def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:
 
 
 BINDERS[syntax.Subquery] = _bind_scalar
-BINDERS[syntax.Exists] = _bind_exists
+BINDERS[syntax.Exists] = lambda node, scope: tree.Exists(
+    BOOLEAN, bind_query(node.query, scope.context, scope)
+)
 QUERY_BINDERS["in"] = _bind_in_query
 QUERY_BINDERS["quantified"] = _bind_quantified

@@ -24,13 +24,12 @@ from herdpy.model.types import (
 )
 from herdpy.sql import tree
 from herdpy.sql.bind import bind_statement
-from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import Compiled, Parameters, Slot
 from herdpy.sql.reading.extent import too_deep
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Scanned, scan
 from herdpy.sql.roles import read_access_statement
-from herdpy.sql.scope import StatementContext
+from herdpy.sql.scope import Catalog, StatementContext
 from herdpy.sql.statements import read_statement
 
 __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_types"]

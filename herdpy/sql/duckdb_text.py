@@ -453,11 +453,8 @@ class _Printer:
         if isinstance(expression, tree.ScalarSubquery) and self.is_lazy:
             return self._deferred(expression)
         with self._outside():
-            text = self._printed(expression)
+            text = _PRINTERS[type(expression)](self, expression)
         return self._field(hoisted, text)
-
-    def _printed(self, expression: tree.Expression) -> str:
-        return _PRINTERS[type(expression)](self, expression)
 
     def _field(self, hoisted: dict[str, str], text: str) -> str:
         return f"v1.{hoisted.setdefault(text, f'h{len(hoisted)}')}"
@@ -489,9 +486,6 @@ class _Printer:
             return text
 
         return self._lambda(values, body)
-
-    def variable(self, node: tree.Variable) -> str:
-        return self.variables[node.index]
 
     def applied(
         self,
@@ -532,9 +526,6 @@ class _Printer:
         """
         text = self.expression(expression)
         return f"greatest({text})" if _is_computed(expression) else text
-
-    def literal(self, literal: tree.Literal) -> str:
-        return literal_text(literal)
 
     def parameter(self, parameter: tree.Parameter) -> str:
         self.slots.add(parameter.index)
@@ -1065,10 +1056,10 @@ _FROM_TEXT = {
 
 
 _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
-    tree.Literal: _Printer.literal,
+    tree.Literal: lambda _, literal: literal_text(literal),
     tree.Parameter: _Printer.parameter,
     tree.ColumnRef: _Printer.column,
-    tree.Variable: _Printer.variable,
+    tree.Variable: lambda printer, node: printer.variables[node.index],
     tree.Let: _Printer.let,
     tree.Cast: _Printer.cast,
     tree.Assign: _Printer.cast,

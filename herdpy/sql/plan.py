@@ -150,15 +150,11 @@ class UpdatePlan(Node, frozen=True):
 
 
 class DeletePlan(Node, frozen=True):
-    """DELETE."""
-
     ref: TableRef
     find: Find
 
 
 class ExplainPlan(Node, frozen=True):
-    """EXPLAIN [ANALYZE]."""
-
     plan: "Plan"
     is_analyze: bool
 

@@ -4,20 +4,36 @@ StatementContext lasts for one statement: catalog, parameter types, slots, relat
 what one SELECT, UPDATE or DELETE can name. Errors about names carry the position and a suggestion.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from herdpy.errors import Error, NotSupportedError, ProgrammingError
+from herdpy.errors import Error, NotSupportedError, ProgrammingError, closest
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_wide, too_wide
-from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import NOW, Slot
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import Budget
 from herdpy.sql.reading.tokens import Scanned
+
+
+class Catalog(Protocol):
+    """The tables one statement can see; never changes while it is held."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change; part of the plan cache's key."""
+        ...
+
+    def table(self, name: str) -> Table | None:
+        """Return the table of that folded name, or None."""
+        ...
+
+    def table_names(self) -> Sequence[str]:
+        """Return the names, sorted."""
+        ...
 
 
 class StatementContext:
@@ -156,7 +172,6 @@ class Scope:
         return self.context.settle(expression)
 
     def cte(self, name: str) -> tree.Cte | None:
-        """Return the WITH item of that name that is in reach."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.ctes:
@@ -258,5 +273,5 @@ def _has(named: Named, name: str) -> bool:
 
 def suggestion(name: str, known: Sequence[str]) -> str | None:
     """Return "Did you mean …?" for a name that looks like a known one."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f'Did you mean "{close[0]}"?' if close else None
+    close = closest(name, known)
+    return f'Did you mean "{close}"?' if close else None

@@ -4,28 +4,18 @@ BEGIN, COMMIT, ROLLBACK, SET, SHOW, RESET are read whole; EXPLAIN and UPSERT are
 of a statement that goes on. What we know and do not have is refused here by its first words.
 """
 
-import difflib
 from dataclasses import dataclass
 
-from herdpy.errors import NotSupportedError, ProgrammingError
+from herdpy.errors import NotSupportedError, ProgrammingError, did_you_mean
 from herdpy.sql import tree
 from herdpy.sql.reading.refusals import INSTEAD_OF_REPLACING, INSTEAD_OF_UPDATING
 from herdpy.sql.reading.tokens import Scanned
 from herdpy.sql.reading.words import Words
 
 _PARSED = (
-    "SELECT",
-    "WITH",
-    "VALUES",
-    "TABLE",
-    "(",
-    "INSERT",
-    "UPDATE",
-    "DELETE",
-    "CREATE",
-    "DROP",
+    "SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP",
     "TRUNCATE",
-)
+)  # fmt: skip
 _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
     "KILL",
@@ -97,12 +87,11 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         raise _refused(_object(rest) if first == "ALTER" else first, rest, 0)
     if first in _OWN and not explain.is_explain:
         return _Reader(scanned).read()
-    close = difflib.get_close_matches(first, (*_PARSED, *_OWN, *_OTHERS), n=1)
     raise ProgrammingError(
         f'syntax error at or near "{first.lower()}"' if first else "syntax error",
         sqlstate="42601",
         position=rest.position(0),
-        hint=f"Did you mean {close[0]}?" if close and close[0] != first else None,
+        hint=did_you_mean(first, (*_PARSED, *_OWN, *_OTHERS)),
     )
 
 

@@ -244,26 +244,20 @@ class ExpressionPrinter:
         operand = self._inside(node.operand, _OTHER)
         return f"{operand} {word} ({self.list_text(node.items)})", _COMPARISON
 
-    def _subquery(self, query: tree.Query) -> str:
+    def subquery(self, query: tree.Query) -> str:
         if query not in self.subqueries:
             self.subqueries.append(query)
         return f"(subquery {self.subqueries.index(query) + 1})"
 
-    def scalar(self, node: tree.ScalarSubquery) -> tuple[str, int]:
-        return self._subquery(node.query), _ATOM
-
-    def exists(self, node: tree.Exists) -> tuple[str, int]:
-        return f"EXISTS {self._subquery(node.query)}", _ATOM
-
     def in_query(self, node: tree.InQuery) -> tuple[str, int]:
         word = "NOT IN" if node.is_negated else "IN"
-        return f"{self._inside(node.operand, _OTHER)} {word} {self._subquery(node.query)}", (
+        return f"{self._inside(node.operand, _OTHER)} {word} {self.subquery(node.query)}", (
             _COMPARISON
         )
 
     def quantified(self, node: tree.Quantified) -> tuple[str, int]:
         word = f"{node.operator} {'ALL' if node.is_all else 'ANY'}"
-        return f"{self._inside(node.operand, _OTHER)} {word} {self._subquery(node.query)}", (
+        return f"{self._inside(node.operand, _OTHER)} {word} {self.subquery(node.query)}", (
             _COMPARISON
         )
 
@@ -304,8 +298,8 @@ _PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[
     tree.Assign: ExpressionPrinter.cast,
     tree.Case: ExpressionPrinter.case,
     tree.InList: ExpressionPrinter.in_list,
-    tree.ScalarSubquery: ExpressionPrinter.scalar,
-    tree.Exists: ExpressionPrinter.exists,
+    tree.ScalarSubquery: lambda printer, node: (printer.subquery(node.query), _ATOM),
+    tree.Exists: lambda printer, node: (f"EXISTS {printer.subquery(node.query)}", _ATOM),
     tree.InQuery: ExpressionPrinter.in_query,
     tree.Quantified: ExpressionPrinter.quantified,
     tree.Aggregate: ExpressionPrinter.aggregate,

@@ -130,8 +130,6 @@ class ScalarSubquery(Expression, frozen=True):
 
 
 class Exists(Expression, frozen=True):
-    """EXISTS (query)."""
-
     query: "Query"
 
 
@@ -492,8 +490,6 @@ AccessStatement = CreateRole | AlterRole | DropRole | GrantRights | GrantRoles |
 
 
 class Explain(Node, frozen=True):
-    """EXPLAIN [ANALYZE] statement."""
-
     statement: "Statement"
     is_analyze: bool
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute
 
 from herdpy.limits import page_rows_max
 from herdpy.model.schema import Column, Table
@@ -16,6 +17,8 @@ from herdpy.model.types import Kind, Physical, Row, SqlType
 from herdpy.storage.column import ColumnBuffers, Layout, layout_of
 from herdpy.storage.table_pages import PageEntry
 
+pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
+Array = Any  # pa.Array: likewise
 LIVE = "__live"
 
 _TYPES = {

@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind
-from herdpy.storage.arrow import INTEGERS
+from herdpy.storage.arrow import INTEGERS, Array, pc
 from herdpy.storage.arrow_staged import viewed
 from herdpy.storage.column import layout_of
-
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
-Array = Any  # pa.Array: likewise
 
 _SIGN_LESS = pa.scalar(2**63 - 1, pa.int64())
 

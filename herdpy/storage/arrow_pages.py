@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.errors import InvariantViolation
 from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Key, Kind, Row
-from herdpy.storage.arrow import INTEGERS
+from herdpy.storage.arrow import INTEGERS, Array, pc
 from herdpy.storage.arrow_staged import physical_values, viewed
 from herdpy.storage.column import WIDTHS, Layout, layout_of, zone_of
 from herdpy.storage.page import (
@@ -26,9 +25,6 @@ from herdpy.storage.page import (
     integer_key,
     split_rows,
 )
-
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
-Array = Any  # pa.Array: likewise
 
 _PLAIN = INTEGERS | {Layout.FLOAT64: pa.float64()}
 _ROWS_BYTES = 1024 * 1024

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.model.schema import Table
-from herdpy.storage.arrow import arrow_type
+from herdpy.storage.arrow import arrow_type, pc
 from herdpy.storage.arrow_keys import comparable, repeats, sorted_order
 from herdpy.storage.arrow_pages import build_pages
 from herdpy.storage.arrow_staged import staged_batches
 from herdpy.storage.page import BuiltPage
 
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Columns = list[Any]  # arrays of one length, one for each column of the table
 
 

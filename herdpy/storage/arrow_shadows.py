@@ -9,18 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key
-from herdpy.storage.arrow import ALL_LIVE, bits_array, column_array
+from herdpy.storage.arrow import ALL_LIVE, bits_array, column_array, pc
 from herdpy.storage.arrow_keys import comparable, repeats, sorted_order
 from herdpy.storage.arrow_pages import build_pages
 from herdpy.storage.page import BuiltPage
 from herdpy.storage.table_pages import PageEntry
-
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
 _PART_PAGES = 64
 _PART_BYTES = 16 * 1024 * 1024

@@ -38,6 +38,7 @@ from herdpy.errors import (
     InvariantViolation,
     NotSupportedError,
     OperationalError,
+    damaged,
 )
 
 T = TypeVar("T")
@@ -511,6 +512,11 @@ class Manifest:
             raise InvariantViolation(f"manifest {path} exists already")
         log_id, uuid = rng.randbytes(16), rng.randbytes(FILE_ID_BYTES)
         state = ManifestState(log_id, identity=Identity(uuid))
+        return cls.put(disk, path, state, rng)
+
+    @classmethod
+    def put(cls, disk: Disk, path: str, state: ManifestState, rng: Rng) -> "Manifest":
+        """Write a manifest of this state in the place of what is there; all or nothing, durable."""
         tail = _write_new(disk, path, state, rng.randbytes(FILE_ID_BYTES))
         try:
             disk.rename(f"{path}.new", path)
@@ -519,13 +525,6 @@ class Manifest:
             tail.file.close()
             raise
         return cls(disk, path, rng, tail)
-
-    @staticmethod
-    def put(disk: Disk, path: str, state: ManifestState, rng: Rng) -> None:
-        """Write a manifest of this state in the place of what is there; all or nothing, durable."""
-        _write_new(disk, path, state, rng.randbytes(FILE_ID_BYTES)).file.close()
-        disk.rename(f"{path}.new", path)
-        disk.sync_directory(_parent(path))
 
     @staticmethod
     def read(disk: Disk, path: str) -> ManifestState:
@@ -810,7 +809,4 @@ def _file_id_of(data: bytes, path: str) -> bytes:
 
 
 def _damage(path: str, offset: int, problem: str) -> CorruptionError:
-    return CorruptionError(
-        f"damaged manifest {path} at offset {offset}: {problem}",
-        hint="restore the directory from a copy; the file does not hold what was written",
-    )
+    return damaged(f"damaged manifest {path} at offset {offset}: {problem}")

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, cast
 import google_crc32c
 import msgspec
 
-from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.errors import CorruptionError, InvariantViolation, damaged
 from herdpy.limits import buffer_alignment_bytes, page_bytes_max, page_rows_max
 from herdpy.model.keys import encode_key
 from herdpy.model.schema import Table
@@ -511,9 +511,8 @@ class Page:
         )
 
     def _damage(self, offset: int, problem: str) -> CorruptionError:
-        return CorruptionError(
-            f"damaged page in {self.where} at offset {self.base_offset + offset}: {problem}",
-            hint="restore the directory from a copy; the file does not hold what was written",
+        return damaged(
+            f"damaged page in {self.where} at offset {self.base_offset + offset}: {problem}"
         )
 
     def _open(self) -> PageHeader:

@@ -18,12 +18,8 @@ class ReadOnlyFile:
     """File over a mapping of what the file was when it was opened."""
 
     def __init__(self, path: str, mapping: Mapping) -> None:
-        self._path = path
+        self.path = path
         self._mapping = mapping
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def read_at(self, offset: int, byte_count: int) -> bytes:
         return bytes(self._mapping.view[offset : offset + byte_count])

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from bookie.runtime.interfaces import Disk
-from herdpy.errors import CorruptionError, InvariantViolation
+from herdpy.errors import InvariantViolation, damaged
 from herdpy.storage.manifest import NewSegment
 from herdpy.storage.page import aligned, sealed
 
@@ -43,7 +43,6 @@ _VERSION, _VERSION_WITHOUT_ID = 2, 1
 _BITMAP = Struct("<4sIII")
 _BITMAP_MAGIC = b"HDBM"
 _FLUSH_BYTES = 4 * 1024 * 1024
-_HINT = "restore the directory from a copy; the file does not hold what was written"
 
 
 def segment_name(number: int) -> str:
@@ -152,7 +151,7 @@ class SegmentWriter:
 class Segment:
     """A mapped segment; every view handed out keeps the mapping alive, also after unlink."""
 
-    __slots__ = ("_mapping", "_view", "file_id", "number", "path")
+    __slots__ = ("_mapping", "file_id", "number", "path", "view")
 
     def __init__(
         self, number: int, path: str, mapping: object, view: memoryview, file_id: bytes
@@ -162,7 +161,7 @@ class Segment:
         self.file_id = file_id
         """Empty in FORMAT 1."""
         self._mapping = mapping
-        self._view = view
+        self.view = view
 
     @classmethod
     def open(cls, disk: Disk, path: str, number: int, byte_count: int, file_id: bytes) -> "Segment":
@@ -172,14 +171,11 @@ class Segment:
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
-            raise CorruptionError(
-                f"segment {path} is missing: expected {byte_count} bytes", hint=_HINT
-            ) from error
+            raise damaged(f"segment {path} is missing: expected {byte_count} bytes") from error
         if found < byte_count or byte_count < _HEADER.size:
-            raise CorruptionError(
+            raise damaged(
                 f"segment {path} is shorter than the manifest says: "
-                f"expected {byte_count}, found {found} bytes (offset {found})",
-                hint=_HINT,
+                f"expected {byte_count}, found {found} bytes (offset {found})"
             )
         mapping = disk.map(path, byte_count)
         return cls.over(mapping.view, path, number, file_id, mapping)
@@ -192,22 +188,16 @@ class Segment:
         header, wanted = bytes(view[: _HEADER.size]), segment_header(number, file_id)
         if header != wanted:
             magic, version, _, _, other, found_id, _ = _HEADER.unpack(header)
-            raise CorruptionError(
+            raise damaged(
                 f"segment {path}, offset 0: expected the header of segment {number}, version "
                 f"{_HEADER.unpack(wanted)[1]}, id {file_id.hex() or 'none'}, found {magic!r}, "
-                f"version {version}, number {other}, id {found_id.hex()}",
-                hint=_HINT,
+                f"version {version}, number {other}, id {found_id.hex()}"
             )
         return cls(number, path, mapping, view, file_id)
 
     @property
     def byte_count(self) -> int:
-        return len(self._view)
-
-    @property
-    def view(self) -> memoryview:
-        """All bytes of the file, as they were listed."""
-        return self._view
+        return len(self.view)
 
     def seed(self, offset: int) -> bytes:
         """Return what the checksum of the part at an offset begins with."""
@@ -215,13 +205,12 @@ class Segment:
 
     def part(self, offset: int, length: int) -> memoryview:
         """Return the bytes of one part; its own CRCs are not checked here."""
-        if offset < _HEADER.size or offset % 64 or offset + length > len(self._view):
-            raise CorruptionError(
+        if offset < _HEADER.size or offset % 64 or offset + length > len(self.view):
+            raise damaged(
                 f"segment {self.path}, offset {offset}: the manifest names a part of {length} "
-                f"bytes, but the segment has {len(self._view)}",
-                hint=_HINT,
+                f"bytes, but the segment has {len(self.view)}"
             )
-        return self._view[offset : offset + length]
+        return self.view[offset : offset + length]
 
     def bitmap(self, offset: int, length: int, row_count: int, dead_count: int) -> bytes:
         """Return the verified bits of a deletion bitmap."""
@@ -239,10 +228,9 @@ class Segment:
             ):
                 return bits
             found = f"{magic!r}, {rows} rows, {dead} dead, CRC {crc:08x}"
-        raise CorruptionError(
+        raise damaged(
             f"damaged deletion bitmap in {self.path} at offset {offset}: expected {row_count} "
-            f"rows, {dead_count} dead, found {found}",
-            hint=_HINT,
+            f"rows, {dead_count} dead, found {found}"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from herdpy.cli.open_files import make_room
+from herdpy.cli.system import make_room
 from herdpy.config import ServerConfig
 from herdpy.proto.messages import (
     MAGIC,

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from herdpy.exec.text_forms import format_text
+from herdpy.exec.coerce import format_text
 from herdpy.model.python_values import kind_of
 
 

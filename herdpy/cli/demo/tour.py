@@ -71,8 +71,6 @@ def run_demo(directory: str, *, flights_max: int | None = None, commits_min: int
 
 
 class Tour:
-    """One run of the demo."""
-
     def __init__(
         self, console: Console, directory: Path, *, flights_max: int | None, commits_min: int
     ) -> None:

@@ -21,7 +21,6 @@ class KeptTexts:
     def message(
         self, request: int, text: str, parameters: Any, counter: int, acknowledged: int
     ) -> Message:
-        """Return the request to run a statement."""
         number = self._numbers.get(text)
         if number is not None:
             return ExecuteKept(request, number, parameters, counter, acknowledged)

@@ -87,7 +87,6 @@ class RetryingSession:
 
     @property
     def connection(self) -> "RemoteSession":
-        """The connection of the moment."""
         return self._session
 
     # --- statements ------------------------------------------------------------------------------

@@ -62,9 +62,11 @@ class RemoteSession:
         self._sending = new_mutex()
         self.machine = DriverMachine()
         self._autocommit = autocommit
-        self._counter = 0  # of commit tokens
+        self.last_token = 0
+        """The counter of the last commit token; 0: there was none."""
         self._takes_tokens = False  # the server does
-        self._undecided: int | None = None
+        self.undecided: int | None = None
+        """The counter of the commit token that was sent and not answered; 0: it had none."""
         self._kept = KeptTexts()
         self._columns = ReceivedColumns()
         self._running: int | None = None  # what cancel() is about
@@ -132,16 +134,6 @@ class RemoteSession:
         """The session in its commit tokens; empty: the server takes none."""
         welcome = self.machine.welcome
         return "" if welcome is None else welcome.token_session
-
-    @property
-    def undecided(self) -> int | None:
-        """The counter of the commit token that was sent and not answered; 0: it had none."""
-        return self._undecided
-
-    @property
-    def last_token(self) -> int:
-        """The counter of the last commit token; 0: there was none."""
-        return self._counter
 
     @property
     def autocommit(self) -> bool:
@@ -313,7 +305,7 @@ class RemoteSession:
             except Error:
                 failure = self.machine.failure
                 if failure is not None and failure.retry is Retry.SAFE:
-                    self._undecided = None  # the server has said that it did not begin
+                    self.undecided = None  # the server has said that it did not begin
                 raise
             except BaseException:
                 if self.machine.last_request != last:
@@ -373,14 +365,14 @@ class RemoteSession:
             if has_token:
                 counter = acknowledged = 0
                 if self._takes_tokens:
-                    acknowledged = self._counter
-                    self._counter = counter = acknowledged + 1
-                self._undecided = counter
+                    acknowledged = self.last_token
+                    self.last_token = counter = acknowledged + 1
+                self.undecided = counter
                 fields = (*fields, counter, acknowledged)
             data = given_up + encode_frame(make(request, *fields))
         except BaseException:
             self.machine.forget(request)
-            self._undecided = None
+            self.undecided = None
             raise
         try:
             self._send(data, is_answered=True)
@@ -407,7 +399,7 @@ class RemoteSession:
                 self._receive()
         finally:
             self._running = None
-        self._undecided = None
+        self.undecided = None
         if isinstance(answer, messages.Failed):
             raise from_failed(answer)
         return answer
@@ -426,7 +418,7 @@ class RemoteSession:
                 self._receive()
             if replies := given_up(answer):
                 self._send(frames(replies))
-            self._undecided = None
+            self.undecided = None
             self._stream.set_timeout(None)
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
             self.close()

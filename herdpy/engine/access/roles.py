@@ -173,14 +173,13 @@ class _Changes:
 
     def _set_options(self, role: Role, statement: tree.CreateRole | tree.AlterRole) -> None:
         options, rights = statement.options, self._rights
-        if options.is_superuser is not None:
-            if rights is not None and not rights.is_superuser:
-                raise denied("change SUPERUSER of a role", "It takes SUPERUSER.")
-            role = replace(role, is_superuser=options.is_superuser)
-        if options.can_create_roles is not None:
-            role = replace(role, can_create_roles=options.can_create_roles)
-        if options.can_login is not None:
-            role = replace(role, can_login=options.can_login)
+        is_limited = rights is not None and not rights.is_superuser
+        if is_limited and options.is_superuser is not None:
+            raise denied("change SUPERUSER of a role", "It takes SUPERUSER.")
+        for name in ("is_superuser", "can_create_roles", "can_login"):
+            value = getattr(options, name)
+            if value is not None:
+                role = replace(role, **{name: value})
         if options.password is not None:
             role = replace(role, verifier=self._verifier)
             if self._verifier is not None and self._before.login_secret is None:

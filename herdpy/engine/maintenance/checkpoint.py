@@ -37,7 +37,7 @@ from herdpy.model.access import (
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
-from herdpy.model.types import Key, Row
+from herdpy.model.types import Key
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import (
     Checkpoint,
@@ -341,7 +341,7 @@ def _open_to_plain(item: OpenAt, lsn: Lsn) -> OpenTransaction:
     tables: list[tuple[int, list[tuple[Any, ...]]]] = []
     for table_id, changes in sorted(item.changes.items()):
         rows = [
-            (statement, tuple(lsn), _plain_cells(key), _plain_row(row))
+            (statement, tuple(lsn), _plain_cells(key), None if row is None else _plain_cells(row))
             for key, (statement, row, _) in changes
         ]
         tables.append((table_id, rows))
@@ -381,10 +381,6 @@ def _plain_cells(values: tuple[Any, ...]) -> list[Any]:
         [str(value)] if isinstance(value, int) and not _WIDE_MIN <= value <= _WIDE_MAX else value
         for value in values
     ]
-
-
-def _plain_row(row: Row | None) -> list[Any] | None:
-    return None if row is None else _plain_cells(row)
 
 
 def _cells(plain: list[Any]) -> Any:

@@ -128,7 +128,7 @@ def restore(
         state = _write_segments(content, disk, rng, progress or (lambda *_: None))
         if has_database:
             write_format(disk)  # an older herdpy must not meet the new manifest
-        Manifest.put(disk, MANIFEST, state, rng)
+        Manifest.put(disk, MANIFEST, state, rng).close()
         if not has_database:
             disk.sync_directory("")
             write_format(disk)

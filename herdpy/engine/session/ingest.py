@@ -212,8 +212,6 @@ class Ingest:
 
 
 class _Staged:
-    """The rows of an ingest, staged."""
-
     def __init__(self, staging: Staging, now_us: int) -> None:
         self._staging = staging
         self._now_us = now_us

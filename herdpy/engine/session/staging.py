@@ -508,7 +508,9 @@ class Staging(SessionPart):
                 if table.frozen:  # another one's checkpoint has failed meanwhile
                     continue
                 planned = plan_adoption(table, stages, job.operation)
-                is_sure = planned.repeated is None or not _has_deleted(table)
+                is_sure = planned.repeated is None or all(
+                    version[1] is not None for version in table.memtable.chains.values()
+                )
                 if job.operation is Operation.APPEND and not is_sure:
                     continue
                 self._check_repeats(job, planned, table)
@@ -605,10 +607,6 @@ class Staging(SessionPart):
                 if is_append:
                     check_absent(job.table, key, newest_row(table, key))
                 seen[key] = row
-
-
-def _has_deleted(table: TableState) -> bool:
-    return any(version[1] is None for version in table.memtable.chains.values())
 
 
 def _check_runs(job: Job) -> None:

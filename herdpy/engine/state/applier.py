@@ -10,7 +10,7 @@ changes into memtables, stamped with the next position, and then a new State is 
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,6 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.page_adoption import Adoption, adopt
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
-from herdpy.engine.state.staged import StagingRecord
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InvariantViolation
@@ -41,6 +40,7 @@ from herdpy.log.record import (
     Rollback,
     Rows,
     StageRows,
+    StagingRecord,
     TransactionId,
     rows_of,
 )
@@ -60,7 +60,6 @@ from herdpy.storage.table_pages import TablePages
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
 _HORIZON_COMMITS_MAX = 64
-_STAGING = get_args(StagingRecord)
 
 
 class Applier:
@@ -230,7 +229,7 @@ class Applier:
                 changes_from_plain(record.changes), state.catalog.access.fact, self.next_role_id
             )
             state = self._with_catalog({}, access, state.position + 1)
-        elif isinstance(record, _STAGING):
+        elif isinstance(record, StagingRecord):
             state = self._apply_staging(record, lsn)
         if isinstance(record, Commit | Refuse | Expire):
             self.tokens.apply(record)

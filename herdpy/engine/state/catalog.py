@@ -11,7 +11,7 @@ from herdpy.model.schema import Table
 
 
 class Catalog:
-    """An immutable set of tables; implements sql.interfaces.Catalog.
+    """An immutable set of tables; implements sql.scope.Catalog.
 
     `access` is who may do what with them; plans do not depend on it, and so `version` does not.
     """

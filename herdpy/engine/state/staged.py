@@ -25,6 +25,7 @@ from herdpy.log.record import (
     EndStaging,
     FinishStage,
     StageRows,
+    StagingRecord,
 )
 from herdpy.model.access import User, plain_user
 from herdpy.model.lsn import Lsn
@@ -32,9 +33,6 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Row
 from herdpy.storage.table_pages import TablePages
 
-StagingRecord = (
-    BeginStaging | BeginStage | StageRows | FinishStage | DropStages | CommitStaging | EndStaging
-)
 PlainStaged = list[Any]
 """Jobs, stages without their rows, and commits; see Staged.to_plain."""
 PlainRuns = list[Any]

@@ -291,7 +291,7 @@ class Execution:
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
     ) -> Write:
         plan = prepared.plan
-        skips_conflicts = False
+        is_insert = skips_conflicts = False
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
@@ -302,11 +302,9 @@ class Execution:
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
             compute = partial(self._compute_update, prepared, plan, values[0])
-            is_insert = False
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
             compute = partial(self._compute_delete, prepared, plan, values[0])
-            is_insert = False
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()

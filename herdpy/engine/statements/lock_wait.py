@@ -46,7 +46,6 @@ class LockWait(NamedTuple):
 
 
 def lock_wait_of(must_wait: MustWaitError, interrupt: StatementInterrupt, now_s: float) -> LockWait:
-    """Return the wait of a statement that begins to wait now."""
     timeout_s = must_wait.timeout_s
     moments = [now_s + timeout_s] if timeout_s else []
     if interrupt.deadline is not None:

@@ -40,7 +40,6 @@ from herdpy.exec.row.select import (
 )
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, Row, SqlType
-from herdpy.sql.interfaces import Catalog
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
@@ -56,6 +55,7 @@ from herdpy.sql.plan import (
 )
 from herdpy.sql.planner import plan_statement
 from herdpy.sql.reading.extent import too_deep
+from herdpy.sql.scope import Catalog
 from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
 
 if TYPE_CHECKING:
@@ -177,19 +177,10 @@ class Prepared:
         if not isinstance(plan, InsertPlan) or plan.source is not None:
             return None
         statement = plan.statement
-        rows = statement.rows or ()
-        places = (
-            [
-                (p.index, slot.source)
-                for p, slot in zip(rows[0], self.slots, strict=False)
-                if isinstance(p, Parameter)
-            ]
-            if len(rows) == 1
-            else []
-        )
-        if not places or len(places) != len(statement.ordinals) or len(self.slots) != len(places):
+        rows, places = statement.rows or (), list(range(len(statement.ordinals)))
+        if len(rows) != 1 or not places or [slot.source for slot in self.slots] != places:
             return None
-        if any(pair != (place, place) for place, pair in enumerate(places)):
+        if [part.index if isinstance(part, Parameter) else None for part in rows[0]] != places:
             return None
         return self._once("convert", lambda: compile_rows(statement.table, statement.ordinals))
 
@@ -312,7 +303,7 @@ def _compiler() -> "ModuleType":
 
 
 class _AskedCatalog:
-    """A catalog that notes what it was asked for; implements sql.interfaces.Catalog."""
+    """A catalog that notes what it was asked for; implements sql.scope.Catalog."""
 
     __slots__ = ("_catalog", "found", "version")
 

@@ -4,16 +4,13 @@ What SELECT of plain columns without WHERE, ORDER BY and LIMIT gives. One thread
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.exec.interfaces import Interrupt, RowSource
+from herdpy.exec.vector.arrow_columns import pc
 from herdpy.exec.vector.arrow_rows import Columns, arrow_schema
 from herdpy.exec.vector.arrow_stream import reader_of
-
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
 _GROUP_MAX = 16
 """Pages."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute
 
 from herdpy.errors import OperationalError, ProgrammingError, ProtocolError
+from herdpy.exec.vector.arrow_columns import pc
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """Of one batch when nothing in it is compressed, shared or repeated any more."""
@@ -21,8 +21,6 @@ ROWS_MAX: Final = 1 << 20
 _METADATA_BYTES_MAX: Final = 4 * 1024 * 1024
 _CONTAINER_BYTES_MAX: Final = 1024 * 1024
 _DICTIONARY_BATCH = 2
-
-pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 
 
 def batches_of(data: bytes) -> Iterator[pa.RecordBatch]:

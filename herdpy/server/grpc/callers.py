@@ -80,18 +80,16 @@ def certificate_of(context: Any) -> bytes:
     return bytes(found[0]) if found else b""
 
 
-def as_it_is(message: messages.Message) -> messages.Message:
-    """Encode nothing: the call makes its reply of the message itself."""
-    return message
-
-
 def answers_of(
     connection: "ServerConnection",
     context: Any,
     caller: Caller,
-    encode: Callable[[messages.Message], Any] = as_it_is,
+    encode: Callable[[messages.Message], Any] = lambda message: message,
 ) -> Answers:
-    """Return the transport that a call is for its connection, which believes a proven caller."""
+    """Return the transport that a call is for its connection, which believes a proven caller.
+
+    By default nothing is encoded: the call makes its reply of the message itself.
+    """
     connection.encode = encode
     if caller.proven is not None:
         connection.believe(caller.proven)

@@ -64,8 +64,9 @@ class Tokens:
         key = _hash(token)
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
-            now = self._database.login(given.user)
-            if now is not None and now.may_login and _are_same(now, given.login):
+            now, then = self._database.login(given.user), given.login
+            # The password is what it was, and the user no other one of its name.
+            if now and now.may_login and (now.verifier, now.user) == (then.verifier, then.user):
                 return now.user
             self._drop(key)
         raise OperationalError(
@@ -90,11 +91,6 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self._given)
-
-
-def _are_same(one: Login, two: Login) -> bool:
-    """Return whether the password of one user, and of no other of its name, is what it was."""
-    return one.verifier == two.verifier and one.user == two.user
 
 
 def _hash(token: str) -> bytes:

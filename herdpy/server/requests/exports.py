@@ -92,7 +92,8 @@ class KeptExports:
                 self._kept[name] = export
                 while len(self._kept) > KEPT_MAX:
                     gone.append(self._kept.pop(next(iter(self._kept))))
-                self._loop.call_soon_threadsafe(self._let_go_later, name, export)
+                later = self._loop.call_later
+                self._loop.call_soon_threadsafe(later, KEPT_S, self._let_go, name, export)
         for each in gone:
             each.close()
 
@@ -109,9 +110,6 @@ class KeptExports:
             )
         export.begin_at(offset)
         return export
-
-    def _let_go_later(self, name: str, export: OpenExport) -> None:
-        self._loop.call_later(KEPT_S, self._let_go, name, export)
 
     def _let_go(self, name: str, export: OpenExport) -> None:
         with self._mutex:

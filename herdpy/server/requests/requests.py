@@ -454,22 +454,15 @@ class Requests:
         except BaseException:
             opened.close()
             raise
+        sent: dict[str, Any]
         if rows is not None:
             opened.close()
-            return self._done(
-                request,
-                row_count=result.row_count,
-                columns=_SENT.of(columns),
-                rows=messages.raw(rows),
-            )
-        self._last_result += 1
-        self._results[self._last_result] = opened
-        return self._done(
-            request,
-            row_count=result.row_count,
-            columns=_SENT.of(columns),
-            result=self._last_result,
-        )
+            sent = {"rows": messages.raw(rows)}
+        else:
+            self._last_result += 1
+            self._results[self._last_result] = opened
+            sent = {"result": self._last_result}
+        return self._done(request, row_count=result.row_count, columns=_SENT.of(columns), **sent)
 
     def _fetch(self, message: messages.Fetch) -> Answer:
         opened = self._results.get(message.result)

@@ -211,7 +211,6 @@ class ExpressionReader(Words):
         return self.name(), start
 
     def placed_names(self) -> list[tuple[str, int]]:
-        """Read (name, …)."""
         self.expect("(")
         found = [self.placed_name()]
         while self.accept(","):

@@ -1,9 +1,9 @@
 """What PostgreSQL and others have and we do not: how it is called, and what to do instead."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Final
 
+from herdpy.errors import closest
 from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Token
 
 INSTEAD_OF_UPDATING: Final = (
@@ -104,7 +104,7 @@ def wrong_hint(tokens: Sequence[Token], index: int) -> str | None:
     for near in reversed(tokens[max(index - 2, 0) : index + 1]):
         if near.kind != "word" or len(near.word) < _MISSPELLED_MIN or near.word in _KEYWORDS:
             continue
-        close = difflib.get_close_matches(near.word, _KEYWORDS, n=1, cutoff=0.75)
+        close = closest(near.word, _KEYWORDS, 0.75)
         if close:
-            return f'Did you mean {close[0]} instead of "{near.text}"?'
+            return f'Did you mean {close} instead of "{near.text}"?'
     return None

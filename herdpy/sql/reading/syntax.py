@@ -217,8 +217,6 @@ class Call(Node):
 
 
 class Exists(Node):
-    """EXISTS (query)."""
-
     query: "Query"
     start: int
 
@@ -263,8 +261,6 @@ class Select(Query):
 
 
 class Values(Query):
-    """VALUES rows."""
-
     rows: list[list[Node]]
 
 
@@ -358,8 +354,6 @@ class Update(Node):
 
 
 class Delete(Node):
-    """DELETE FROM table."""
-
     table: TableName
     where: Node | None
 
@@ -385,15 +379,11 @@ class CreateTable(Node):
 
 
 class DropTable(Node):
-    """DROP TABLE."""
-
     tables: list[TableName]
     if_exists: bool
 
 
 class Truncate(Node):
-    """TRUNCATE."""
-
     tables: list[TableName]
 
 
