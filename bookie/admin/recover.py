@@ -122,7 +122,8 @@ async def _recover(
         if is_dry:
             _plan(output, found, bytes_per_s, will_fence=will_fence)
             return
-        output.say_aside(_estimate(found, bytes_per_s))
+        if found:
+            output.say_aside(_estimate(found, bytes_per_s))
 
         async def leaving() -> frozenset[BookieId]:
             return frozenset(sources)
@@ -150,7 +151,8 @@ def _plan(output: Output, found: list[Named], bytes_per_s: int, *, will_fence: b
 
     columns = ("ledger_id", "state", "entries", "bytes", "is_fenced_first")
     output.records(map(row, found), columns, "no ledger names them")
-    output.say(_estimate(found, bytes_per_s))
+    if found:
+        output.say(_estimate(found, bytes_per_s))
 
 
 def _estimate(found: list[Named], bytes_per_s: int) -> str:
