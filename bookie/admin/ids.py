@@ -1,7 +1,7 @@
 """How commands take ids of bookies and ledgers: checked before anything is asked or written."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -27,9 +27,7 @@ class _LedgerIdType(click.ParamType):
     name = "ledger"
     _range = click.IntRange(0, 2**63 - 1)
 
-    def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         return self._range.convert(value, param, ctx)
 
 

@@ -10,14 +10,17 @@ import click
 
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
+from bookie.admin.turn_read_only import put_read_only, turn_read_only
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Json, Operations
+from bookie.metadata.bookies import BookieDirectory
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
 _COLUMNS = ("bookie_id", "lifecycle", "registered", "ledgers_left", "ledgers_total", "reason")
 _LEDGER_COLUMNS = ("ledger_id", "problem", "cleared_count", "cleared_by")
+_SHOWN_MAX = 20
 _RISKS = {
     "last_copy": "lose their last copy",
     "below_ack_quorum": "fall below the ack quorum",
@@ -74,10 +77,37 @@ def drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, is_fence_spa
     """Empty a bookie: it takes no more writes, and its ledgers are copied to others.
 
     Works while its host is down, too. Drained is a promise that no ledger names it any more.
-    After a failed drain this begins another.
+    After a failed drain this begins another. Ledgers that are open there are listed. A bookie that
+    stays writable, as Apache's do, is made read-only by its HTTP endpoint, if it names one.
     """
-    may_fence = not is_fence_spared
-    _show(output, _do(cluster, lambda o: o.drain(bookie_id, _who(), may_fence=may_fence)))
+    run(_drain(cluster, output, bookie_id, may_fence=not is_fence_spared))
+
+
+async def _drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, may_fence: bool) -> None:
+    async with cluster.existing() as store:
+        asked = Operations(store, cluster.root, OsRng(), OsClock())
+        found = await asked.drain(bookie_id, _who(), may_fence=may_fence)
+        _show(output, found)
+        if found["open_ledgers"]:
+            shown = ", ".join(map(str, found["open_ledgers"][:_SHOWN_MAX]))
+            more = len(found["open_ledgers"]) + found["open_ledgers_not_shown"] - _SHOWN_MAX
+            then = (
+                "after `open_ledger_grace_s` it is fenced, and its writer can add no more"
+                if may_fence
+                else "it is left alone, and the drain fails because of it"
+            )
+            output.say_aside(
+                f"open there: {shown}{f' and {more} more' if more > 0 else ''}. Our writers go on "
+                f"with another bookie by themselves; where a writer does not, {then}"
+            )
+        directory = BookieDirectory(store, cluster.root)
+        await directory.start()
+        try:
+            left = await turn_read_only(directory, bookie_id, put_read_only)
+        finally:
+            await directory.close()
+        if left:
+            output.warn(f"bookie {bookie_id}: {left}")
 
 
 @click.command()

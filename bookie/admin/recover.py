@@ -1,7 +1,12 @@
 """`bookie bookies recover` and `decommission`: copy what bookies have, and forget a stopped one."""
 
+import asyncio
 import os
+import signal
 import socket
+from datetime import timedelta
+from functools import partial
+from math import ceil
 
 import click
 
@@ -9,8 +14,8 @@ from bookie.admin.bookies import bookies
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
 from bookie.admin.world import Cluster, client_options, cluster_options, run
+from bookie.autorecovery.manual import Named, ledgers_naming, named, recover_ledgers
 from bookie.autorecovery.manual import decommission as decommission_bookie
-from bookie.autorecovery.manual import ledgers_naming, named, recover_ledgers
 from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
@@ -22,6 +27,8 @@ from bookie.metadata.cookies import CookieStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
+_ASSUMED_BYTES_PER_S = 50 * 1024 * 1024
+"""Of an estimate without --rate."""
 _COLUMNS = ("ledger_id", "result", "entries", "bytes", "reason")
 
 
@@ -67,18 +74,25 @@ def recover(
     """Copy all that ledgers have on these bookies to others, running or not.
 
     A ledger that is written to is fenced and closed first, unless --skip-open. It may be stopped
-    and run again: what was copied is not copied again. Needs no AutoRecovery.
+    and run again: ledgers that are done are not copied again. Needs no AutoRecovery, and may run
+    beside it: a ledger that a worker or a bookie's collector has locked is tried again for a while,
+    then listed, with exit code 1.
     """
     confirm(f"Copy everything from {', '.join(bookie_ids)} to others?", is_sure=is_sure or is_dry)
     if target in bookie_ids:
         raise click.UsageError(f"--to: expected another bookie, found {target}")
     config = AutoRecoveryConfig(copy_bytes_per_s=bytes_per_s)
-    run(
-        _recover(
+
+    async def main() -> None:
+        # SIGTERM is a Ctrl-C: locks are given back, and what is left is said.
+        stop = partial(signal.raise_signal, signal.SIGINT)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        await _recover(
             cluster, output, bookie_ids, target, ledger_ids, config,
             is_dry=is_dry, will_fence=not is_skipping_open,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+
+    run(main())
 
 
 async def _recover(
@@ -100,41 +114,77 @@ async def _recover(
                 f"{client.bookies.mode_of(target).value}; writable are "
                 f"{', '.join(client.bookies.writable) or 'none'}"
             )
-        ledgers = client.services.ledgers
         found = [
             named(metadata, sources)
-            async for metadata in ledgers_naming(ledgers, sources, ledger_ids)
+            async for metadata in ledgers_naming(client.services.ledgers, sources, ledger_ids)
         ]
+        bytes_per_s = config.copy_bytes_per_s or _ASSUMED_BYTES_PER_S
         if is_dry:
-            output.records(
-                (
-                    {
-                        "ledger_id": one.metadata.ledger_id,
-                        "state": one.metadata.state.name,
-                        "entries": one.entry_count,
-                        "bytes": one.byte_count if output.is_json else _bytes(one.byte_count),
-                        "is_fenced_first": one.is_open_there and will_fence,
-                    }
-                    for one in found
-                ),
-                ("ledger_id", "state", "entries", "bytes", "is_fenced_first"),
-                "no ledger names them",
-            )
+            _plan(output, found, bytes_per_s, will_fence=will_fence)
             return
+        if found:
+            output.say_aside(_estimate(found, bytes_per_s))
 
         async def leaving() -> frozenset[BookieId]:
             return frozenset(sources)
 
         repairer = Repairer(client, OsClock(), config, local=target, leaving=leaving)
-        tasks = TaskStore(store, cluster.root)
-        bad: list[dict[str, object]] = []
-        entries = copied = 0
-        with output.progress("copying ledgers", len(found)) as advance:
-            named_ids = [one.metadata.ledger_id for one in found]
-            owner = f"bookies recover, {socket.gethostname()}:{os.getpid()}"
-            done = 0
+        await _copy(
+            output, TaskStore(store, cluster.root), repairer, sources, found, will_fence=will_fence
+        )
+
+
+def _plan(output: Output, found: list[Named], bytes_per_s: int, *, will_fence: bool) -> None:
+    def row(one: Named) -> dict[str, object]:
+        count = one.byte_count
+        record: dict[str, object] = {
+            "ledger_id": one.metadata.ledger_id,
+            "state": one.metadata.state.name,
+            "entries": one.entry_count,
+            "bytes": count,
+            "seconds": None if count is None else round(count / bytes_per_s, 3),
+            "is_fenced_first": one.is_open_there and will_fence,
+        }
+        if not output.is_json and count is not None:
+            record["bytes"] = bytes_text(count)
+        return record
+
+    columns = ("ledger_id", "state", "entries", "bytes", "is_fenced_first")
+    output.records(map(row, found), columns, "no ledger names them")
+    if found:
+        output.say(_estimate(found, bytes_per_s))
+
+
+def _estimate(found: list[Named], bytes_per_s: int) -> str:
+    """Say how much there is to copy; bytes by the average entry, time by the rate alone."""
+    byte_count = sum(one.byte_count or 0 for one in found)
+    unknown = sum(one.byte_count is None for one in found)
+    return (
+        f"{len(found)} ledgers, {sum(one.entry_count for one in found)} entries, about "
+        f"{bytes_text(byte_count)}: {timedelta(seconds=ceil(byte_count / bytes_per_s))} at "
+        f"{bytes_text(bytes_per_s)}/s"
+        + (f"; {unknown} of them are open, of unknown size" if unknown else "")
+    )
+
+
+async def _copy(
+    output: Output,
+    tasks: TaskStore,
+    repairer: Repairer,
+    sources: tuple[BookieId, ...],
+    found: list[Named],
+    *,
+    will_fence: bool,
+) -> None:
+    owner = f"bookies recover, {socket.gethostname()}:{os.getpid()}"
+    left: dict[int, int] = {one.metadata.ledger_id: one.byte_count or 0 for one in found}
+    bad: list[dict[str, object]] = []
+    entries = copied = 0
+    try:
+        # By the estimate: so the time that is left is that of the bytes that are left.
+        with output.progress("bytes", total := sum(left.values())) as advance:
             async for ledger_id, outcome in recover_ledgers(
-                tasks, repairer, named_ids, owner, will_fence=will_fence
+                tasks, repairer, list(left), owner, will_fence=will_fence
             ):
                 if outcome is None:
                     holder = (await tasks.holders([ledger_id])).get(ledger_id, "another process")
@@ -142,12 +192,20 @@ async def _recover(
                 else:
                     entries += outcome.entry_count
                     copied += outcome.byte_count
-                    if outcome.result not in (Result.WHOLE, Result.GONE):
+                    if outcome.result in (Result.WHOLE, Result.GONE):
+                        del left[ledger_id]
+                    else:
                         result = "loss" if outcome.is_loss else outcome.result.value
                         reason = outcome.reason or "its last segment is open, and was left"
                         bad.append(_row(ledger_id, result, reason, outcome))
-                done += 1
-                advance.to(done)
+                advance.to(total - sum(left.values()))
+    except BaseException:
+        output.warn(
+            f"{len(found) - len(left)} of {len(found)} ledgers are done; {len(left)} are left, "
+            f"about {bytes_text(sum(left.values()))}, the first is {next(iter(left), 0)}. Run the "
+            "same command again: those that are done are not copied again"
+        )
+        raise
     if bad:
         output.records(bad, _COLUMNS, "")
     output.record(
@@ -173,10 +231,6 @@ def _row(
         "bytes": outcome.byte_count if outcome is not None else 0,
         "reason": reason,
     }
-
-
-def _bytes(count: int | None) -> str | None:
-    return None if count is None else bytes_text(count)
 
 
 @bookies.command()

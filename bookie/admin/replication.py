@@ -165,10 +165,16 @@ def auditor(cluster: Cluster, output: Output) -> None:
 
 
 @replication.command()
+@click.option(
+    "--checks",
+    "is_checking",
+    is_flag=True,
+    help="Let the periodic checks of ledgers, placement and entries be due now, too.",
+)
 @cluster_options
-def audit(cluster: Cluster, output: Output) -> None:
+def audit(cluster: Cluster, output: Output, *, is_checking: bool) -> None:
     """Let the auditor look for ledgers of lost bookies now."""
-    name = _do(cluster, lambda asked: asked.audit())
+    name = _do(cluster, lambda asked: asked.audit(is_checking=is_checking))
     output.record({"auditor": name}, f"{name} was told to look")
 
 

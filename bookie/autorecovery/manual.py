@@ -15,7 +15,8 @@ from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.spans import entries_at, members_of, open_segment, spans_of
 from bookie.autorecovery.tasks import TaskStore
 from bookie.errors import IllegalOperationError, NoSuchLedgerMetadataError
-from bookie.ledger.types import BookieId, LedgerMetadata
+from bookie.ledger.codec import HEADER_BYTES, EntryDigest
+from bookie.ledger.types import BookieId, DigestType, LedgerMetadata
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
 from bookie.metadata.ledgers import LedgerManager
@@ -35,7 +36,7 @@ class Named(NamedTuple):
     entry_count: int
     """Copies of settled entries there."""
     byte_count: int | None
-    """About the payload of these, by the average; None: the ledger is not CLOSED."""
+    """About that of their packets, by the average; None: the ledger is not CLOSED."""
     is_open_there: bool
     """Its last segment may still grow, and lies there, too: to be copied it has to be fenced."""
 
@@ -75,7 +76,9 @@ def named(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> Named:
     total = metadata.last_entry_id + 1
     byte_count = None
     if metadata.is_closed:
-        byte_count = metadata.length * count // total if total else 0
+        digest = EntryDigest.of(metadata.digest_type or DigestType.CRC32, b"")
+        payload = metadata.length * count // total if total else 0
+        byte_count = payload + count * (HEADER_BYTES + digest.byte_count)
     segment = open_segment(metadata)
     is_open_there = segment is not None and any(b in bookies for b in segment.ensemble)
     return Named(metadata, count, byte_count, is_open_there)

@@ -100,14 +100,19 @@ class ReplicationOperations:
         """Return the auditor's name; None: there is none."""
         return await current_auditor(self._store, self.tasks)
 
-    async def audit(self) -> str:
-        """Let the auditor look now and return its name; IllegalOperationError without one."""
+    async def audit(self, *, is_checking: bool = False) -> str:
+        """Let the auditor look now and return its name; IllegalOperationError without one.
+
+        is_checking: the periodic checks that are not switched off are due now as well.
+        """
         name = await self.auditor()
         if name is None:
             raise IllegalOperationError(
                 "expected an auditor, found none; start `bookie autorecovery`, or bookies with "
                 "--autorecovery"
             )
+        if is_checking:
+            await self.tasks.forget_check_times()
         await self.tasks.request_audit()
         return name
 

@@ -289,6 +289,11 @@ class TaskStore:
             return 0
         return check_time_of(data, path)
 
+    async def forget_check_times(self) -> None:
+        """Let every periodic check that is not switched off be due."""
+        for kind in CheckKind:
+            await self._delete(join(self._base, kind.value))
+
     async def set_check_time(self, kind: CheckKind, time_ms: int, guard: Guard) -> None:
         """Note that a check was done; DeposedAuditorError."""
         path = join(self._base, kind.value)

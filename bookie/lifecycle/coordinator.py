@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bookie.errors import CorruptFileError
 from bookie.ledger.at_risk import DrainCheck
-from bookie.ledger.types import BookieId, LedgerMetadata
+from bookie.ledger.types import BookieId
 from bookie.lifecycle.drains import (
     Decision,
     DrainMachine,
@@ -23,7 +23,7 @@ from bookie.lifecycle.drains import (
     Update,
     WriteList,
 )
-from bookie.lifecycle.scan import scan
+from bookie.lifecycle.scan import OpenLedgers, scan
 from bookie.lifecycle.states import LifecycleState
 from bookie.lifecycle.store import Found, LifecycleStore
 from bookie.metadata.bookies import Mode, read_modes
@@ -75,20 +75,6 @@ class Tasks(Protocol):
     ) -> None:
         """Make a task, or add to the one there is, together with the guard's checks."""
         ...
-
-
-class _OpenLedgers:
-    """Collects the ledgers whose last segment is open and names a bookie."""
-
-    def __init__(self, bookie_ids: Collection[BookieId]) -> None:
-        self.found: dict[BookieId, set[int]] = {bookie_id: set() for bookie_id in bookie_ids}
-
-    def add(self, metadata: LedgerMetadata) -> None:
-        if metadata.is_closed:
-            return
-        for bookie_id in metadata.last_segment.ensemble:
-            if bookie_id in self.found:
-                self.found[bookie_id].add(metadata.ledger_id)
 
 
 class DrainCoordinator:
@@ -157,7 +143,7 @@ class DrainCoordinator:
         checks = {
             found.bookie_id: DrainCheck(found.bookie_id, staying, writable) for found in waiting
         }
-        open_ledgers = _OpenLedgers(bookie_ids)
+        open_ledgers = OpenLedgers(bookie_ids)
         seen = await scan(self._ledgers, bookie_ids, [*checks.values(), open_ledgers])
         named = {bookie_id: seen.naming(bookie_id) for bookie_id in bookie_ids}
         wanted = {ledger_id for ledgers in named.values() for ledger_id in ledgers}

@@ -22,6 +22,7 @@ FAILURES_MAX = 3
 """So often a worker may fail with a ledger before it counts as bad."""
 CLEARED_MAX = 3
 """After so many removals without a copy the status names the worker."""
+_NAMED_IN_REASON_MAX = 20
 _BACK_OFF_S = 10.0
 _BACK_OFF_MAX_S = 600.0
 
@@ -233,7 +234,12 @@ class DrainMachine:
             drain.written = rows
             decisions.append(WriteList(found, rows))
         if is_draining and named and len(bad) == len(named):
-            reason = f"{len(bad)} ledgers cannot be replicated, the first: {bad[min(bad)]}"
+            named_ids = ", ".join(map(str, sorted(bad)[:_NAMED_IN_REASON_MAX]))
+            more = len(bad) - _NAMED_IN_REASON_MAX
+            reason = (
+                f"{len(bad)} ledgers cannot be replicated: {named_ids}"
+                f"{f' and {more} more' if more > 0 else ''}; the first: {bad[min(bad)]}"
+            )
             decisions.append(Move(found, Step.FAIL, replace(left, reason=reason)))
         elif is_draining:
             left = replace(left, reason=self._warning(drain, facts))

@@ -4,14 +4,15 @@ Every method returns what json can say. Nothing is cached: each call reads the m
 a sync(). Used on one asyncio loop.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bookie.errors import IllegalOperationError
+from bookie.errors import IllegalOperationError, NoNodeError
 from bookie.ledger.at_risk import RiskReport
 from bookie.ledger.types import BookieId
-from bookie.lifecycle.scan import Scan, scan
+from bookie.lifecycle.scan import OpenLedgers, Scan, scan
 from bookie.lifecycle.states import ACTIVE, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found, LifecycleStore
 from bookie.metadata.bookies import Mode, read_modes
@@ -63,7 +64,7 @@ class Operations:
         # Those that an operator has to look at come first.
         ledgers.sort(key=lambda one: (not one.problem, -one.cleared_count, one.ledger_id))
         return _status(found, await self.registered()) | {
-            "warning": await self._warning(found.record),
+            "warning": await self._warning(found),
             "ledgers": [one._asdict() for one in ledgers[:LEDGERS_SHOWN_MAX]],
             "ledgers_not_shown": max(0, len(ledgers) - LEDGERS_SHOWN_MAX),
         }
@@ -123,16 +124,20 @@ class Operations:
                 "changed"
             )
 
-    async def _warning(self, record: LifecycleRecord) -> str:
+    async def _warning(self, found: Found) -> str:
         """Say why a drain will not get on by itself; empty: nothing is known against it."""
-        if record.state is not LifecycleState.DRAINING:
+        if found.record.state is not LifecycleState.DRAINING:
             return ""
         disabled, voted = join(self._root, DISABLED), join(self._root, VOTES)
 
-        async def question() -> tuple[bool, list[str]]:
+        async def question() -> tuple[bool, list[bytes]]:
             is_disabled = await self._store.exists(disabled) is not None
             has_votes = await self._store.exists(voted) is not None
-            return is_disabled, await self._store.children(voted) if has_votes else []
+            votes: list[bytes] = []
+            for name in await self._store.children(voted) if has_votes else ():
+                with contextlib.suppress(NoNodeError):  # its session has just ended
+                    votes.append((await self._store.read(join(voted, name)))[0])
+            return is_disabled, votes
 
         is_disabled, votes = await ask(self._store, PATIENCE_S, question)
         if is_disabled:
@@ -142,6 +147,11 @@ class Operations:
                 "no AutoRecovery runs (there is no vote for an auditor): nothing is copied until "
                 "it is started, beside a bookie or alone"
             )
+        if all(f'"{found.bookie_id}"'.encode() in vote for vote in votes):
+            return (
+                "the one AutoRecovery that runs is beside this bookie, whose worker takes no tasks "
+                "now: nothing is copied until one is started beside another bookie, or alone"
+            )
         return ""
 
     # --- steps ------------------------------------------------------------------------------------
@@ -149,6 +159,8 @@ class Operations:
     async def drain(self, bookie_id: BookieId, by: str, *, may_fence: bool = True) -> Json:
         """Begin or retry a drain, also of a bookie whose host is down; return its status().
 
+        With it `open_ledgers`: those whose last segment is open and names the bookie. A writer of
+        ours leaves it by itself; where one does not, its ledger will be fenced if may_fence.
         IllegalOperationError.
         """
 
@@ -157,7 +169,13 @@ class Operations:
             return LifecycleRecord(since_ms=self._now_ms(), by=by, may_fence=may_fence)
 
         await self.states.move(bookie_id, Step.DRAIN, change)
-        return await self.status(bookie_id)
+        open_ledgers = OpenLedgers([bookie_id])
+        await scan(self._ledgers, (), [open_ledgers])
+        found = sorted(open_ledgers.found[bookie_id])
+        return await self.status(bookie_id) | {
+            "open_ledgers": found[:LEDGERS_SHOWN_MAX],
+            "open_ledgers_not_shown": max(0, len(found) - LEDGERS_SHOWN_MAX),
+        }
 
     async def cancel(self, bookie_id: BookieId) -> Json:
         """Make a bookie Active again and return its status(); what was copied stays away.

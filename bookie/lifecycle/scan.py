@@ -5,7 +5,7 @@ cannot be read counts as naming every bookie, so that nothing is promised becaus
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 from bookie.errors import MetadataFormatError, NoSuchLedgerMetadataError
@@ -33,6 +33,20 @@ class Scan(NamedTuple):
     def naming(self, bookie_id: BookieId) -> tuple[int, ...]:
         """Return the ledgers that name the bookie, or may name it; ascending."""
         return tuple(sorted({*self.ledgers.get(bookie_id, ()), *self.unreadable}))
+
+
+class OpenLedgers:
+    """Collects the ledgers whose last segment is open and names a bookie."""
+
+    def __init__(self, bookie_ids: Collection[BookieId]) -> None:
+        self.found: dict[BookieId, set[int]] = {bookie_id: set() for bookie_id in bookie_ids}
+
+    def add(self, metadata: LedgerMetadata) -> None:
+        if metadata.is_closed:
+            return
+        for bookie_id in metadata.last_segment.ensemble:
+            if bookie_id in self.found:
+                self.found[bookie_id].add(metadata.ledger_id)
 
 
 def names(metadata: LedgerMetadata, bookie_id: BookieId) -> bool:

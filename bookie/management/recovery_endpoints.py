@@ -185,8 +185,9 @@ class RecoveryEndpoints:
             repairer = Repairer(
                 client, self._cluster.clock, AutoRecoveryConfig(), local=target, leaving=leaving
             )
+            owner = f"recovery by {self._name}"  # not the name of a worker in this session
             async for ledger_id, outcome in recover_ledgers(
-                self._replication.tasks, repairer, found, self._name, will_fence=True
+                self._replication.tasks, repairer, found, owner, will_fence=True
             ):
                 record["ledgers_done"] += 1
                 if outcome is not None:

@@ -65,6 +65,15 @@ class ServiceInfo:
                 return Address(endpoint.host, endpoint.port)
         return None
 
+    @property
+    def http_address(self) -> Address | None:
+        """Where the bookie's HTTP endpoints are; None: it says of none."""
+        for endpoint in self.endpoints:
+            is_http = endpoint.protocol == HTTP_PROTOCOL and endpoint.id == HTTP_ENDPOINT_ID
+            if is_http and endpoint.host and 0 < endpoint.port <= _PORT_MAX:
+                return Address(endpoint.host, endpoint.port)
+        return None
+
     def to_bytes(self) -> bytes:
         message = BookieServiceInfoFormat()
         for endpoint in self.endpoints:

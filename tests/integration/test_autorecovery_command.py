@@ -162,7 +162,7 @@ def test_an_operator_recovers_a_bookie_by_hand(cluster: Cluster) -> None:
     assert cluster.lines("replication", "delay") == [{"delay_s": 0}]
     assert cluster.lines("replication", "delay", "7") == [{"delay_s": 7}]
     cluster.wait_until(lambda: cluster.figure("bookie_autorecovery_is_auditor") == 1)
-    (told,) = cluster.lines("replication", "audit")
+    (told,) = cluster.lines("replication", "audit", "--checks")
     assert told["auditor"] in cluster.bookies
     cluster.lines("replication", "disable")
     (status,) = cluster.lines("replication", "status")
@@ -179,9 +179,15 @@ def test_an_operator_recovers_a_bookie_by_hand(cluster: Cluster) -> None:
     planned = cluster.lines("bookies", "recover", "--dry-run", victim)
     assert [one["ledger_id"] for one in planned] == named
     assert all(one["entries"] >= ENTRIES // 2 for one in planned)
+    slowly = cluster.spawn("bookies", "recover", "--yes", "--rate", "3000", victim)
+    cluster.wait_until(lambda: victim not in cluster.named(named[0]))
+    os.kill(slowly.pid, signal.SIGTERM)
+    assert slowly.finish() == []
+    assert f"1 of {len(named)} ledgers are done; {len(named) - 1} are left" in slowly.errors[0]
+    cluster.processes.remove(slowly)
     (done,) = cluster.lines("bookies", "recover", "--yes", victim)
-    assert (done["ledgers"], done["failed"]) == (len(named), 0)
-    assert done["entries"] == sum(one["entries"] for one in planned)
+    assert (done["ledgers"], done["failed"]) == (len(named) - 1, 0)
+    assert done["entries"] == sum(one["entries"] for one in planned[1:])
     assert not [one for one in ledgers if victim in cluster.named(one)]
     for ledger_id in ledgers:
         cluster.read_all(ledger_id)

@@ -163,6 +163,7 @@ def bookie_cli_page() -> str:
 
 
 def _commands(context: click.Context, **settings: Any) -> Iterator[click.Context]:
+    context.command._help_option = None  # click keeps that of the first context
     yield context
     settings.setdefault("terminal_width", 96)
     if isinstance(context.command, click.Group):

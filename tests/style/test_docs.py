@@ -106,6 +106,8 @@ def is_bookie_command(words: list[str]) -> bool:
     command: click.Command = bookie_app
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
+    if isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        return False
     known = {option for parameter in command.params for option in parameter.opts}
     return {word for word in words if word.startswith("--")} <= known | {"--help"}
 
@@ -190,5 +192,7 @@ def test_a_wrong_block_is_found(in_directory: Path) -> None:
         run_python(Block("python", 1, "1 / 0\n"), {}, "x.md")
     with pytest.raises(AssertionError):
         check_shell(Block("sh", 1, "make no-such-target\n"), "x.md")
+    with pytest.raises(AssertionError):
+        check_shell(Block("sh", 1, "bookie bookies no-such-command\n"), "x.md")
     with pytest.raises(AssertionError):
         blocks("```python\nnever closed\n")

@@ -628,13 +628,15 @@ def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
         assert [one.metadata.ledger_id for one in found] == [closed, opened.ledger_id]
         assert [one.entry_count for one in found] == [4, 0]
         assert [one.is_open_there for one in found] == [False, True]
-        assert found[0].byte_count == 6 * len(b"entry 0") * 4 // 6
+        packet_bytes = 32 + 4 + len(b"entry 0")
+        assert found[0].byte_count == 4 * packet_bytes
         repairer = scene.repairer(None, source)
         left = await recover_ledger(repairer, opened.ledger_id, will_fence=False)
         assert left.result is Result.OPEN
         for one in found:
             outcome = await recover_ledger(repairer, one.metadata.ledger_id, will_fence=True)
             assert outcome.result is Result.WHOLE
+            assert outcome.byte_count == (one.byte_count or 0)
         assert [m async for m in ledgers_naming(ledgers, (source,))] == []
         result = await LedgerCheck(
             scene.client.services,

@@ -234,6 +234,20 @@ def test_a_deposed_auditor_writes_nothing() -> None:
     run(scenario)
 
 
+def test_checks_of_which_the_times_are_forgotten_are_due() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await tasks.set_check_time(CheckKind.ALL_LEDGERS, 5, ())
+        await tasks.set_check_time(CheckKind.PLACEMENT, 5, ())
+        await tasks.forget_check_times()
+        assert [await tasks.check_time_ms(kind) for kind in CheckKind] == [0, 0, 0]
+        await tasks.forget_check_times()
+        await tasks.set_check_time(CheckKind.ALL_LEDGERS, 6, ())
+        assert await tasks.check_time_ms(CheckKind.ALL_LEDGERS) == 6
+
+    run(scenario)
+
+
 def test_two_publish_and_a_third_prunes_at_once() -> None:
     async def scenario(world: MetadataWorld) -> None:
         tasks = [await prepared(world)]

@@ -1,7 +1,10 @@
 """What goes with bookies that go: against a count of every single entry."""
 
-import random
 from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bookie.ledger.at_risk import LEDGERS_NAMED_MAX, DrainCheck, Risk, RiskReport
 from bookie.ledger.types import BookieId, LedgerId, LedgerMetadata, LedgerState, Segment
@@ -88,31 +91,74 @@ def test_many_ledgers_are_counted_and_some_named() -> None:
     assert tally.ledger_ids == list(range(LEDGERS_NAMED_MAX))
 
 
-def test_against_a_count_of_every_entry() -> None:
-    rng = random.Random(11)
-    for _ in range(300):
-        size = rng.randint(1, 5)
-        qw = rng.randint(1, size)
-        qa = rng.randint(1, qw)
-        firsts = sorted({0, *(rng.randrange(1, 20) for _ in range(rng.randrange(3)))})
-        segments = [(first, rng.sample(range(6), size)) for first in firsts]
-        last = rng.randrange(-1, 25)
-        made = ledger(1, qw, qa, *segments, last=last)
-        going = "".join(map(str, rng.sample(range(6), rng.randrange(4))))
-        lost = "".join(map(str, rng.sample(range(6), rng.randrange(3))))
-        found = report(going, lost, made)
-        wanted = dict.fromkeys(Risk, 0)
-        for entry_id in range(last + 1):
-            ensemble = next(at for first, at in reversed(segments) if first <= entry_id)
-            copies = {ensemble[(entry_id + i) % size] for i in range(qw)}
-            left = len(copies - {int(i) for i in going + lost})
-            if left == 0:
-                wanted[Risk.LAST_COPY] += 1
-            elif left < qa:
-                wanted[Risk.ACK_QUORUM] += 1
-            elif left < qw:
-                wanted[Risk.UNDER_REPLICATED] += 1
-        assert {risk: found.tallies[risk].entries for risk in Risk} == wanted
+@st.composite
+def ledgers(draw: st.DrawFn) -> LedgerMetadata:
+    size = draw(st.integers(1, 5))
+    qw = draw(st.integers(1, size))
+    firsts = sorted({0, *draw(st.lists(st.integers(1, 20), max_size=3))})
+    segments = [(first, draw(st.permutations(range(6)))[:size]) for first in firsts]
+    last = draw(st.none() | st.integers(-1, 25))
+    return ledger(draw(st.integers(0, 99)), qw, draw(st.integers(1, qw)), *segments, last=last)
+
+
+def counted(
+    made: list[LedgerMetadata], gone: set[BookieId]
+) -> dict[Risk, tuple[set[int], set[object], set[object], set[object]]]:
+    """Look at every entry by itself: ledgers, segments, write sets and entries of each risk.
+
+    Of an open segment one entry for each write set is thought of, which counts as no entry.
+    """
+    found: dict[Risk, tuple[set[int], set[object], set[object], set[object]]] = {
+        risk: (set(), set(), set(), set()) for risk in Risk
+    }
+    for number, one in enumerate(made):
+        size = one.ensemble_size
+        for place, segment in enumerate(one.segments):
+            ends = [later.first_entry_id for later in one.segments[place + 1 :]]
+            ends += [one.last_entry_id + 1] if one.is_closed else []
+            is_open = not ends
+            end = segment.first_entry_id + size if is_open else min(ends)
+            for entry_id in range(segment.first_entry_id, end):
+                copies = [
+                    segment.ensemble[(entry_id + i) % size] for i in range(one.write_quorum_size)
+                ]
+                left = [bookie for bookie in copies if bookie not in gone]
+                if len(left) == len(copies):
+                    continue
+                if not left:
+                    risk = Risk.LAST_COPY
+                elif len(left) < one.ack_quorum_size:
+                    risk = Risk.ACK_QUORUM
+                else:
+                    risk = Risk.UNDER_REPLICATED
+                of_ledgers, of_segments, of_sets, of_entries = found[risk]
+                of_ledgers.add(number)
+                of_segments.add((number, place))
+                of_sets.add((number, place, entry_id % size))
+                if not is_open:
+                    of_entries.add((number, entry_id))
+    return found
+
+
+@pytest.mark.hypothesis
+@given(
+    made=st.lists(ledgers(), max_size=4),
+    going=st.sets(st.sampled_from(B), max_size=3),
+    lost=st.sets(st.sampled_from(B), max_size=3),
+)
+def test_against_a_count_of_every_entry(
+    made: list[LedgerMetadata], going: set[BookieId], lost: set[BookieId]
+) -> None:
+    found = RiskReport(going, [b for b in B if b not in lost], B)
+    for one in made:
+        found.add(one)
+    # One that is stopped and goes still has its copies before.
+    for tallies, gone in ((found.tallies, going | lost), (found.before, lost - going)):
+        for risk, wanted in counted(made, gone).items():
+            tally = tallies[risk]
+            numbers = (tally.ledgers, tally.segments, tally.write_sets, tally.entries)
+            assert numbers == tuple(map(len, wanted)), risk
+            assert tally.ledger_ids == [made[number].ledger_id for number in sorted(wanted[0])]
 
 
 def check(bookie: int, staying: str, writable: str, *ledgers: LedgerMetadata) -> str:

@@ -203,7 +203,10 @@ def test_without_fencing_an_open_ledger_ends_in_a_failure() -> None:
     open_one = {"named": {B1: (4, 5)}, "open_last": {B1: frozenset([4])}}
     assert desk.published(**open_one) == [5]
     assert desk.published(now_s=40.0, tasks=frozenset([5])) == []
-    assert steps(desk.decide(now_s=41.0, named={B1: (4,)})) == [Step.FAIL]
+    decisions = desk.decide(now_s=41.0, named={B1: (4,)})
+    assert steps(decisions) == [Step.FAIL]
+    (move,) = [one for one in decisions if isinstance(one, Move)]
+    assert move.record.reason.startswith("1 ledgers cannot be replicated: 4; the first: open: ")
 
 
 def test_a_failed_drain_is_counted_and_listed_and_left_alone() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bookie.autorecovery.formats import vote_bytes
 from bookie.autorecovery.tasks import TaskStore
 from bookie.errors import IllegalOperationError, NoSuchBookieError
 from bookie.ledger.types import BookieId, LedgerState
@@ -107,6 +108,39 @@ def test_metadata_that_cannot_be_read_names_every_bookie() -> None:
             await asked.mark_drained(B1, "me")
         found = await asked.at_risk([B1])
         assert (found["is_safe"], found["ledgers_unreadable"]) == (False, 1)
+
+    run(scenario)
+
+
+def test_open_ledgers_are_listed_before_any_is_fenced() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B1, B2, B3)
+        opened, _ = await create(world, B1, B2)
+        await create(world, B2, B3)
+        closed, version = await create(world, B1, B2)
+        manager = world.manager(world.client())
+        stored, _ = await manager.read(closed)
+        await manager.write(replace(stored, state=LedgerState.CLOSED), version)
+        found = await asked.drain(B1, "me")
+        assert (found["open_ledgers"], found["open_ledgers_not_shown"]) == ([opened], 0)
+        assert (await manager.read(opened))[0].state is LedgerState.OPEN
+
+    run(scenario)
+
+
+def test_autorecovery_beside_the_draining_bookie_alone_copies_nothing() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B1, B2)
+        tasks = TaskStore(world.client(), ROOT)
+        await tasks.prepare()
+        store = world.client()
+        await store.create(f"{tasks.votes_path}/V_0000000000", vote_bytes(B1))
+        warning = (await asked.drain(B1, "me"))["warning"]
+        assert "the one AutoRecovery that runs is beside this bookie" in warning
+        await store.create(f"{tasks.votes_path}/V_0000000001", vote_bytes("alone"))
+        assert (await asked.status(B1))["warning"] == ""
+        await tasks.disable()
+        assert "AutoRecovery is disabled" in (await asked.status(B1))["warning"]
 
     run(scenario)
 
