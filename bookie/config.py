@@ -128,6 +128,11 @@ class BookieConfig:
     major_compaction_interval_s: float = 86400.0
     compaction_bytes_per_s: int = 32 * 1024 * 1024
     """Entry logs are read for compaction at most this fast."""
+    scrub_interval_s: float = 604800.0
+    """A pass over all entries, which mends what is damaged, begins so long after the one before,
+    half as much more or less by chance; 0: only when it is asked for."""
+    scrub_bytes_per_s: int = 8 * 1024 * 1024
+    """Such a pass reads entry logs at most this fast."""
     disk_usage_max: float = 0.95
     """Read-only from here on."""
     disk_usage_low_water: float = 0.90
@@ -186,6 +191,8 @@ class BookieConfig:
         _check("major_compaction_threshold", self.major_compaction_threshold, 0, 1)
         _check("major_compaction_interval_s", self.major_compaction_interval_s, 0.001, _YEAR_S)
         _check("compaction_bytes_per_s", self.compaction_bytes_per_s, 1 << 16, 1 << 40)
+        _check("scrub_interval_s", self.scrub_interval_s, 0, _YEAR_S)
+        _check("scrub_bytes_per_s", self.scrub_bytes_per_s, 1 << 10, 1 << 40)
         _check("disk_usage_max", self.disk_usage_max, 0.01, 1.0)
         _check("disk_usage_low_water", self.disk_usage_low_water, 0.0, self.disk_usage_max)
         _check("disk_check_interval_s", self.disk_check_interval_s, 0.001, 86400)

@@ -29,7 +29,9 @@ from bookie.admin.world import (
     operations,
     run,
 )
+from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.autorecovery.service import AutoRecovery
+from bookie.client.client import LedgerClient
 from bookie.config import AutoRecoveryConfig, BookieConfig, parse_ledger_directory
 from bookie.errors import BookieStartError
 from bookie.management.access import HttpAccess
@@ -53,7 +55,7 @@ _BESIDE = ("LOCK", "lost+found")
 """What may lie in a directory that is to become a bookie's."""
 _FLAGS = {
     "host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root",
-    "journal_directory", "ledger_directories",
+    "journal_directory", "ledger_directories", "scrub_interval_s", "scrub_bytes_per_s",
 }  # fmt: skip
 """Settings that have an option of their own."""
 
@@ -247,6 +249,25 @@ def log_to_stderr() -> None:
     "Needs --tls.",
 )
 @click.option(
+    "--scrub-interval",
+    "scrub_interval_s",
+    type=click.FloatRange(0, 365 * 86400),
+    default=BookieConfig().scrub_interval_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="Read and verify all entries about this often, and copy from other bookies what is "
+    "damaged; 0: only when it is asked for.",
+)
+@click.option(
+    "--scrub-rate",
+    "scrub_bytes_per_s",
+    type=click.IntRange(1 << 10, 1 << 40),
+    default=BookieConfig().scrub_bytes_per_s,
+    show_default=True,
+    metavar="BYTES",
+    help="For that entry logs are read at most so fast, in bytes per second.",
+)
+@click.option(
     "--autorecovery",
     "is_recovering",
     is_flag=True,
@@ -281,6 +302,8 @@ def serve(
     tls: tuple[str, str] | None,
     tls_trust: str | None,
     session_timeout_s: float,
+    scrub_interval_s: float,
+    scrub_bytes_per_s: int,
     recovery_settings: tuple[str, ...],
     journal: Path | None,
     ledgers: tuple[str, ...],
@@ -308,6 +331,8 @@ def serve(
         ledgers_root=cluster.root,
         journal_directory=None if journal is None else str(journal.resolve()),
         ledger_directories=absolute_ledgers(ledgers),
+        scrub_interval_s=scrub_interval_s,
+        scrub_bytes_per_s=scrub_bytes_per_s,
         **chosen,  # type: ignore[arg-type]
     )
     log_to_stderr()
@@ -379,6 +404,14 @@ async def _serve(
             http_tls=http.tls,
         )
         stack.push_async_callback(node.close)
+        client = await LedgerClient.connect(
+            store, rng=OsRng(), clock=OsClock(), root=cluster.root, tls=cluster.tls
+        )
+        stack.push_async_callback(client.close)
+        replicas = LedgerReplicas(client, node.bookie_id)
+        scrubber = node.bookie.scrubber(replicas, places.data, OsRng())
+        node.start_scrubber(scrubber)
+        stack.push_async_callback(scrubber.close)  # before the client
         if recovery is not None:
             service = await AutoRecovery.start(
                 store,

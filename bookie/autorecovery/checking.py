@@ -125,7 +125,7 @@ class LedgerCheck:
         for member, entry_id in reads:
             answered: asyncio.Future[ReadReply] = loop.create_future()
             answers.append(answered)
-            self._services.channels.read(member.bookie, ledger_id, entry_id, _setter(answered))
+            self._services.channels.read(member.bookie, ledger_id, entry_id, setter(answered))
         lacking: list[Finding] = []
         for (member, entry_id), reply in zip(reads, await asyncio.gather(*answers), strict=True):
             if reply.status in _LACKING:
@@ -181,7 +181,9 @@ class LedgerCheck:
             return status, None
 
 
-def _setter(answered: "asyncio.Future[ReadReply]") -> Callable[[ReadReply], None]:
+def setter(answered: "asyncio.Future[ReadReply]") -> Callable[[ReadReply], None]:
+    """Return an on_done that hands the reply to a future, unless that was cancelled."""
+
     def on_done(reply: ReadReply) -> None:
         if not answered.done():
             answered.set_result(reply)

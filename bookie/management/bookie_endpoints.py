@@ -17,6 +17,7 @@ from bookie.management.routing import Argument, Call, Endpoint, Kind
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.journal import read_mark
+from bookie.server.storage.scrubber import Scrubber
 
 BOOKIE = "/api/v1/bookie"
 CONFIG = "/api/v1/config/server_config"
@@ -88,6 +89,12 @@ class BookieEndpoints:
                      partial(self._suspend, is_suspended=False),
                      body=(Argument("resumeMajor", Kind.FLAG, majors),
                            Argument("resumeMinor", Kind.FLAG, minors))),
+            Endpoint("GET", f"{BOOKIE}/scrub", read,
+                     "How far the check of all entries is, and the ledgers with entries that are "
+                     "lost or could not be mended.", self._scrub),
+            Endpoint("PUT", f"{BOOKIE}/scrub", admin,
+                     "Check all entries now, in the background, and mend what is damaged.",
+                     self._begin_scrub),
             _refused("PUT", f"{BOOKIE}/expand_storage", "Start the bookie again with the new "
                      "directory among its --ledgers, and with --expand"),
             _refused("PUT", f"{BOOKIE}/entry_location_compact", "The index (LMDB) uses freed pages "
@@ -220,6 +227,22 @@ class BookieEndpoints:
             "isMajorGcSuspended": compactions["major"].is_suspended,
             "isMinorGcSuspended": compactions["minor"].is_suspended,
         }
+
+    # --- scrub ------------------------------------------------------------------------------------
+
+    @property
+    def _scrubber(self) -> Scrubber:
+        scrubber = self._here.scrubber
+        if scrubber is None:
+            raise UnsupportedOperationError("this bookie runs without a scrub of its entries")
+        return scrubber
+
+    async def _scrub(self, call: Call) -> object:
+        return self._scrubber.status()
+
+    async def _begin_scrub(self, call: Call) -> object:
+        self._scrubber.begin()
+        return self._scrubber.status()
 
 
 def _refused(method: str, path: str, replacement: str) -> Endpoint:

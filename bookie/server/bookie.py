@@ -31,6 +31,7 @@ from bookie.server.storage.journal_format import Kind, Record, record_of
 from bookie.server.storage.ledger_state import LAC_PACKET_BYTES_MIN, LacWatch, LedgerState
 from bookie.server.storage.ledger_storage import LedgerStorage
 from bookie.server.storage.recovery import LostDirectories, recover
+from bookie.server.storage.scrubber import Duties, Scrubber
 
 _log = logging.getLogger(__name__)
 _HEADER = Struct(">qqq")  # ledger id, entry id, LAC: the front of every entry packet
@@ -460,6 +461,13 @@ class Bookie:
     def collector(self, ledgers: LedgerList) -> Collector:
         """Return a collector of this bookie's deleted ledgers, not started; close it first."""
         return Collector(self._storage, ledgers, self._config)
+
+    def scrubber(self, duties: Duties, disk: Disk, rng: Rng) -> Scrubber:
+        """Return what checks and mends this bookie's entries, not started; close it first.
+
+        disk: where it remembers how far it came.
+        """
+        return Scrubber(self._storage, duties, self.add, disk, self._clock, rng, self._config)
 
     async def collect(self, ledgers: LedgerList) -> list[int]:
         """Remove what `ledgers` no longer knows, once; return the ids."""

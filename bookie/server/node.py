@@ -43,6 +43,7 @@ from bookie.server.serving import ServingState
 from bookie.server.storage.collector import Collector
 from bookie.server.storage.directories import forget_lost, read_lost, write_lost
 from bookie.server.storage.recovery import LostDirectories
+from bookie.server.storage.scrubber import Scrubber
 from bookie.server.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class BookieNode:
         self.metrics = ServerMetrics()
         self.port = 0
         self.http_port: int | None = None
+        self.scrubber: Scrubber | None = None
+        """None: its entries are not scrubbed."""
 
     _ledgers: ClusterLedgers
     bookie: Bookie
@@ -290,6 +293,13 @@ class BookieNode:
             "1: the metadata store was put back to an older state, nothing is collected",
             lambda: float(self.collector.is_stopped),
         )
+
+    def start_scrubber(self, scrubber: Scrubber) -> None:
+        """Check and mend the entries in the background from now on (bookie.scrubber())."""
+        self.scrubber = scrubber
+        scrubber.start()
+        self._closers.append(scrubber.close)
+        self.metrics.add_source(scrubber.figures)
 
     # --- what changes while it runs ---------------------------------------------------------------
 

@@ -41,8 +41,8 @@ RECORD_HEADER_BYTES = _RECORD.size
 _MAP_ROW = Struct(">qQ")
 _SALT = 0x656E7472  # so that zeros are no record
 _BUFFER_BYTES = 256 * 1024
-_READ_BYTES_MIN = 4096
-_READ_BYTES_MAX = 128 * 1024
+READ_BYTES_MIN = 4096
+READ_BYTES_MAX = 128 * 1024
 _LARGE_BYTES = 16 * 1024  # from here on a write of its own is cheaper than a copy
 _WINDOW_BYTES = 1024 * 1024
 _ENTRY_IDS = Struct(">qq")
@@ -275,7 +275,7 @@ def read_records(file: File, locations: Sequence[int]) -> list[LogRecord]:
     if start < HEADER_BYTES:
         raise CorruptFileError(f"{file.path} at offset {at}: no record can begin there")
     last = split_location(locations[-1])[1] if len(locations) > 1 else at
-    data = file.read_at(start, min(last - start + _READ_BYTES_MIN, _READ_BYTES_MAX))
+    data = file.read_at(start, min(last - start + READ_BYTES_MIN, READ_BYTES_MAX))
     first = _parse(data, 0, log_number, start)
     if isinstance(first, int):
         data = file.read_at(start, first)

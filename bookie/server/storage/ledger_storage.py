@@ -20,8 +20,8 @@ from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BytesLike, EntryIndex
 from bookie.server.storage.directories import space_of
-from bookie.server.storage.entry_log import RecordKind
 from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.entry_reads import read_entries
 from bookie.server.storage.flush import Flusher, FlushInput
 from bookie.server.storage.journal import Journal
 from bookie.server.storage.ledger_state import LedgerState
@@ -33,7 +33,6 @@ _STATES_MAX = 65_536
 _DIRTY_MAX = 2 * _STATES_MAX
 _FENCED_AND_DELETED_MAX = 1_000_000
 _READ_AHEAD_MAX = 64
-_READ_TRIES = 5
 OnPacket = Callable[[Status, BytesLike], None]
 
 
@@ -86,6 +85,8 @@ class LedgerStorage:
         self._on_read_only: Callable[[], None] = lambda: None
         self._journal: Journal | None = None
         self._on_flush: OnFlush | None = None
+        self.on_damaged_read: Callable[[int, int], None] = lambda ledger_id, entry_id: None
+        """Called with the ids of an entry that a request could not get from the disk."""
 
     def start(self, journal: Journal, on_read_only: Callable[[], None], on_flush: OnFlush) -> None:
         """Serve: flush by time and size from now on; on_flush after each, with what came of it."""
@@ -230,6 +231,13 @@ class LedgerStorage:
         else:
             self._rewritten[ledger_id, entry_id] = None
 
+    def unflushed(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """Return the packet if it is in a write cache: newer than what the index locates."""
+        packet = self._active.get(ledger_id, entry_id)
+        if packet is None and self._flushing is not None:
+            packet = self._flushing.get(ledger_id, entry_id)
+        return packet
+
     def read(self, ledger_id: int, entry_id: int, on_done: OnPacket) -> None:
         """Hand out a packet from memory at once, or from an entry log later; -1: the last one."""
         try:
@@ -245,9 +253,7 @@ class LedgerStorage:
             entry_id = state.last_entry_id
         if not 0 <= entry_id <= state.last_entry_id:
             return on_done(self._denial(ledger_id), b"")
-        packet = self._active.get(ledger_id, entry_id)
-        if packet is None and self._flushing is not None:
-            packet = self._flushing.get(ledger_id, entry_id)
+        packet = self.unflushed(ledger_id, entry_id)
         if packet is None:
             packet = self._read_cache.get(ledger_id, entry_id)
         if packet is not None:
@@ -263,7 +269,7 @@ class LedgerStorage:
         is_in_order = state.next_read <= entry_id < state.next_read + _READ_AHEAD_MAX
         state.read_ahead = min(4 * state.read_ahead, _READ_AHEAD_MAX) if is_in_order else 1
         state.next_read = entry_id + state.read_ahead
-        job = partial(_read_cold, self.index, self.logs, ledger_id, entry_id, state.read_ahead)
+        job = partial(read_entries, self.index, self.logs, ledger_id, entry_id, state.read_ahead)
         future = self._submit(job)
         future.add_done_callback(
             partial(self._read_done, ledger_id, entry_id, self._changes, on_done)
@@ -301,6 +307,8 @@ class LedgerStorage:
                 self.damaged_reads += 1
             _log.error("ledger %s entry %s cannot be read: %s", ledger_id, entry_id, error)
             self._call(on_done, Status.IO_ERROR, b"")
+            if isinstance(error, CorruptFileError | OSError):
+                self._call(self.on_damaged_read, ledger_id, entry_id)
         else:
             packets: list[tuple[int, int, bytes]] = future.result()  # type: ignore[assignment]
             # Entries that were flushed meanwhile may be newer than what was read.
@@ -457,6 +465,17 @@ class LedgerStorage:
         self._limbo = dict.fromkeys(found)
         return found
 
+    def enter_limbo(self, ledger_id: int) -> None:
+        """Deny nothing of this ledger any more: an entry that was to be here is lost.
+
+        Durable after the next flush.
+        """
+        state = self.state(ledger_id)
+        state.is_in_limbo = True
+        self.mark_dirty(state)
+        if self._limbo is not None:
+            self._limbo[ledger_id] = None
+
     def end_limbo(self, ledger_id: int) -> None:
         """Take a ledger out of limbo that is CLOSED and of which metadata gives us no part.
 
@@ -543,43 +562,3 @@ class LedgerStorage:
 def _delete_ledger(index: EntryIndex, ledger_id: int) -> None:
     index.delete_ledger(ledger_id)
     index.sync()
-
-
-def _read_cold(
-    index: EntryIndex, logs: EntryLogs, ledger_id: int, entry_id: int, count: int
-) -> list[tuple[int, int, bytes]]:
-    """Return the entry and some of the count - 1 that follow it; empty: no such entry."""
-    for _ in range(_READ_TRIES):
-        found = index.locations(ledger_id, entry_id, count)
-        if not found or found[0][0] != entry_id:
-            return []
-        locations = _of_one_log([location for _, location in found])
-        try:
-            records = logs.read(locations)
-        except FileNotFoundError:
-            continue  # compaction moved it since the look-up
-        wanted = {location: found_id for found_id, location in found}
-        packets: list[tuple[int, int, bytes]] = []
-        for record in records:
-            ids = (ledger_id, wanted[record.location])
-            if record.kind == RecordKind.ENTRY and record.ids == ids:
-                packets.append((*ids, record.body))
-        if not packets or packets[0][1] != entry_id:
-            raise CorruptFileError(
-                f"{logs.path(locations[0] >> 32)} at offset {locations[0] & 0xFFFFFFFF}: expected "
-                f"ledger {ledger_id} entry {entry_id}, found another record; stop the bookie "
-                f"and move its index away: the next start makes a new one"
-            )
-        return packets
-    raise CorruptFileError(
-        f"ledger {ledger_id} entry {entry_id}: the index points to an entry log that is missing"
-    )
-
-
-def _of_one_log(locations: list[int]) -> list[int]:
-    """Return the first locations that ascend within one log."""
-    for position in range(1, len(locations)):
-        before, here = locations[position - 1], locations[position]
-        if here < before or here >> 32 != before >> 32:
-            return locations[:position]
-    return locations

@@ -68,6 +68,7 @@ NEVER_SIMULATED = {
     "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
     "ledger/at_risk.py",  # for drains, which tests/sim/lifecycle simulates
     "server/health.py",  # HTTP
+    "server/storage/scrubber.py",  # which tests/sim/storage simulates
     "server/storage/lmdb_index.py",  # the index is one of those that are replaced
     "server/tls.py",
 }
