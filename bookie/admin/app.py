@@ -12,6 +12,7 @@ from bookie.admin.ledgers import ledger
 from bookie.admin.local import local
 from bookie.admin.recover import bookies
 from bookie.admin.replication import autorecovery, replication
+from bookie.admin.scrub import scrub
 from bookie.admin.serve import serve
 from bookie.admin.simpletest import simpletest
 
@@ -35,5 +36,6 @@ for command in (
     cookie,
     simpletest,
     inspect,
+    scrub,
 ):
     app.add_command(command)

@@ -13,6 +13,7 @@ from bookie.server.storage import (
     journal_format,
     ledger_storage,
     recovery,
+    scrubber,
 )
 from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
@@ -156,7 +157,47 @@ def _older_metadata_believed(right: Any) -> Any:
     return is_metadata_recent
 
 
+def _damage_believed(right: Any) -> Any:
+    return lambda index, logs, ledger_id, entry_id, digest: None
+
+
+def _ordinary_add(right: Any) -> Any:
+    async def put(self: Any, packet: bytes, master_key: bytes) -> Any:
+        add = self._add
+        self._add = lambda *some, is_recovery, **more: add(*some, is_recovery=False, **more)
+        try:
+            return await right(self, packet, master_key)
+        finally:
+            self._add = add
+
+    return put
+
+
+def _limbo_not_entered(right: Any) -> Any:
+    return lambda self, ledger_id: None
+
+
+def _loss_not_told(right: Any) -> Any:
+    def note(self: Any, entry_id: int, reason: str, *, is_lost: bool) -> None:
+        if not is_lost:
+            right(self, entry_id, reason, is_lost=is_lost)
+
+    return note
+
+
+def _not_added(right: Any) -> Any:
+    async def put(self: Any, packet: bytes, master_key: bytes) -> Any:
+        return scrubber.Status.OK
+
+    return put
+
+
 PLANTS: dict[str, Plant] = {
+    "damage taken for sound": Plant(scrubber, "problem_of", _damage_believed),
+    "mended by an ordinary add": Plant(scrubber.Scrubber, "_put", _ordinary_add),
+    "mended without an add": Plant(scrubber.Scrubber, "_put", _not_added),
+    "lost entry denied": Plant(ledger_storage.LedgerStorage, "enter_limbo", _limbo_not_entered),
+    "lost entry not reported": Plant(scrubber.BadLedger, "note", _loss_not_told),
     "lost directory answers NoEntry": Plant(ledger_storage.LedgerStorage, "_denial", _denied),
     "lost directory forgotten": Plant(recovery, "_records_anew", _no_limbo),
     "failed directory believed": Plant(flush.Flusher, "_write_logs_somewhere", _failure_ignored),
