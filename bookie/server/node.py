@@ -319,8 +319,9 @@ class BookieNode:
         if failure is not None:
             self._end(
                 BookieError(
-                    f"bookie {self.bookie_id}: its journal failed ({failure}): what the disk holds "
-                    "is unknown until it is replayed; mend the disk and start the bookie again"
+                    f"bookie {self.bookie_id}: its journal failed in "
+                    f"{self.directories.journal_name} ({failure}): what the disk holds is unknown "
+                    "until it is replayed; mend the disk and start the bookie again"
                 )
             )
 

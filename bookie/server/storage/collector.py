@@ -158,6 +158,8 @@ class Collector:
         found, now = self.compactions[kind], self._loop.time()
         for one in self.compactions.values() if kind == "major" else (found,):
             one.due_s = now + one.interval_s
+        if kind == "major":
+            self._kept.clear()  # what was damaged may be mended since
         found.is_running = True
         try:
             await self.compact(found.threshold)

@@ -7,7 +7,9 @@
 
 An entry is switched only while the index points to a source: one that was added again meanwhile
 stays where the newer packet is. Sources that cannot be read whole are not compacted: what is
-damaged is kept, and reported. Functions and steps here run in the storage executor.
+damaged is kept, and reported. A record with a damaged body does not count when the index points to
+it no more: the scrub has put another in its place. Functions and steps here run in the storage
+executor.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -27,6 +29,7 @@ from bookie.server.storage.entry_log import (
     split_location,
 )
 from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.entry_reads import locations_of
 from bookie.server.storage.ledger_record import encode_ledger_body
 
 _SWITCH_BATCH = 4096
@@ -85,13 +88,18 @@ class Compaction:
         for number in self._sources:
             reader = self._logs.reader(number)
             try:
+                located: frozenset[int] | None = None
                 for record in reader.records():
-                    if record.is_damaged:
+                    if not record.is_damaged:
+                        yield record
+                        continue
+                    if located is None:
+                        located = self._located_in(number)
+                    if record.kind != RecordKind.ENTRY or record.location in located:
                         raise CorruptFileError(
                             f"{reader.path} at offset {split_location(record.location)[1]}: the "
                             f"record is damaged; the log is kept as it is"
                         )
-                    yield record
                 if not reader.is_read_whole:
                     raise CorruptFileError(
                         f"{reader.path} at offset {reader.offset}: expected records up to the map, "
@@ -99,6 +107,19 @@ class Compaction:
                     )
             finally:
                 reader.close()
+
+    def _located_in(self, number: int) -> frozenset[int]:
+        """Return where the index points to in a log.
+
+        Goes through all of the index, for damaged logs only: a map that a start has made of a
+        damaged log may miss ledgers.
+        """
+        return frozenset(
+            location
+            for ledger_id in self._index.ledger_ids()
+            for location in locations_of(self._index, ledger_id)
+            if location >> 32 == number
+        )
 
     def _copy_ledger(self, writer: EntryLogWriter, ledger_id: int) -> None:
         """Write what the index knows of the ledger: at least what the source's record says."""

@@ -6,7 +6,8 @@ what is not the entry's record there, is a problem.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from bookie.errors import CorruptFileError, DigestMismatchError
@@ -22,9 +23,18 @@ from bookie.server.storage.entry_log import (
 from bookie.server.storage.entry_logs import EntryLogs
 
 _TRIES = 5
+_SCAN_BATCH = 4096
 _MERGE_MAX = 512
 """Entry ids that one step of a check takes up."""
 NOT_IN_INDEX = "the index does not have it"
+
+
+def locations_of(index: EntryIndex, ledger_id: int) -> Iterator[int]:
+    """Yield where the entries of a ledger lie, by ascending entry ids."""
+    ids = index.entry_ids(ledger_id)
+    while batch := list(islice(ids, _SCAN_BATCH)):
+        for _, location in index.locations(ledger_id, batch[0], batch[-1] - batch[0] + 1):
+            yield location
 
 
 def read_entries(

@@ -19,6 +19,7 @@ from bookie.server.storage.compaction import finish_interrupted
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import RecordKind, seal_leftover, sync_log
 from bookie.server.storage.entry_logs import EntryLogs
+from bookie.server.storage.entry_reads import locations_of
 from bookie.server.storage.flush import Flusher, FlushInput
 from bookie.server.storage.journal import JournalWriter, Mark
 from bookie.server.storage.journal_format import (
@@ -148,21 +149,11 @@ def _missing_logs(index: EntryIndex, logs: EntryLogs) -> _MissingLogs:
     ledger_ids: list[int] = []
     last_number = 0
     for ledger_id in index.ledger_ids():
-        numbers = _numbers_of(index, ledger_id)
+        numbers = {location >> 32 for location in locations_of(index, ledger_id)}
         last_number = max([last_number, *numbers])
         if not numbers <= present:
             ledger_ids.append(ledger_id)
     return _MissingLogs(ledger_ids, last_number)
-
-
-def _numbers_of(index: EntryIndex, ledger_id: int) -> set[int]:
-    """Return the logs that entries of a ledger lie in."""
-    numbers: set[int] = set()
-    ids = index.entry_ids(ledger_id)
-    while batch := list(islice(ids, _SCAN_BATCH)):
-        found = index.locations(ledger_id, batch[0], batch[-1] - batch[0] + 1)
-        numbers.update(location >> 32 for _, location in found)
-    return numbers
 
 
 def _records_anew(

@@ -472,6 +472,35 @@ def test_a_log_that_compaction_removes_is_no_damage() -> None:
     simulate(test)
 
 
+def test_a_damaged_log_is_compacted_once_its_entries_are_mended() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(40, payload=bytes(4000))
+        path, _ = world.place(3)
+        world.flip(3)
+        collector = world.bookie.collector(_Known())
+        for _ in range(2):
+            await collector.compact(1.01)
+            assert world.disk.exists(path)
+            assert list(collector.kept_logs) == [1]
+        await world.scrubber.close()
+        await world.bookie.close()
+        await world.open()
+        storage = world.bookie._storage
+        assert (await world.scrub())["mended"] == 1
+        await world.bookie.checkpoint()
+        collector = world.bookie.collector(_Known())
+        await collector.compact_by("major")
+        assert collector.kept_logs == {}
+        assert not world.disk.exists(path)
+        for entry_id in range(40):
+            location = world.index.get(LEDGER, entry_id)
+            assert location is not None
+            assert storage.logs.read((location,))[0].body == sealed(LEDGER, entry_id, bytes(4000))
+
+    simulate(test)
+
+
 class _Known:
     """A LedgerList that is not asked for more."""
 
