@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from errno import EDQUOT, ENOSPC
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, CorruptFileError
@@ -33,6 +33,7 @@ _STATES_MAX = 65_536
 _DIRTY_MAX = 2 * _STATES_MAX
 _FENCED_AND_DELETED_MAX = 1_000_000
 _READ_AHEAD_MAX = 64
+T = TypeVar("T")
 OnPacket = Callable[[Status, BytesLike], None]
 
 
@@ -78,7 +79,7 @@ class LedgerStorage:
         self._fenced_and_deleted: dict[int, None] = {}
         self._limbo: dict[int, None] | None = None  # not looked for yet
         self._cold: dict[int, list[tuple[int, OnPacket]]] = {}  # reads behind one under way
-        self._jobs: dict[asyncio.Future[object], None] = {}
+        self._jobs: dict[asyncio.Future[Any], None] = {}
         self._flush_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -270,7 +271,7 @@ class LedgerStorage:
         state.read_ahead = min(4 * state.read_ahead, _READ_AHEAD_MAX) if is_in_order else 1
         state.next_read = entry_id + state.read_ahead
         job = partial(read_entries, self.index, self.logs, ledger_id, entry_id, state.read_ahead)
-        future = self._submit(job)
+        future = self.submit(job)
         future.add_done_callback(
             partial(self._read_done, ledger_id, entry_id, self._changes, on_done)
         )
@@ -286,8 +287,9 @@ class LedgerStorage:
         is_in_limbo = state is not None and state.is_in_limbo
         return Status.IO_ERROR if is_in_limbo else Status.NO_ENTRY
 
-    def _submit(self, job: Callable[[], object]) -> asyncio.Future[object]:
-        future: asyncio.Future[object] = self._loop.run_in_executor(self.executor, job)
+    def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a job that reads index or logs in the executor; close() waits for it."""
+        future = self._loop.run_in_executor(self.executor, job)
         self._jobs[future] = None
         future.add_done_callback(lambda done: self._jobs.pop(done, None))
         return future
@@ -298,7 +300,7 @@ class LedgerStorage:
         entry_id: int,
         changes: int,
         on_done: OnPacket,
-        future: asyncio.Future[object],
+        future: asyncio.Future[list[tuple[int, int, bytes]]],
     ) -> None:
         waiting = self._cold.pop(ledger_id, [])
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
@@ -310,7 +312,7 @@ class LedgerStorage:
             if isinstance(error, CorruptFileError | OSError):
                 self._call(self.on_damaged_read, ledger_id, entry_id)
         else:
-            packets: list[tuple[int, int, bytes]] = future.result()  # type: ignore[assignment]
+            packets = future.result()
             # Entries that were flushed meanwhile may be newer than what was read.
             if self._changes == changes:
                 for found in reversed(packets):
@@ -348,16 +350,15 @@ class LedgerStorage:
         if self._flushing is not None:
             cached.update(self._flushing.entry_ids(ledger_id))
 
-        def listed(future: asyncio.Future[object]) -> None:
+        def listed(future: asyncio.Future[list[int]]) -> None:
             if future.cancelled() or future.exception() is not None:
                 _log.error("ledger %s cannot be listed: %s", ledger_id, future)
                 on_done(Status.IO_ERROR, ())
             else:
-                found: list[int] = future.result()  # type: ignore[assignment]
-                on_done(Status.OK, found)
+                on_done(Status.OK, future.result())
 
         index = self.index
-        job = self._submit(lambda: sorted(cached.union(index.entry_ids(ledger_id))))
+        job = self.submit(lambda: sorted(cached.union(index.entry_ids(ledger_id))))
         job.add_done_callback(listed)
         return None
 

@@ -463,7 +463,8 @@ class Scrubber:
                 await asyncio.sleep(owed / self._config.scrub_bytes_per_s)
 
     async def _on_disk(self, job: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._storage.executor, job)
+        """Run a job to its end, though this is cancelled: the storage does not close before."""
+        return await asyncio.shield(self._storage.submit(job))
 
     # --- entries that reads found damaged -------------------------------------------------------
 

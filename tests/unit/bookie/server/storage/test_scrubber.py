@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from errno import EIO
 from typing import Any
@@ -18,7 +19,16 @@ from bookie.server.storage.entry_log import split_location
 from bookie.server.storage.entry_reads import EntryCheck
 from bookie.server.storage.memory_index import MemoryIndex
 from bookie.server.storage.scrubber import STATE_FILE, Duty, Fetched
-from tests.fixtures.storages import CONFIG, KEY, FixedRng, InlineExecutor, add, fence, read
+from tests.fixtures.storages import (
+    CONFIG,
+    KEY,
+    FixedRng,
+    HeldExecutor,
+    InlineExecutor,
+    add,
+    fence,
+    read,
+)
 from tests.sim.disk import SimulatedDisk
 from tests.sim.ledger.world import LoopClock
 from tests.sim.loop import SimulatedExecutor, SimulatedLoop
@@ -706,6 +716,31 @@ def test_a_silent_metadata_store_stops_a_pass_for_a_while() -> None:
         world.others.failure = None
         await asyncio.sleep(61.0)
         assert world.scrubber.status()["passes"] == 1
+
+    simulate(test)
+
+
+def test_index_and_logs_stay_open_while_a_step_of_the_check_runs() -> None:
+    class HeldSteps(HeldExecutor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            job = getattr(fn, "func", fn)
+            self.is_holding = getattr(job, "__name__", "") == "step"
+            return super().submit(fn, *args, **kwargs)
+
+    async def test(world: World) -> None:
+        world.executor = HeldSteps
+        await world.open()
+        await world.fill(2)
+        executor = world.bookie._storage.executor
+        world.scrubber.begin()
+        await asyncio.sleep(1.0)
+        assert executor.held
+        await world.scrubber.close()
+        closing = world.loop.create_task(world.bookie.close())
+        await asyncio.sleep(10.0)
+        assert not closing.done()
+        executor.let_go()
+        await closing
 
     simulate(test)
 
