@@ -26,7 +26,7 @@ from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 __all__ = ["zookeeper", "zookeeper_root"]
 
 pytestmark = pytest.mark.integration
-TOKEN = "a token of an operator"
+TOKEN = "a-token-of-an-operator"
 DAMAGED = (3, 77)
 LOOKS = 600
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.client.client import LedgerClient
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import BookieStartError
+from bookie.errors import BookieStartError, NoSuchLedgerMetadataError
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.states import LifecycleState, Step
 from bookie.lifecycle.store import LifecycleStore
@@ -25,6 +26,7 @@ from bookie.runtime import http
 from bookie.runtime.http import JSON, Page, Request
 from bookie.server.health import PAGES
 from bookie.server.node import BookieNode
+from bookie.server.storage.scrubber import Duty
 from tests.fixtures.bookie_node import ID, READ_ONLY, TEST_CONFIG, WRITABLE, Cluster, simulate
 from tests.fixtures.metadata import SeededRng
 
@@ -84,9 +86,22 @@ async def make_ledger(cluster: Cluster) -> None:
 
 
 async def managed(cluster: Cluster, access: str = ACCESS) -> BookieNode:
-    return await cluster.start(
+    node = await cluster.start(
         replace(TEST_CONFIG, http_port=8080), access=HttpAccess(access, "access")
     )
+    node.start_scrubber(node.bookie.scrubber(NothingOwed(), cluster.disk, SeededRng(1)))
+    return node
+
+
+class NothingOwed:
+    """Duties of a bookie without ledgers."""
+
+    async def ledger_ids(self) -> AsyncIterator[int]:
+        for ledger_id in ():
+            yield ledger_id
+
+    async def read(self, ledger_id: int) -> Duty:
+        raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
 
 
 NO_BOOKIE = HttpAccess(ACCESS, "access")

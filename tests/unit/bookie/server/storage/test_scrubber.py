@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from errno import EIO
 from typing import Any
@@ -23,7 +22,6 @@ from tests.fixtures.storages import (
     CONFIG,
     KEY,
     FixedRng,
-    HeldExecutor,
     InlineExecutor,
     add,
     fence,
@@ -102,7 +100,7 @@ class World:
         self.disk = SimulatedDisk(1)
         self.index = MemoryIndex()
         self.others = Others()
-        self.executor: type[Any] = InlineExecutor
+        self.executor: Callable[[], Any] = InlineExecutor
         self.bookie: Any = None
         self.scrubber: Any = None
 
@@ -486,27 +484,28 @@ def test_a_damaged_log_is_compacted_once_its_entries_are_mended() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(40, payload=bytes(4000))
-        path, _ = world.place(3)
-        world.flip(3)
-        collector = world.bookie.collector(_Known())
-        for _ in range(2):
-            await collector.compact(1.01)
-            assert world.disk.exists(path)
-            assert list(collector.kept_logs) == [1]
         await world.scrubber.close()
         await world.bookie.close()
         await world.open()
-        storage = world.bookie._storage
+        path, _ = world.place(3)
+        world.flip(3)
+        collector = world.bookie.collector(_Known())
+        await collector.compact(1.01)
+        assert list(collector.kept_logs) == [1]
         assert (await world.scrub())["mended"] == 1
         await world.bookie.checkpoint()
-        collector = world.bookie.collector(_Known())
+        await collector.compact(1.01)
+        assert world.disk.exists(path)
         await collector.compact_by("major")
         assert collector.kept_logs == {}
+        await collector.compact(1.01)
+        assert collector.kept_logs == {}
         assert not world.disk.exists(path)
+        logs = world.bookie._storage.logs
         for entry_id in range(40):
             location = world.index.get(LEDGER, entry_id)
             assert location is not None
-            assert storage.logs.read((location,))[0].body == sealed(LEDGER, entry_id, bytes(4000))
+            assert logs.read((location,))[0].body == sealed(LEDGER, entry_id, bytes(4000))
 
     simulate(test)
 
@@ -721,26 +720,18 @@ def test_a_silent_metadata_store_stops_a_pass_for_a_while() -> None:
 
 
 def test_index_and_logs_stay_open_while_a_step_of_the_check_runs() -> None:
-    class HeldSteps(HeldExecutor):
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            job = getattr(fn, "func", fn)
-            self.is_holding = getattr(job, "__name__", "") == "step"
-            return super().submit(fn, *args, **kwargs)
-
     async def test(world: World) -> None:
-        world.executor = HeldSteps
+        job_s = 0.0
+        world.executor = lambda: SimulatedExecutor(lambda: job_s, 4)
         await world.open()
         await world.fill(2)
-        executor = world.bookie._storage.executor
+        job_s = 50.0
+        began = world.loop.time()
         world.scrubber.begin()
-        await asyncio.sleep(1.0)
-        assert executor.held
-        await world.scrubber.close()
-        closing = world.loop.create_task(world.bookie.close())
-        await asyncio.sleep(10.0)
-        assert not closing.done()
-        executor.let_go()
-        await closing
+        await asyncio.sleep(110.0)  # behind the lists of ledgers and the look-up: in the step
+        job_s = 0.0
+        await world.close()
+        assert world.loop.time() - began == pytest.approx(150.0)
 
     simulate(test)
 

@@ -727,7 +727,8 @@ class TestCollection:
             await bookie.collect(Metadata(8))
             collector = bookie.collector(Metadata(8))
             await collector.compact(1.01)
-            assert disk.exists(path) == (where != "map")
+            # What is damaged of a ledger that is deleted holds nothing up.
+            assert disk.exists(path) == (where in ("record of 8", "header"))
             if where == "record of 8":
                 assert (await read(bookie, 8, 0))[0] is Status.IO_ERROR
             else:
