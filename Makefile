@@ -31,7 +31,7 @@ endef
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
         findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
-        bench-ledger bench-herddb bench-network bench-spark big clean
+        bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,6 +203,9 @@ soak: setup ## ledgers rolled and deleted for 20 minutes, or N: make soak N=5
 
 bench-ledger: setup ## our bookies and client against Apache's, into build/bench/ledger.json
 	$(PY) -m tests.benchmarks.ledger $(if $(N),--rounds $(N))
+
+bench-recovery: setup ## our AutoRecovery against Apache's on Apache's bookies: make bench-recovery N=3
+	$(PY) -m tests.benchmarks.recovery $(if $(N),--rounds $(N))
 
 bench-server: setup ## CPU of the bookie's server side for an add, into build/bench/bookie-server.json
 	$(PY) -m tests.benchmarks.bookie_server

@@ -1,7 +1,8 @@
 """Our client as a process that does what lines on standard input say: Bench.java's counterpart.
 
 `python -m tests.benchmarks.ledger_client HOSTS ROOT`; the commands and their answers are those of
-tests/interop/java/Bench.java, and beside them "records SIZE COUNT": append_many of COUNT records.
+tests/interop/java/Bench.java, and beside them "records SIZE COUNT": append_many of COUNT records,
+and "paced SIZE RATE SECONDS": RATE adds a second.
 """
 
 import asyncio
@@ -88,6 +89,33 @@ class Bench:
         await writer.close()
         await self._client.delete(writer.ledger_id)
         report(adder.taken, seconds, cpu)
+
+    async def paced(self, size: int, rate: int, seconds: int) -> None:
+        """Add `rate` entries a second, whatever is under way; late ones count from their time."""
+        writer = await self._create()
+        data = b"x" * size
+        taken: list[float] = []
+        failed: list[BookieError] = []
+        cpu, start = cpu_s(), time.perf_counter()
+        count = rate * seconds
+        for begun in range(count):
+            due = start + begun / rate
+            if (wait := due - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
+
+            def on_added(_: int, error: BookieError | None, due: float = due) -> None:
+                taken.append(time.perf_counter() - due)
+                if error is not None:
+                    failed.append(error)
+
+            writer.add_nowait(data, on_added)
+        await writer.close()
+        if failed:
+            raise failed[0]
+        seconds_taken = time.perf_counter() - start
+        cpu = cpu_s() - cpu
+        await self._client.delete(writer.ledger_id)
+        report(taken, seconds_taken, cpu)
 
     async def records(self, size: int, count: int) -> None:
         writer = await self._create()

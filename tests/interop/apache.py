@@ -166,7 +166,9 @@ class ApacheBookie:
         jvm: tuple[str, ...] = SMALL_JVM,
         root: str = "/ledgers",
         storage: str = "InterleavedLedgerStorage",
+        more: str = "",
     ) -> None:
+        """more: lines of its configuration beside those of server_conf()."""
         self._release = release
         self._jvm = jvm
         self.port = own_port()
@@ -174,7 +176,8 @@ class ApacheBookie:
         directory.mkdir(parents=True)
         self._directory = directory
         self.conf = directory / "bk_server.conf"
-        self.conf.write_text(server_conf(zookeeper_hosts, directory, self.port, root, storage))
+        conf = server_conf(zookeeper_hosts, directory, self.port, root, storage)
+        self.conf.write_text(conf + more)
         self._child: ChildProcess | None = None
 
     @property
