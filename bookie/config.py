@@ -232,6 +232,8 @@ class AutoRecoveryConfig:
     open_ledger_grace_s: float = 30.0
     """How long the writer of an open ledger may take to replace a lost bookie by itself; then the
     ledger is fenced and closed."""
+    repairs_at_once: int = 4
+    """Ledgers that a worker replicates together."""
     copy_window: int = 100
     """Entries of one ledger that are copied together."""
     copy_bytes_max: int = 16 * 1024 * 1024
@@ -251,6 +253,7 @@ class AutoRecoveryConfig:
         _check("entry_check_interval_s", self.entry_check_interval_s, 0, _YEAR_S)
         _check("ledgers_at_once", self.ledgers_at_once, 1, 1000)
         _check("open_ledger_grace_s", self.open_ledger_grace_s, 0, 86400)
+        _check("repairs_at_once", self.repairs_at_once, 1, 100)
         _check("copy_window", self.copy_window, 1, 100_000)
         _check("copy_bytes_max", self.copy_bytes_max, 1, 1 << 40)
         if self.copy_bytes_per_s is not None:

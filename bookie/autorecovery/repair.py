@@ -112,9 +112,17 @@ class Repairer:
         Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
         """
         tally = _Tally()
+        leaving: frozenset[BookieId] | None = None
         try:
             for _ in range(_ROUNDS_MAX):
-                outcome = await self._round(ledger_id, suspects, fence, tally)
+                # A server behind the one that told of the task might show an older ledger, or none;
+                # and of a bookie that is taken for registered, and has no entry to be read, nothing
+                # is missed.
+                await self._services.bookies.catch_up()
+                if leaving is None:
+                    # Once: a drain that begins later has its ledgers published anew.
+                    leaving = await self._leaving()
+                outcome = await self._round(ledger_id, suspects, fence, leaving, tally)
                 if outcome is not None:
                     return tally.told(outcome)
             reason = f"copies are missing again after {_ROUNDS_MAX} rounds of copying"
@@ -131,19 +139,18 @@ class Repairer:
         ledger_id: int,
         suspects: Collection[BookieId],
         fence: Segment | None,
+        leaving: frozenset[BookieId],
         tally: "_Tally",
     ) -> Outcome | None:
         """Check once and copy what can be; None: something was done, look again."""
-        # A server behind the one that told of the task might show an older ledger, or none; and
-        # of a bookie that is taken for registered, and has no entry to be read, nothing is missed.
-        await self._services.bookies.catch_up()
         metadata, version = await self._services.ledgers.read(ledger_id)
-        leaving = await self._leaving()
         result = await LedgerCheck(
             self._services, metadata, leaving=leaving, suspects=suspects
         ).run()
         segment = open_segment(metadata)
-        is_hurt = segment is not None and self._is_hurt(segment, leaving - await self._spared())
+        is_hurt = segment is not None and self._is_hurt(
+            segment, leaving and leaving - await self._spared()
+        )
         if is_hurt and self._may_fence(segment, fence):
             await self._recover(metadata)
             return None

@@ -183,6 +183,9 @@ class TaskStore:
         """Remove the directories above a task that it leaves empty; one more does no harm."""
         while path != self._tasks:
             try:
+                found = await self._store.exists(path)
+                if found is not None and found.child_count:
+                    return
                 await self._store.delete(path)
             except NoNodeError:
                 pass
@@ -346,7 +349,10 @@ class TaskStore:
         return True
 
     async def clear_report(self, ledger_id: int) -> None:
-        await self._delete(join(self._statuses, task_name(ledger_id)))
+        path = join(self._statuses, task_name(ledger_id))
+        # Few ledgers have one, and a delete that finds nothing costs the store as much as a write.
+        if await self._ask(lambda: self._store.exists(path)) is not None:
+            await self._delete(path)
 
     async def statuses(self) -> list[Status]:
         """Return what is known of ledgers that could not be replicated, by ledger."""

@@ -1,4 +1,4 @@
-"""ReplicationWorker: takes tasks one by one, under each ledger's lock, and makes ledgers whole.
+"""ReplicationWorker: takes tasks, some at once, under each ledger's lock, and makes ledgers whole.
 
 A task goes only when its ledger is whole as checked under the lock, and only at the version that
 was read before the check: one that was published again meanwhile stays. What cannot be done now is
@@ -9,7 +9,7 @@ under way then is harmless, for metadata is written by compare-and-set.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bookie.autorecovery.backoff import BackOff, GracePeriods
@@ -79,21 +79,43 @@ class ReplicationWorker:
         if not await self._tasks.is_enabled():
             await self._give_back_all()
             return
-        for ledger_id, segment in self._grace.due(self._clock.monotonic()).items():
-            await self._work(ledger_id, segment)
+        await self._work_on(self._grace.due(self._clock.monotonic()))
         found = [ledger_id async for ledger_id in self._tasks.ledger_ids()]
         await self._forget_removed(found)
         locked = set(await self._tasks.locked())
-        for ledger_id in self._shuffled(found):
-            if ledger_id in locked or ledger_id in self._grace:
-                continue
-            now_s = self._clock.monotonic()
-            if self._back_off.is_due(ledger_id, now_s) and self._for_others.is_due(
-                ledger_id, now_s
-            ):
+        await self._work_on(
+            {
+                ledger_id: None
+                for ledger_id in self._shuffled(found)
+                if ledger_id not in locked and ledger_id not in self._grace
+            }
+        )
+
+    async def _work_on(self, ledgers: Mapping[int, Segment | None]) -> None:
+        """Do the tasks of these ledgers, a few together: most of a small one is waiting.
+
+        By ledger: the open segment of which the grace period is over, or None.
+        """
+        waiting = iter(ledgers.items())
+
+        async def work() -> None:
+            for ledger_id, fence in waiting:
+                if fence is None and not self._is_due(ledger_id):
+                    continue
                 if not await self._tasks.is_enabled():
                     return
-                await self._work(ledger_id, None)
+                await self._work(ledger_id, fence)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(len(ledgers), self._config.repairs_at_once)):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    def _is_due(self, ledger_id: int) -> bool:
+        now_s = self._clock.monotonic()
+        return self._back_off.is_due(ledger_id, now_s) and self._for_others.is_due(ledger_id, now_s)
 
     async def close(self) -> None:
         """Give the locks back, if the store answers; else they go with the session."""
@@ -164,8 +186,8 @@ class ReplicationWorker:
                     self.figures.replicated_ledger_count += 1
                     _log.info("ledger %d is %s: its task is done", ledger_id, outcome.result.value)
             case Result.OPEN:
+                # Neither success nor failure: a ledger that could not be recovered goes on pausing.
                 assert outcome.segment is not None
-                self._back_off.succeeded(ledger_id)
                 self._grace.begin(ledger_id, outcome.segment, now_s)
                 return True
             case Result.NO_TARGET:

@@ -8,6 +8,7 @@ does not pass for one of this. A lost answer is decided by content (ADR 0009). U
 thread only.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -140,20 +141,35 @@ class LifecycleStore:
 
     async def leaving(self) -> frozenset[BookieId]:
         """Return the bookies that drain: workers copy from them, and none to them."""
-        return frozenset(found.bookie_id for found in await self._draining())
+        return frozenset(await self._draining())
 
     async def spared(self) -> frozenset[BookieId]:
         """Return those that drain and for which no open ledger may be fenced."""
-        return frozenset(
-            found.bookie_id for found in await self._draining() if not found.record.may_fence
-        )
+        draining = await self._draining()
+        return frozenset(one for one, record in draining.items() if not record.may_fence)
 
-    async def _draining(self) -> list[Found]:
-        return [
-            found
-            for found in (await self.all()).founds
-            if found.record.state is LifecycleState.DRAINING and found.record.is_admitted
-        ]
+    async def _draining(self) -> dict[BookieId, LifecycleRecord]:
+        """Return the admitted drains: one read for each bookie, all together."""
+        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._cookies))
+        bookie_ids = await self.bookie_ids()
+        records = await asyncio.gather(*map(self._record, bookie_ids))
+        return {
+            bookie_id: record
+            for bookie_id, record in zip(bookie_ids, records, strict=True)
+            if record.state is LifecycleState.DRAINING and record.is_admitted
+        }
+
+    async def _record(self, bookie_id: BookieId) -> LifecycleRecord:
+        """Return what the state node says; ACTIVE where there is none, or it cannot be read."""
+        path = self.state_path(bookie_id)
+        try:
+            data, _ = await ask(self._store, PATIENCE_S, lambda: self._store.read(path))
+            return codec.record_from_bytes(data, path)
+        except NoNodeError:
+            return ACTIVE
+        except CorruptFileError as error:
+            _log.error("the lifecycle state of bookie %s cannot be read: %s", bookie_id, error)
+            return ACTIVE
 
     async def ledgers(self, bookie_id: BookieId) -> list[DrainLedger]:
         """Return the list of the bookie's drain, ascending; empty: there is none."""

@@ -93,6 +93,7 @@ WRITER_SIZE = 1024
 WRITER_SECONDS = 4
 THROTTLED_MB = 4.0
 AUDITS = 3
+PARTS = "copies,writers,audits"
 Results = dict[str, tuple[list[dict[str, float]], list[dict[str, float]]]]
 
 
@@ -369,28 +370,33 @@ class Measurement:
         self._mine = mine
         self._peers = peers
 
-    async def run(self, audited: int) -> None:
+    async def run(self, parts: list[str], audited: int) -> None:
         async with AsyncExitStack() as stack:
             ours = await stack.enter_async_context(side_of("ours", self._mine))
             theirs = await stack.enter_async_context(side_of("Apache's", self._peers))
             await show_bookies(ours.store, self._peers.root, self._mine.root)
             await ours.client.bookies.refresh()
             turns = Turns(ours, theirs, self._bench.rounds)
-            for title, settings, bar in (
-                ("defaults", "", 1.0),
-                ("its batch at 500", "rereplicationEntryBatchSize=500\n", 0.7),
-            ):
-                print(f"Apache's AutoRecovery: {title}", flush=True)
-                with (
-                    our_recovery(self._mine, self._folder) as mine,
-                    apaches_recovery(self._java, self._peers, self._folder, settings) as peer,
-                ):
-                    await until_elected(ours)
-                    await until_elected(theirs)
-                    self._report(title, bar, await turns.play(LOADS, (mine.pid, peer.pid)))
-            await self._beside_writers(turns, ours, theirs)
-            if audited:
+            if "copies" in parts:
+                await self._copies(turns, ours, theirs)
+            if "writers" in parts:
+                await self._beside_writers(turns, ours, theirs)
+            if "audits" in parts:
                 await self._audits(audited)
+
+    async def _copies(self, turns: Turns, ours: Side, theirs: Side) -> None:
+        for title, settings, bar in (
+            ("defaults", "", 1.0),
+            ("its batch at 500", "rereplicationEntryBatchSize=500\n", 0.7),
+        ):
+            print(f"Apache's AutoRecovery: {title}", flush=True)
+            with (
+                our_recovery(self._mine, self._folder) as mine,
+                apaches_recovery(self._java, self._peers, self._folder, settings) as peer,
+            ):
+                await until_elected(ours)
+                await until_elected(theirs)
+                self._report(title, bar, await turns.play(LOADS, (mine.pid, peer.pid)))
 
     def _report(self, title: str, bar: float, found: Results) -> None:
         for load in LOADS:
@@ -484,7 +490,7 @@ class Measurement:
         )
 
 
-def measure(java: Release, folder: Path, rounds: int, audited: int) -> Bench:
+def measure(java: Release, folder: Path, rounds: int, parts: list[str], audited: int) -> Bench:
     bench = Bench("recovery", rounds)
     calibrations = [fdatasync_us(folder)]
     with start_zookeeper(folder / "zookeeper") as zookeeper:
@@ -495,7 +501,7 @@ def measure(java: Release, folder: Path, rounds: int, audited: int) -> Bench:
             more=_NO_GC,
         ) as bookies:  # fmt: skip
             registered(peers, bookies)
-            in_loop(lambda: Measurement(bench, java, folder, mine, peers).run(audited))
+            in_loop(lambda: Measurement(bench, java, folder, mine, peers).run(parts, audited))
         calibrations.append(fdatasync_us(folder))
     bench.fdatasync_us = statistics.median(calibrations)
     return bench
@@ -504,6 +510,7 @@ def measure(java: Release, folder: Path, rounds: int, audited: int) -> Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", default=PARTS, help="what is measured, between commas")
     parser.add_argument("--audited", type=int, default=100_000)
     options = parser.parse_args()
     try:
@@ -513,7 +520,9 @@ def main() -> None:
         return
     print(f"peer: Apache BookKeeper {java.version}; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="bench-recovery-") as folder, busy_machine():
-        bench = measure(java, Path(folder), options.rounds, options.audited)
+        bench = measure(
+            java, Path(folder), options.rounds, options.parts.split(","), options.audited
+        )
     document = bench.write()
     print(f"\nwrote {document} and {bench.write_markdown()}")
     missed = [figure.name for figure in bench.figures if figure.ok is False]

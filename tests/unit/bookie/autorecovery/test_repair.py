@@ -536,6 +536,54 @@ def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:
     run(4, scenario)
 
 
+def test_an_open_ledger_that_cannot_be_recovered_counts_its_failures() -> None:
+    """Three of them end a drain; and the pauses grow."""
+
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        for number in (0, 1):
+            await scene.lose(bookie(number))
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        for _ in range(3):
+            await asyncio.sleep(CONFIG.failure_pause_s)
+            await worker.work_once()
+            await asyncio.sleep(CONFIG.open_ledger_grace_s)
+            await worker.work_once()
+        (status,) = await scene.tasks.statuses()
+        assert status.failure_count == 3
+        assert "too few bookies of the last ensemble" in status.reason
+
+    run(4, scenario)
+
+
+def test_some_ledgers_are_replicated_at_once() -> None:
+    async def scenario(scene: Scene) -> None:
+        taken_s: list[float] = []
+        for count in (1, 4):
+            ledger_ids = [await scene.written(3) for _ in range(8)]
+            victim = next(iter(scene.client.bookies.writable))
+            named = [one for one in ledger_ids if victim in (await scene.ensembles(one))[0]]
+            await scene.lose(victim)
+            for ledger_id in named:
+                await scene.tasks.publish(ledger_id, (victim,), 1)
+            config = replace(CONFIG, repairs_at_once=count)
+            worker = ReplicationWorker(
+                scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), config
+            )
+            begun_s = scene.clock.monotonic()
+            await worker.work_once()
+            taken_s.append((scene.clock.monotonic() - begun_s) / len(named))
+            assert worker.figures.replicated_ledger_count == len(named)
+            for ledger_id in named:
+                await scene.check_whole(ledger_id, 2)
+        assert taken_s[1] < taken_s[0] / 2
+
+    run(6, scenario)
+
+
 def test_nothing_is_done_while_it_is_switched_off() -> None:
     async def scenario(scene: Scene) -> None:
         made = await scene.made(LedgerState.OPEN, -1, 0, 1)
