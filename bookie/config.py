@@ -237,7 +237,7 @@ class AutoRecoveryConfig:
     copy_window: int = 100
     """Entries of one ledger that are copied together."""
     copy_bytes_max: int = 16 * 1024 * 1024
-    """Bytes of these."""
+    """Bytes under way, of all ledgers that are copied at once."""
     copy_bytes_per_s: int | None = None
     """Ledgers are copied at most this fast; None: as fast as it goes."""
     poll_interval_s: float = 5.0

@@ -1,10 +1,10 @@
 """Copies settled entries of a ledger to one bookie: read anywhere, verify, add as a recovery does.
 
 A machine without I/O and clock: every on_… takes one event and returns actions. At most
-`window` entries and `bytes_max` bytes are under way; `throttle` says how many bytes may be copied
-by now. The packets are added as they are, byte by byte, past the fence (G15). An entry that every
-replica denies is lost (G23); one that cannot be asked for everywhere is unknown, which is not
-lost. The first failure ends the copy: what was copied stays, and does no harm.
+`window` entries and `bytes_max` bytes, or one entry, are under way; `throttle` says how many bytes
+may be copied by now. The packets are added as they are, byte by byte, past the fence (G15). An
+entry that every replica denies is lost (G23); one that cannot be asked for everywhere is unknown,
+which is not lost. The first failure ends the copy: what was copied stays, and does no harm.
 """
 
 from collections.abc import Callable, Iterator
@@ -107,6 +107,9 @@ class Copy:
         self._reads: dict[int, EntryRead] = {}
         self._writes: dict[int, int] = {}
         """Bytes of the packet by entry."""
+        self._seen_count = metadata.last_entry_id + 1
+        self._seen_bytes = metadata.length
+        """Of entries whose size is known; their mean is that of one that is being read."""
         self._is_over = False
         self.entry_count = 0
         self.byte_count = 0
@@ -131,6 +134,8 @@ class Copy:
             if read.entry is None:
                 return [*actions, self._unread(read)]
             self._writes[entry_id] = len(read.packet)
+            self._seen_count += 1
+            self._seen_bytes += len(read.packet)
             self._throttle.spend(len(read.packet))
             actions.append(WriteEntry(entry_id, read.packet))
         return actions + self._advance(now_s)
@@ -182,7 +187,9 @@ class Copy:
     @property
     def _has_space(self) -> bool:
         under_way = len(self._reads) + len(self._writes)
-        return under_way < self._window and sum(self._writes.values()) < self._bytes_max
+        reading = len(self._reads) * (self._seen_bytes // max(1, self._seen_count))
+        is_small = reading + sum(self._writes.values()) < self._bytes_max
+        return not under_way or (under_way < self._window and is_small)
 
     def _replicas(self, entry_id: int) -> tuple[BookieId, ...]:
         metadata = self._metadata

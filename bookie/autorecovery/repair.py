@@ -289,7 +289,7 @@ class _CopyRun:
             finding.missing(metadata, is_in_place=is_in_place),
             target,
             window=config.copy_window,
-            bytes_max=config.copy_bytes_max,
+            bytes_max=config.copy_bytes_max // config.repairs_at_once,
             throttle=throttle,
             rank=services.health.rank,
         )

@@ -1,5 +1,6 @@
 """The machine that copies, alone: what it asks, when it stops, and what it calls a loss."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from bookie.autorecovery.copying import (
 )
 from bookie.errors import DigestMismatchError, NoSuchEntryError, ReadOnlyBookieError
 from bookie.ledger.entry_read import SPECULATION_TICKS
-from bookie.ledger.types import BookieId, Status
+from bookie.ledger.types import BookieId, EntryId, Status
 from tests.fixtures.recovery_world import DIGEST, metadata_of, packet_of
 
 TARGET = BookieId("target")
@@ -64,6 +65,15 @@ def test_no_more_than_the_window_and_the_bytes_are_under_way() -> None:
     machine = copy_of(*range(10), bytes_max=1)
     for action in machine.start(0.0)[:1]:
         assert len(read(machine, action)) == 1, "the bytes of one that is written are enough"
+
+
+def test_what_is_being_read_counts_by_the_mean_of_the_ledger() -> None:
+    metadata = replace(metadata_of(3, 3, 2), last_entry_id=EntryId(9), length=10_000)
+    settings: dict[str, Any] = {"throttle": Throttle(None)}
+    machine = Copy(metadata, DIGEST, iter(range(10)), TARGET, bytes_max=2500, **settings)
+    assert len(machine.start(0.0)) == 3
+    machine = Copy(metadata, DIGEST, iter(range(10)), TARGET, bytes_max=1, **settings)
+    assert len(machine.start(0.0)) == 1, "one entry is always let in"
 
 
 def test_the_next_replica_is_asked_and_the_target_is_not() -> None:
