@@ -128,7 +128,7 @@ def _plan_faults(world: RecoveryWorld) -> None:
 def _turn_read_only(world: RecoveryWorld, host: Any) -> None:
     if host.service is not None:
         world.happen("bookie read-only")
-        host.node.run(partial(host.service.set_read_only, is_read_only=True))
+        host.node.run(partial(host.service.serving.set_read_only, is_read_only=True))
 
 
 def _crash(world: RecoveryWorld, host: Any) -> None:
