@@ -109,6 +109,8 @@ class TaskStore:
         check_layout(data, layout_path)
         for path in (self._tasks, self._locks, self.votes_path):
             await self._create(path)
+        # Apache's shell reads it where it asks for an audit, and expects it there.
+        await self._create(self._delay, b"0")
 
     # --- tasks ------------------------------------------------------------------------------------
 
@@ -264,14 +266,7 @@ class TaskStore:
         """Set how long one lost bookie is waited for."""
         await self.prepare()
         data = b"%d" % delay_s
-
-        async def question() -> None:
-            try:
-                await self._store.create(self._delay, data)
-            except NodeExistsError:
-                await self._store.write(self._delay, data, ANY_VERSION)
-
-        await self._ask(question)
+        await self._ask(lambda: self._store.write(self._delay, data, ANY_VERSION))
 
     async def request_audit(self) -> None:
         """Let the auditor check the bookies now.

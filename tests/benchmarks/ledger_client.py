@@ -96,6 +96,7 @@ class Bench:
         data = b"x" * size
         taken: list[float] = []
         failed: list[BookieError] = []
+        done = asyncio.Event()
         cpu, start = cpu_s(), time.perf_counter()
         count = rate * seconds
         for begun in range(count):
@@ -107,8 +108,11 @@ class Bench:
                 taken.append(time.perf_counter() - due)
                 if error is not None:
                     failed.append(error)
+                if len(taken) == count:
+                    done.set()
 
             writer.add_nowait(data, on_added)
+        await done.wait()
         await writer.close()
         if failed:
             raise failed[0]

@@ -210,6 +210,30 @@ class ApacheBookie:
             self._child.stop(20)
 
 
+class ApacheRecovery:
+    """One of Apache's AutoRecovery processes, with an auditor and a worker; started when made."""
+
+    def __init__(
+        self, release: Release, zookeeper_hosts: str, directory: Path, root: str, more: str
+    ) -> None:
+        directory.mkdir(parents=True)
+        conf = directory / "autorecovery.conf"
+        base = server_conf(zookeeper_hosts, directory, own_port(), root)
+        conf.write_text(base + more)
+        self._child = ChildProcess(
+            release.command(
+                "org.apache.bookkeeper.replication.AutoRecoveryMain", "--conf", str(conf)
+            ),
+            directory / "autorecovery.log",
+        )
+
+    def log(self) -> str:
+        return self._child.log_tail()
+
+    def kill(self) -> None:
+        self._child.kill()
+
+
 def server_conf(
     zookeeper_hosts: str,
     directory: Path,

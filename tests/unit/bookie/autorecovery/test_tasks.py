@@ -61,6 +61,19 @@ def test_a_layout_of_another_kind_is_refused() -> None:
     run(scenario)
 
 
+def test_the_delay_is_there_from_the_start() -> None:
+    """Apache's shell reads it before it asks for an audit."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        assert (await world.client().read(f"{BASE}/lostBookieRecoveryDelay"))[0] == b"0"
+        await tasks.set_lost_bookie_delay(7)
+        await tasks.prepare()
+        assert await tasks.lost_bookie_delay_s() == 7
+
+    run(scenario)
+
+
 def test_a_task_is_published_merged_done_and_leaves_nothing() -> None:
     async def scenario(world: MetadataWorld) -> None:
         tasks = await prepared(world)
@@ -284,7 +297,7 @@ def test_the_switch_the_delay_and_statuses() -> None:
         await tasks.set_lost_bookie_delay(30)
         await tasks.set_lost_bookie_delay(30)
         data, stat = world.node(f"{BASE}/lostBookieRecoveryDelay")
-        assert (data, stat.version) == (b"30", 1), "the same again is a change, too"
+        assert (data, stat.version) == (b"30", 2), "the same again is a change, too"
         assert await tasks.statuses() == []
         status = Status(7, "w", "because", is_loss=True, failure_count=3, time_ms=9)
         assert await tasks.report(Status(7, "w", "x" * 9999, False, 1, 1))
@@ -313,7 +326,7 @@ def test_statuses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_delay_that_is_no_number_is_told() -> None:
     async def scenario(world: MetadataWorld) -> None:
         tasks = await prepared(world)
-        await world.client().create(f"{BASE}/lostBookieRecoveryDelay", b"soon")
+        await world.client().write(f"{BASE}/lostBookieRecoveryDelay", b"soon", 0)
         with pytest.raises(CorruptFileError, match="expected seconds, found b'soon'"):
             await tasks.lost_bookie_delay_s()
 
