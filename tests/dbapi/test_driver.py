@@ -524,7 +524,7 @@ def test_threads_open_and_close_one_directory(directory) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_can_use_nothing(directory) -> None:
-    # What other tests left behind is not collected in the child: gRPC joins threads that it has not.
+    # Garbage of other tests is not collected in the child: gRPC would join threads that it lacks.
     gc.collect()
     gc.freeze()
     connection = herdpy.connect(directory)
