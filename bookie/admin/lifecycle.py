@@ -87,6 +87,7 @@ async def _drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, may_f
     async with cluster.existing() as store:
         asked = Operations(store, cluster.root, OsRng(), OsClock())
         found = await asked.drain(bookie_id, _who(), may_fence=may_fence)
+        found |= await asked.open_ledgers(bookie_id)
         _show(output, found)
         if found["open_ledgers"]:
             shown = ", ".join(map(str, found["open_ledgers"][:_SHOWN_MAX]))

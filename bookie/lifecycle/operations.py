@@ -154,13 +154,25 @@ class Operations:
             )
         return ""
 
+    async def open_ledgers(self, bookie_id: BookieId) -> Json:
+        """Return the ledgers whose last segment is open and names the bookie, by a scan.
+
+        A writer of ours leaves a bookie that drains by itself; where one does not, its ledger will
+        be fenced, or the drain fails.
+        """
+        open_ledgers = OpenLedgers([bookie_id])
+        await scan(self._ledgers, (), [open_ledgers])
+        found = sorted(open_ledgers.found[bookie_id])
+        return {
+            "open_ledgers": found[:LEDGERS_SHOWN_MAX],
+            "open_ledgers_not_shown": max(0, len(found) - LEDGERS_SHOWN_MAX),
+        }
+
     # --- steps ------------------------------------------------------------------------------------
 
     async def drain(self, bookie_id: BookieId, by: str, *, may_fence: bool = True) -> Json:
         """Begin or retry a drain, also of a bookie whose host is down; return its status().
 
-        With it `open_ledgers`: those whose last segment is open and names the bookie. A writer of
-        ours leaves it by itself; where one does not, its ledger will be fenced if may_fence.
         IllegalOperationError.
         """
 
@@ -169,13 +181,7 @@ class Operations:
             return LifecycleRecord(since_ms=self._now_ms(), by=by, may_fence=may_fence)
 
         await self.states.move(bookie_id, Step.DRAIN, change)
-        open_ledgers = OpenLedgers([bookie_id])
-        await scan(self._ledgers, (), [open_ledgers])
-        found = sorted(open_ledgers.found[bookie_id])
-        return await self.status(bookie_id) | {
-            "open_ledgers": found[:LEDGERS_SHOWN_MAX],
-            "open_ledgers_not_shown": max(0, len(found) - LEDGERS_SHOWN_MAX),
-        }
+        return await self.status(bookie_id)
 
     async def cancel(self, bookie_id: BookieId) -> Json:
         """Make a bookie Active again and return its status(); what was copied stays away.

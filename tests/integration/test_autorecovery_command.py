@@ -223,3 +223,37 @@ def test_a_drained_bookie_may_go(cluster: Cluster) -> None:
     assert victim not in {one["bookie_id"] for one in known}
     for ledger_id in ledgers:
         cluster.read_all(ledger_id)
+
+
+def test_a_drain_that_may_not_fence_leaves_a_silent_writer_and_names_its_ledger(
+    cluster: Cluster,
+) -> None:
+    alone = cluster.spawn(
+        "autorecovery", "--name", "alone", "--session-timeout", "1",
+        "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",
+    )  # fmt: skip
+    assert alone.next() == {"name": "alone", "http_port": None}
+    writer = cluster.spawn("ledger", "create", *SIZES)
+    cluster.wait_until(lambda: len(cluster.lines("ledger", "list")) == 1)
+    writer.kill()
+    cluster.processes.remove(writer)
+    (ledger,) = cluster.lines("ledger", "list")
+    abandoned = ledger["ledger_id"]
+    victim = sorted(cluster.named(abandoned) - set(list(cluster.bookies)[4:]))[0]
+    cluster.wait_until(lambda: cluster.lines("replication", "auditor")[0]["auditor"] is not None)
+
+    def status() -> Any:
+        return cluster.lines("bookies", "status", victim)[0]
+
+    (begun,) = cluster.lines("bookies", "drain", "--no-fence", victim)
+    assert begun["open_ledgers"] == [abandoned]
+    cluster.wait_until(lambda: status()["lifecycle"] == "DrainingFailed")
+    found = status()
+    assert f"1 ledgers cannot be replicated: {abandoned}; the first: open" in found["reason"]
+    assert [one["ledger_id"] for one in found["ledgers"]] == [abandoned]
+    assert cluster.metadata(abandoned)["state"] == "OPEN"
+    (again,) = cluster.lines("bookies", "drain", victim)
+    assert again["open_ledgers"] == [abandoned]
+    cluster.wait_until(lambda: status()["lifecycle"] == "Drained")
+    assert cluster.metadata(abandoned)["state"] == "CLOSED"
+    assert victim not in cluster.named(abandoned)

@@ -93,6 +93,28 @@ def test_a_ledger_that_cannot_be_read_may_name_it(forget: Forget) -> None:
     run(scenario)
 
 
+def test_a_cookie_goes_when_each_ledger_that_names_the_bookie_is_given_up() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        cluster, _ = await made(world)
+        manager = world.manager(world.client())
+        first, second = [(await manager.create(metadata(BOOKIE)))[0].ledger_id for _ in range(2)]
+        other = (await manager.create(metadata("b2:3181")))[0].ledger_id
+        for accepted, said in (
+            ((), f"found 2: {first}, {second};"),
+            ((first,), f"found 1: {second};"),
+            ((first, second, other), f"ledger {other}: expected one that names bookie {BOOKIE}"),
+            ((first, second, 99), f"ledger 99: expected one that names bookie {BOOKIE}"),
+        ):
+            with pytest.raises(IllegalOperationError) as caught:
+                await _delete(cluster, BOOKIE, accepted)
+            assert said in str(caught.value)
+            assert await CookieStore(cluster.store, ROOT).read(BOOKIE) is not None
+        await _delete(cluster, BOOKIE, (first, second))
+        assert await CookieStore(cluster.store, ROOT).read(BOOKIE) is None
+
+    run(scenario)
+
+
 def test_a_drain_that_begins_meanwhile_is_seen() -> None:
     async def scenario(world: MetadataWorld) -> None:
         cluster, asked = await made(world)

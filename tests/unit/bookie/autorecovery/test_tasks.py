@@ -6,12 +6,14 @@ import pytest
 
 from bookie.autorecovery import formats
 from bookie.autorecovery.formats import Task
+from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.tasks import STATUS_TEXT_MAX, CheckKind, Status, TaskStore, vote_guard
-from bookie.errors import CorruptFileError, DeposedAuditorError
+from bookie.errors import CorruptFileError, DeposedAuditorError, NoSuchBookieError
 from bookie.ledger.types import BookieId
+from bookie.lifecycle.operations import Operations
 from bookie.metadata.memory import Fate
 from bookie.server.cluster_ledgers import ClusterLedgers
-from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
+from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, SeededRng, run
 
 A, B = BookieId("127.0.0.1:3181"), BookieId("127.0.0.2:3181")
 BASE = f"{ROOT}/underreplication"
@@ -243,6 +245,38 @@ def test_a_deposed_auditor_writes_nothing() -> None:
         assert world.paths() == before
         assert await tasks.read(7) == (Task((A,), 1), 0)
         assert await tasks.check_time_ms(CheckKind.ENTRIES) == 5
+
+    run(scenario)
+
+
+def test_what_waits_is_listed_and_filtered() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world)
+        await tasks.publish(7, (A,), 1)
+        await tasks.publish(8, (A, B), 2)
+        await tasks.publish(9, (B,), 3)
+        assert await tasks.lock(8, "worker")
+        await tasks.report(Status(9, "worker", "no bookie to copy to", False, 2, 5))
+        store = world.client()
+        lifecycle = Operations(store, ROOT, SeededRng(1), world.clock)
+        asked = ReplicationOperations(store, ROOT, lifecycle)
+
+        async def listed(
+            missing: BookieId | None = None, not_missing: BookieId | None = None
+        ) -> list[int]:
+            rows = await asked.under_replicated(missing, not_missing)
+            return [row["ledger_id"] for row in rows]
+
+        assert await listed() == [7, 8, 9]
+        assert await listed(missing=A) == [7, 8]
+        assert await listed(not_missing=A) == [9]
+        assert await listed(missing=B, not_missing=A) == [9]
+        rows = await asked.under_replicated()
+        assert [row["is_locked"] for row in rows] == [False, True, False]
+        assert [row["reason"] for row in rows] == [None, None, "no bookie to copy to"]
+        assert rows[1] | {"missing": [A, B], "since_ms": 2} == rows[1]
+        with pytest.raises(NoSuchBookieError, match="bookie typo: expected one that this cluster"):
+            await listed(missing=BookieId("typo"))
 
     run(scenario)
 

@@ -121,8 +121,9 @@ def test_open_ledgers_are_listed_before_any_is_fenced() -> None:
         manager = world.manager(world.client())
         stored, _ = await manager.read(closed)
         await manager.write(replace(stored, state=LedgerState.CLOSED), version)
-        found = await asked.drain(B1, "me")
-        assert (found["open_ledgers"], found["open_ledgers_not_shown"]) == ([opened], 0)
+        await asked.drain(B1, "me")
+        found = await asked.open_ledgers(B1)
+        assert found == {"open_ledgers": [opened], "open_ledgers_not_shown": 0}
         assert (await manager.read(opened))[0].state is LedgerState.OPEN
 
     run(scenario)
