@@ -504,6 +504,9 @@ def test_paths_and_arguments(path: str, status: int) -> None:
     simulate(test)
 
 
+BODY = b'{"readOnly":true}'
+
+
 def _request(*headers: str, body: bytes = b"") -> bytes:
     front = ["PUT /api/v1/bookie/state/readonly HTTP/1.1", f"Authorization: Bearer {ADMIN_TOKEN}"]
     return "\r\n".join([*front, *headers, "", ""]).encode("latin-1") + body
@@ -523,6 +526,28 @@ def _request(*headers: str, body: bytes = b"") -> bytes:
         (_request("no header"), 400),
         (_request("X: a\rContent-Length: 17"), 400),
         (_request("X: " + "y" * 9000), 400),
+        (_request("Transfer-Encoding: chunked", "Content-Length: 17", body=BODY), 400),
+        (_request("Transfer-Encoding: identity", "Content-Length: 17", body=BODY), 400),
+        (_request("Content-Length: 17", "Content-Length: 17", body=BODY), 400),
+        (_request("Content-Length: 17,17", body=BODY), 400),
+        (_request("Content-Length: 1_7", body=BODY), 400),
+        (_request("Content-Length: 17\x0b", body=BODY), 400),
+        (_request("X: a\nAuthorization: x", "Content-Length: 17", body=BODY), 401),
+        (_request(f"Authorization: Bearer {ADMIN_TOKEN}", "Content-Length: 17", body=BODY), 401),
+        (_request().replace(b" HTTP/1.1", b""), 400),
+        (_request().replace(b"HTTP/1.1", b"HTTP/2.0"), 400),
+        (_request().replace(b" HTTP/1.1", b" x HTTP/1.1"), 400),
+        (_request().replace(b"PUT /", b"PUT\t/"), 400),
+        (_request().replace(b"PUT /", b"PUT http://x/"), 405),
+        (_request().replace(b"PUT /", b"PUT //"), 405),
+        (_request().replace(b"PUT ", b"put "), 405),
+        (_request().replace(b"PUT ", b"POST "), 405),
+        (_request().replace(b"PUT /api", b"PUT /x/../api"), 405),
+        (_request().replace(b"PUT /api", b"PUT /./api"), 405),
+        (_request().replace(b"/readonly", b"/readonly%00"), 404),
+        (_request().replace(b"/readonly", b"/readonly%2f..%2freadonly"), 404),
+        (_request().replace(b"/readonly", b"/readonly;x=1"), 404),
+        (_request().replace(b"/readonly", b"/%72eadonly%252f"), 404),
     ],
 )
 def test_heads_that_two_readers_could_read_differently_are_refused(
@@ -533,6 +558,59 @@ def test_heads_that_two_readers_could_read_differently_are_refused(
         answer = await raw(data)
         assert int(answer.split()[1]) == status
         assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/%61pi/v1/bookie/state/readonly",
+        "/api/v1/bookie%2fstate/readonly",
+        "/api/v1/bookie/state/readonly/",
+        "/api/v1/bookie/state/readonly?readOnly=true",
+        "/%6fpenapi.json",
+        "/api/v1/bookie/is_ready/",
+        "/api/v1/bookie/is_ready%00",
+    ],
+)
+def test_no_spelling_of_a_path_is_a_way_around_roles(path: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        for method in ("GET", "PUT", "DELETE"):
+            assert (await ask(method, path, None, BODY))[0] == 401
+            assert (await ask(method, path, READ_TOKEN, BODY))[0] in (200, 400, 403, 404, 405)
+        assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+def test_what_follows_a_request_is_not_read_as_another() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        second = _request("Content-Length: 17", body=BODY)
+        for first in (
+            b"GET /heartbeat HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+            b"GET /heartbeat HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"GET /api/v1/bookie/state HTTP/1.1\r\nAuthorization: Bearer "
+            + READ_TOKEN.encode()
+            + b"\r\n\r\n",
+        ):
+            answer = await raw(first + second)
+            assert answer.count(b"HTTP/1.0 ") == 1
+            assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+def test_answers_do_not_repeat_what_was_asked_in_their_heads() -> None:
+    async def test(cluster: Cluster) -> None:
+        await managed(cluster)
+        for path in ("/x%0d%0aSet-Cookie:%20a", "/api/v1/lifecycle/x%0d%0aSet-Cookie:%20a"):
+            head = f"GET {path} HTTP/1.1\r\nAuthorization: Bearer {READ_TOKEN}\r\n\r\n".encode()
+            answer, _, body = (await raw(head)).partition(b"\r\n\r\n")
+            assert b"Set-Cookie" not in answer
+            assert b"\r\n" not in body
 
     simulate(test)
 
