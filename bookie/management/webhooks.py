@@ -160,6 +160,8 @@ class Webhooks:
                 return  # another auditor tells what is left
             except BookieError as error:
                 _log.warning("webhook %s: %s", url.origin, error)
+            except Exception:  # noqa: BLE001 - a defect ends one look, and is told
+                _log.exception("webhook %s", url.origin)
             await asyncio.sleep(self._poll_interval_s)
 
     async def _deliver(self, hook: Webhook, guard: Guard) -> None:
@@ -175,9 +177,8 @@ class Webhooks:
                 hook.failures += 1
                 hook.due_s = asyncio.get_running_loop().time() + pause_s
                 _log.warning(
-                    "webhook %s: %s was not told that bookie %s is %s (%s); again in %g s",
-                    hook.url.origin, "the receiver", event.bookie_id, event.told[0], problem,
-                    pause_s,
+                    "webhook %s: it was not told that bookie %s is %s (%s); again in %g s",
+                    hook.url.origin, event.bookie_id, event.told[0], problem, pause_s,
                 )  # fmt: skip
                 return
             hook.failures = 0
