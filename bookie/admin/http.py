@@ -15,7 +15,7 @@ from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieStartError
 from bookie.lifecycle.operations import Operations
 from bookie.management.access import HttpAccess
-from bookie.management.webhook_post import Url
+from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock

@@ -21,7 +21,7 @@ from bookie.autorecovery.tasks import Guard, TaskStore
 from bookie.errors import BookieError, BookieStartError, DeposedAuditorError
 from bookie.lifecycle.operations import UNREADABLE, Json, Operations
 from bookie.lifecycle.states import LifecycleState
-from bookie.management.webhook_post import Url, post
+from bookie.management.http_client import Url, send
 from bookie.runtime.interfaces import Clock
 from bookie.server.metrics import Figure
 
@@ -196,7 +196,7 @@ class Webhooks:
             "X-Bookie-Signature": f"v1={signature(self._secret, timestamp, event.body)}",
         }
         try:
-            status = await post(url, headers, event.body, self._tls, TIMEOUT_S)
+            status = await send("POST", url, headers, event.body, self._tls, TIMEOUT_S)
         except OSError as error:  # a time-out and TLS's errors are such
             return str(error) or type(error).__name__
         return None if 200 <= status < 300 else f"it answered {status}"

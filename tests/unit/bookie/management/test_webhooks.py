@@ -14,7 +14,7 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.lifecycle.states import Step
 from bookie.management import webhooks as module
-from bookie.management.webhook_post import Url
+from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks, signature
 from bookie.runtime.http import JSON, HttpServer, Page, Request
 from tests.fixtures.bookie_node import ID, Cluster, simulate

@@ -1,4 +1,4 @@
-"""post(): one POST to one URL; of the answer nothing but its status is read.
+"""send(): one request with a body to one URL; of the answer nothing but its status is read.
 
 No redirect is followed and no proxy asked: what is signed for one receiver goes to no other.
 """
@@ -7,7 +7,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 from bookie.errors import IncorrectParameterError
@@ -21,7 +21,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Url(NamedTuple):
-    """Where a webhook goes."""
+    """Where a request goes."""
 
     scheme: str
     host: str
@@ -60,8 +60,7 @@ class _Answer(asyncio.Protocol):
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast(asyncio.WriteTransport, transport).write(self._request)  # uvloop's is none by class
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -79,13 +78,18 @@ class _Answer(asyncio.Protocol):
             self.status.set_exception(exc or ConnectionError("the connection ended unanswered"))
 
 
-async def post(
-    url: Url, headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext | None, timeout_s: float
+async def send(
+    method: str,
+    url: Url,
+    headers: Mapping[str, str],
+    body: bytes,
+    tls: ssl.SSLContext | None,
+    timeout_s: float,
 ) -> int:
     """Return the status of the answer. OSError; TimeoutError (one, too) after timeout_s in all."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     lines = [
-        f"POST {url.path} HTTP/1.1",
+        f"{method} {url.path} HTTP/1.1",
         f"Host: {host}:{url.port}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",

@@ -1,4 +1,4 @@
-"""post() over real sockets: TLS that is verified, statuses, and time that is limited."""
+"""send() over real sockets, on both loops: verified TLS, statuses, time that is limited."""
 
 import asyncio
 import ssl
@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
-from bookie.management.webhook_post import Url, post
+from bookie.management.http_client import Url, send
 from bookie.runtime.http import JSON, HttpServer, Page, Request
 from bookie.server.tls import server_context
 from tests.fixtures.certificates import make_certificate
@@ -42,18 +43,20 @@ def run(test: Callable[[int, Echo], Awaitable[None]], tls: ssl.SSLContext | None
         finally:
             await server.close()
 
-    asyncio.run(main())
+    for loops in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=loops) as runner:
+            runner.run(main())
 
 
 def test_a_body_and_its_headers_arrive() -> None:
     async def test(port: int, echo: Echo) -> None:
         url = Url.of(f"http://127.0.0.1:{port}/hook?a=1")
-        assert await post(url, {"X-Mark": "7"}, b"body", None, 5.0) == 200
+        assert await send("POST", url, {"X-Mark": "7"}, b"body", None, 5.0) == 200
         assert echo.last is not None
         assert (echo.last.body, echo.last.query) == (b"body", (("a", "1"),))
         assert echo.last.headers["x-mark"] == "7"
         other = Url.of(f"http://127.0.0.1:{port}/other")
-        assert await post(other, {}, b"", None, 5.0) == 405
+        assert await send("POST", other, {}, b"", None, 5.0) == 405
 
     run(test)
 
@@ -64,10 +67,10 @@ def test_tls_is_verified(tmp_path: Path) -> None:
     async def test(port: int, echo: Echo) -> None:
         url = Url.of(f"https://127.0.0.1:{port}/hook")
         with pytest.raises(OSError, match="certificate verify failed"):
-            await post(url, {}, b"body", ssl.create_default_context(), 5.0)
+            await send("POST", url, {}, b"body", ssl.create_default_context(), 5.0)
         assert echo.last is None
         trusting = ssl.create_default_context(cafile=pem[0])
-        assert await post(url, {}, b"body", trusting, 5.0) == 200
+        assert await send("POST", url, {}, b"body", trusting, 5.0) == 200
 
     run(test, server_context(*pem))
 
@@ -77,10 +80,10 @@ def test_a_receiver_that_is_silent_or_away_is_an_error() -> None:
         silent = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
         address = silent.sockets[0].getsockname()
         with pytest.raises(TimeoutError):
-            await post(Url.of(f"http://127.0.0.1:{address[1]}/hook"), {}, b"", None, 0.01)
+            await send("POST", Url.of(f"http://127.0.0.1:{address[1]}/hook"), {}, b"", None, 0.01)
         silent.close()
         with pytest.raises(ConnectionError):
-            await post(Url.of(f"http://127.0.0.1:{address[1]}/hook"), {}, b"", None, 5.0)
+            await send("POST", Url.of(f"http://127.0.0.1:{address[1]}/hook"), {}, b"", None, 5.0)
 
     run(test)
 
