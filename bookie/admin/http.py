@@ -1,4 +1,4 @@
-"""--http-port and what belongs to it, of the commands that serve HTTP."""
+"""--http-port, --webhook and what belongs to them, of the commands that serve."""
 
 import functools
 import ssl
@@ -9,8 +9,17 @@ from typing import Any
 
 import click
 
+from bookie.admin.world import client_context
+from bookie.autorecovery.tasks import TaskStore
+from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieStartError
+from bookie.lifecycle.operations import Operations
 from bookie.management.access import HttpAccess
+from bookie.management.http_client import Url
+from bookie.management.webhooks import Webhooks
+from bookie.metadata.interfaces import VersionedStore
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
 from bookie.server.tls import server_context
 
 
@@ -84,3 +93,63 @@ def _access(path: Path) -> HttpAccess | None:
         ) from error
     access = HttpAccess(text, str(path))
     return None if access.is_empty else access
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookOptions:
+    """Which receivers are told of changes of the lifecycle."""
+
+    urls: tuple[Url, ...]
+    secret: bytes
+    tls: ssl.SSLContext
+
+    def make(self, store: VersionedStore, root: str, config: AutoRecoveryConfig) -> Webhooks:
+        """Return what the auditor does beside its work."""
+        clock = OsClock()
+        return Webhooks(
+            self.urls, self.secret, self.tls, Operations(store, root, OsRng(), clock),
+            TaskStore(store, root), clock, config.poll_interval_s,
+        )  # fmt: skip
+
+
+def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options; it gets `webhooks`, None without any. UsageError."""
+
+    @click.option(
+        "--webhook",
+        "urls",
+        multiple=True,
+        metavar="URL",
+        help="While this process is the auditor, POST each change of a bookie's lifecycle there. "
+        "May be repeated. Needs --webhook-secret.",
+    )
+    @click.option(
+        "--webhook-secret",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="What signs them (HMAC-SHA256): the file's content without blanks around it.",
+    )
+    @click.option(
+        "--webhook-trust",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="PEM file: receivers' certificates are signed by these.  [default: the system's]",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: Any,
+        urls: tuple[str, ...],
+        webhook_secret: Path | None,
+        webhook_trust: str | None,
+        **options: Any,
+    ) -> None:
+        if bool(urls) != (webhook_secret is not None):
+            raise click.UsageError("--webhook and --webhook-secret: expected both, found one")
+        webhooks = None
+        if webhook_secret is not None:
+            tls = client_context(webhook_trust, None) or ssl.create_default_context()
+            secret = webhook_secret.read_bytes().strip()
+            webhooks = WebhookOptions(tuple(map(Url.of, urls)), secret, tls)
+        command(*arguments, webhooks=webhooks, **options)
+
+    return wrapped

@@ -10,10 +10,10 @@ import click
 
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
-from bookie.admin.turn_read_only import put_read_only, turn_read_only
 from bookie.admin.world import Cluster, cluster_options, run
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Json, Operations
+from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from bookie.admin.http import HttpOptions, http_options
+from bookie.admin.http import HttpOptions, WebhookOptions, http_options, webhook_options
 from bookie.admin.ids import BOOKIE_ID
 from bookie.admin.output import Output
 from bookie.admin.serve import check_ports, log_to_stderr, setting_of
@@ -63,6 +63,7 @@ T = TypeVar("T")
 )
 @client_options
 @http_options
+@webhook_options
 def autorecovery(
     cluster: Cluster,
     output: Output,
@@ -71,6 +72,7 @@ def autorecovery(
     session_timeout_s: float,
     http_host: str,
     http: HttpOptions,
+    webhooks: WebhookOptions | None,
 ) -> None:
     """Run an auditor and a replication worker, without a bookie, until SIGTERM or Ctrl-C.
 
@@ -81,7 +83,7 @@ def autorecovery(
     log_to_stderr()
     check_ports(http_host, {"--http-port": http.port})
     name = name or f"{socket.gethostname()}:{os.getpid()}"
-    run(_run(cluster, output, name, config, session_timeout_s, http_host, http))
+    run(_run(cluster, output, name, config, session_timeout_s, http_host, http, webhooks))
 
 
 async def _run(
@@ -92,23 +94,30 @@ async def _run(
     session_timeout_s: float,
     http_host: str,
     http: HttpOptions,
+    webhooks: WebhookOptions | None,
 ) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
+        hooks = None if webhooks is None else webhooks.make(store, cluster.root, config)
         service = await AutoRecovery.start(
-            store, cluster.root, name, clock=OsClock(), rng=OsRng(), config=config, tls=cluster.tls
-        )
+            store, cluster.root, name, clock=OsClock(), rng=OsRng(), config=config, tls=cluster.tls,
+            beside=None if hooks is None else hooks.run,
+        )  # fmt: skip
         stack.push_async_callback(service.close)
         http_port = None
         if http.port is not None:
             api = None
             if http.access is not None:
                 api = make_api(http.access, operations(cluster, store), config, name)
+            figures = (service.figures, *(() if hooks is None else (hooks.figures,)))
             server = HealthServer(
-                lambda: figure_families(service.figures()), lambda: None, lambda: None, api
+                lambda: figure_families(one for source in figures for one in source()),
+                lambda: None,
+                lambda: None,
+                api,
             )
             http_port = await server.start(http_host, http.port, http.tls)
             stack.push_async_callback(server.close)

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from bookie.admin.directories import absolute_ledgers, directory_options
-from bookie.admin.http import HttpOptions, http_options
+from bookie.admin.http import HttpOptions, WebhookOptions, http_options, webhook_options
 from bookie.admin.output import Output
 from bookie.admin.world import (
     SESSION_TIMEOUT_S,
@@ -289,6 +289,7 @@ def log_to_stderr() -> None:
 )
 @cluster_options
 @http_options
+@webhook_options
 def serve(
     cluster: Cluster,
     output: Output,
@@ -298,6 +299,7 @@ def serve(
     advertised_address: str | None,
     bookie_id: str | None,
     http: HttpOptions,
+    webhooks: WebhookOptions | None,
     settings: tuple[str, ...],
     tls: tuple[str, str] | None,
     tls_trust: str | None,
@@ -321,6 +323,8 @@ def serve(
     if tls_trust is not None and tls is None:
         raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
     recovery = _recovery_config(recovery_settings, is_recovering=is_recovering)
+    if webhooks is not None and recovery is None:
+        raise click.UsageError("--webhook: expected --autorecovery with it, found none")
     chosen = settings_of(settings, session_timeout_s)
     config = BookieConfig(
         host=host,
@@ -352,6 +356,7 @@ def serve(
             recovery,
             is_read_only=is_read_only,
             http=http,
+            webhooks=webhooks,
         )
     )
 
@@ -376,6 +381,7 @@ async def _serve(
     *,
     is_read_only: bool,
     http: HttpOptions,
+    webhooks: WebhookOptions | None,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
@@ -413,6 +419,9 @@ async def _serve(
         node.start_scrubber(scrubber)
         stack.push_async_callback(scrubber.close)  # before the client
         if recovery is not None:
+            hooks = None if webhooks is None else webhooks.make(store, cluster.root, recovery)
+            if hooks is not None:
+                node.metrics.add_source(hooks.figures)
             service = await AutoRecovery.start(
                 store,
                 cluster.root,
@@ -422,6 +431,7 @@ async def _serve(
                 config=recovery,
                 tls=cluster.tls,
                 local=node.bookie_id,
+                beside=None if hooks is None else hooks.run,
             )
             stack.push_async_callback(service.close)
             node.metrics.add_source(service.figures)

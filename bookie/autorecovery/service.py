@@ -7,7 +7,8 @@ the two is logged, and it begins anew after a pause: neither ends with the metad
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from bookie.autorecovery.auditor import Auditor
 from bookie.autorecovery.election import Elector
@@ -26,6 +27,7 @@ from bookie.server.metrics import Figure
 
 _log = logging.getLogger(__name__)
 _PAUSE_S = 1.0
+Beside = Callable[[Guard], Coroutine[Any, Any, None]]
 MEANINGS = {
     "auditor_NUM_UNDER_REPLICATED_LEDGERS": "ledgers published as under-replicated since the start",
     "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED": "tasks done since the start",
@@ -73,12 +75,13 @@ class AutoRecovery:
         tls: ssl.SSLContext | None = None,
         local: BookieId | None = None,
         leaving: Leaving | None = None,
+        beside: Beside | None = None,
     ) -> "AutoRecovery":
         """Return what is at work. `name` stands in votes, locks and statuses.
 
         local: the bookie of this process. leaving: which bookies must be left, asked before each
-        decision; None: those that drain. Errors: MetadataStoreError, CorruptFileError (tasks of a
-        format not known).
+        decision; None: those that drain. beside: what the auditor does beside its work, until it is
+        cancelled. Errors: MetadataStoreError, CorruptFileError (tasks of a format not known).
         """
         tasks = TaskStore(store, root)
         await tasks.prepare()
@@ -98,14 +101,16 @@ class AutoRecovery:
                 store, root, tasks, guard, rng, clock,
                 open_ledger_wait_s=config.open_ledger_grace_s,
             )  # fmt: skip
-            beside = asyncio.get_running_loop().create_task(
-                _coordinate(drains, config.poll_interval_s)
-            )
+            loop = asyncio.get_running_loop()
+            others = [loop.create_task(_coordinate(drains, config.poll_interval_s))]
+            if beside is not None:
+                others.append(loop.create_task(beside(guard)))
             try:
                 await auditor.lead(guard)
             finally:
-                beside.cancel()
-                await asyncio.gather(beside, return_exceptions=True)
+                for other in others:
+                    other.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
 
         elector = Elector(store, tasks, name, lead)
         worker = ReplicationWorker(tasks, repairer, name, clock, rng, config)

@@ -294,17 +294,7 @@ class TaskStore:
 
     async def set_check_time(self, kind: CheckKind, time_ms: int, guard: Guard) -> None:
         """Note that a check was done; DeposedAuditorError."""
-        path = join(self._base, kind.value)
-        data = check_time_bytes(time_ms)
-
-        async def operation() -> Operation | None:
-            try:
-                found, stat = await self._store.read(path)
-            except NoNodeError:
-                return Create(path, data)
-            return None if found == data else Write(path, data, stat.version)
-
-        await self._guarded(operation, guard)
+        await self.write_note(kind.value, check_time_bytes(time_ms), guard)
 
     async def announce(self, data: bytes, guard: Guard) -> None:
         """Write who the auditor is, as Apache's tools read it; DeposedAuditorError."""
@@ -363,6 +353,28 @@ class TaskStore:
             except (ValueError, TypeError):
                 continue  # made and not written yet
         return found
+
+    # --- notes ------------------------------------------------------------------------------------
+
+    async def read_note(self, name: str) -> bytes:
+        """Return what an auditor keeps for the next one, below `underreplication`; b"": nothing."""
+        try:
+            return (await self._ask(lambda: self._store.read(join(self._base, name))))[0]
+        except NoNodeError:
+            return b""
+
+    async def write_note(self, name: str, data: bytes, guard: Guard) -> None:
+        """Keep this from now on; DeposedAuditorError."""
+        path = join(self._base, name)
+
+        async def operation() -> Operation | None:
+            try:
+                found, stat = await self._store.read(path)
+            except NoNodeError:
+                return Create(path, data)
+            return None if found == data else Write(path, data, stat.version)
+
+        await self._guarded(operation, guard)
 
     # --- what the above is made of ----------------------------------------------------------------
 

@@ -6,6 +6,7 @@ hold. Every error is one JSON object of the same form (docs/protocols/management
 """
 
 import json
+import logging
 from collections.abc import Sequence
 
 from bookie.errors import (
@@ -30,6 +31,7 @@ from bookie.management.routing import Call, Endpoint
 from bookie.runtime.http import JSON, Page, Request, problem
 from bookie.server.health import PAGES
 
+_log = logging.getLogger(__name__)
 PREFIX = "/api/"
 OPENAPI = "/openapi.json"
 _STATUSES = (
@@ -87,7 +89,11 @@ class ManagementApi:
     async def call(self, request: Request) -> Page:
         for endpoint in self.endpoints:
             if endpoint.method == request.method and endpoint.argument_in(request.path) is not None:
-                return await self._answer(endpoint, request)
+                page = await self._answer(endpoint, request)
+                if endpoint.role is Role.ADMIN:
+                    by = request.certificate_name or "a token"
+                    _log.info("%s %r by %s: %d", request.method, request.path, by, page.status)
+                return page
         raise AssertionError("refusal() let it pass")
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Page:

@@ -9,6 +9,7 @@ from bookie.lifecycle.operations import Operations
 from bookie.management.access import Role
 from bookie.management.cluster import ClusterOperations
 from bookie.management.routing import Argument, Call, Endpoint, Kind
+from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import Mode
 
 LEDGER = "/api/v1/ledger"
@@ -161,7 +162,10 @@ class ClusterEndpoints:
         match call.body["step"]:
             case "drain":
                 may_fence = call.body.get("may_fence", True)
-                return await self._lifecycle.drain(bookie_id, call.by, may_fence=may_fence)
+                found = await self._lifecycle.drain(bookie_id, call.by, may_fence=may_fence)
+                async with self._cluster.client() as client:
+                    left = await turn_read_only(client.bookies, bookie_id, put_read_only)
+                return found | {"warning": left or found["warning"]}
             case "cancel":
                 return await self._lifecycle.cancel(bookie_id)
             case "mark-drained":

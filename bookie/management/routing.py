@@ -16,6 +16,8 @@ from bookie.management.access import Role
 from bookie.runtime.http import Request
 
 _INTEGER = re.compile(r"[0-9]{1,19}")
+_NUMBER_MAX = 2**63 - 1
+"""The greatest ledger id."""
 _FLAGS = {"true": True, "false": False}
 _SHOWN_CHARS_MAX = 50
 
@@ -36,7 +38,8 @@ class Kind(Enum):
             item = Kind.TEXT if self is Kind.TEXTS else Kind.NUMBER
             return {"type": "array", "items": item.schema}
         schema: dict[str, object] = {"type": self.value}
-        return schema | {"minimum": 0} if self is Kind.NUMBER else schema
+        bounds = {"minimum": 0, "maximum": _NUMBER_MAX}
+        return schema | bounds if self is Kind.NUMBER else schema
 
 
 class Argument(NamedTuple):
@@ -164,10 +167,10 @@ def _checked(
 
 _KINDS = {
     Kind.TEXT: "a text",
-    Kind.NUMBER: "a number from 0 on",
+    Kind.NUMBER: f"a number from 0 to {_NUMBER_MAX}",
     Kind.FLAG: "true or false",
     Kind.TEXTS: "texts",
-    Kind.NUMBERS: "numbers from 0 on",
+    Kind.NUMBERS: f"numbers from 0 to {_NUMBER_MAX}",
 }
 
 
@@ -177,13 +180,15 @@ def _of_text(kind: Kind, values: list[str]) -> Any:
         case Kind.TEXT:
             return values[0]
         case Kind.NUMBER:
-            return int(values[0]) if _INTEGER.fullmatch(values[0]) else None
+            is_number = _INTEGER.fullmatch(values[0]) and int(values[0]) <= _NUMBER_MAX
+            return int(values[0]) if is_number else None
         case Kind.FLAG:
             return _FLAGS.get(values[0].lower())
         case Kind.TEXTS:
             return values
         case Kind.NUMBERS:
-            return [int(text) for text in values] if all(map(_INTEGER.fullmatch, values)) else None
+            numbers = [_of_text(Kind.NUMBER, [text]) for text in values]
+            return None if None in numbers else numbers
 
 
 def _of_json(kind: Kind, value: object) -> Any:
@@ -195,7 +200,7 @@ def _of_json(kind: Kind, value: object) -> Any:
         case Kind.TEXT:
             return value if isinstance(value, str) else None
         case Kind.NUMBER:
-            return value if type(value) is int and 0 <= value < 1 << 63 else None
+            return value if type(value) is int and 0 <= value <= _NUMBER_MAX else None
         case Kind.FLAG:
             return value if isinstance(value, bool) else _FLAGS.get(str(value).lower())
         case Kind.TEXTS | Kind.NUMBERS:

@@ -30,6 +30,18 @@ ENTRIES = 200
 SIZES = ("--ensemble", "4", "--write-quorum", "3", "--ack-quorum", "2")
 
 
+TOKEN = "a token of the test, 16 or more".replace(" ", "-")
+
+
+def asked(port: int, path: str) -> Any:
+    """Return what the management API answers."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/v1/{path}", headers={"Authorization": f"Bearer {TOKEN}"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
 class Cluster:
     """Commands on one cluster, and the bookies that they find there."""
 
@@ -195,18 +207,30 @@ def test_an_operator_recovers_a_bookie_by_hand(cluster: Cluster) -> None:
     assert cluster.lines("cookie", "delete", "--yes", victim) == [{"deleted": victim}]
 
 
-def test_a_drained_bookie_may_go(cluster: Cluster) -> None:
+def test_a_drained_bookie_may_go(cluster: Cluster, tmp_path: Path) -> None:
     # The workers beside bookies copy to those alone, which some ledgers have among their members.
+    access = tmp_path / "access"
+    access.write_text(f"admin token {TOKEN}\n")
     alone = cluster.spawn(
         "autorecovery", "--name", "alone", "--session-timeout", "1",
         "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",
+        "--http-port", "0", "--http-access", str(access),
     )  # fmt: skip
-    assert alone.next() == {"name": "alone", "http_port": None}
+    started = alone.next()
+    assert started is not None
+    port = started["http_port"]
     ledgers = [cluster.write() for _ in range(6)]
     victim = next(one for one in list(cluster.bookies)[:4] if one in cluster.named(ledgers[0]))
     cluster.wait_until(lambda: cluster.lines("replication", "auditor")[0]["auditor"] is not None)
     (risk,) = cluster.lines("bookies", "at-risk", victim)
     assert risk["is_safe"] is False
+    assert asked(port, f"at_risk?bookie={victim}") == risk
+    number = ledgers[0]
+    assert asked(port, f"ledger/metadata?ledger_id={number}") == {
+        str(number): cluster.metadata(number)
+    }
+    assert asked(port, f"ledger/read?ledger_id={number}&end_entry_id=0") == {"0": "entry 0"}
+    assert asked(port, "lifecycle") == cluster.lines("bookies", "status")
     assert risk["after"]["under_replicated"]["ledgers"] > 0
     (status,) = cluster.lines("bookies", "drain", victim)
     assert (status["lifecycle"], status["warning"]) == ("Draining", "")

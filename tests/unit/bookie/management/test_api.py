@@ -152,7 +152,7 @@ def test_no_action_without_a_role() -> None:
 
 def test_probes_and_metrics_are_open_and_the_api_is_not_there_without_roles() -> None:
     async def test(cluster: Cluster) -> None:
-        await managed(cluster, "# nobody\n")
+        await managed(cluster, "# no line\n")
         for path in ("/heartbeat", "/health", "/ready", "/metrics", "/api/v1/bookie/is_ready"):
             assert (await ask("GET", path))[0] == 200
         assert (await ask("GET", "/api/v1/bookie/state"))[0] == 404
@@ -413,6 +413,8 @@ def test_a_drain_over_http() -> None:
         path = f"/api/v1/lifecycle/{ID}"
         status, answer = await ask("PUT", path, ADMIN_TOKEN, {"step": "drain", "may_fence": False})
         assert (status, answer["lifecycle"], answer["may_fence"]) == (200, "Draining", False)
+        assert answer["open_ledgers"] == []
+        assert "no AutoRecovery runs" in answer["warning"]
         await cluster.until(lambda: cluster.has(READ_ONLY) and not cluster.has(WRITABLE))
         status, answer = await ask("PUT", path, ADMIN_TOKEN, {"step": "drain"})
         assert status == 409
@@ -458,10 +460,13 @@ def test_read_only_over_http_as_apaches_tools_set_it() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000, b'{"step":"drain","x":1}', b'{"step":7}',
+        b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000, b'{"step":"drain","x":1}',
+        b'{"step":"cancel","step":"drain"}', b'{"step":7}',
         b'{"step":"fly"}', b"{}", b'{"step":"drain","may_fence":"no"}',
         b'{"step":"mark-drained","accept_loss":[true]}',
-        b'{"step":"mark-drained","accept_loss":[-1]}', b'{"step":"mark-drained","accept_loss":5}',
+        b'{"step":"mark-drained","accept_loss":[-1]}',
+        b'{"step":"mark-drained","accept_loss":[' + b"9" * 30 + b"]}",
+        b'{"step":"mark-drained","accept_loss":5}',
     ],
 )  # fmt: skip
 def test_a_body_that_says_something_else_changes_nothing(body: bytes) -> None:
@@ -491,6 +496,18 @@ def test_a_body_that_says_something_else_changes_nothing(body: bytes) -> None:
         ("/api/v1/at_risk", 400),
         ("/api/v1/at_risk?" + "bookie=b&" * 101, 400),
         ("/api/v1/bookie/list_bookies?type=x", 400),
+        ("/api/v1/bookie/list_bookies?type=rw&type=ro", 400),
+        ("/api/v1/bookie/list_bookies?kind=rw", 400),
+        ("/api/v1/ledger/metadata", 400),
+        ("/api/v1/ledger/metadata?ledger_id=-1", 400),
+        ("/api/v1/ledger/metadata?ledger_id=٣", 400),
+        ("/api/v1/ledger/metadata?ledger_id=1e3", 400),
+        ("/api/v1/ledger/metadata?ledger_id=9999999999999999999", 400),
+        ("/api/v1/ledger/metadata?ledger_id=9223372036854775807", 404),
+        ("/api/v1/ledger/list?page=" + "9" * 18, 200),
+        ("/api/v1/ledger/read?ledger_id=999&encoding=ebcdic", 400),
+        ("/api/v1/autorecovery/under_replicated?limit=1001", 400),
+        ("/api/v1/autorecovery/under_replicated?missingreplica=..", 400),
         ("/api/v1/bookie/state//", 404),
         ("//api/v1/bookie/state", 404),
         ("/API/v1/bookie/state", 404),
@@ -502,6 +519,9 @@ def test_paths_and_arguments(path: str, status: int) -> None:
         assert (await ask("GET", path, ADMIN_TOKEN))[0] == status
 
     simulate(test)
+
+
+BODY = b'{"readOnly":true}'
 
 
 def _request(*headers: str, body: bytes = b"") -> bytes:
@@ -523,6 +543,28 @@ def _request(*headers: str, body: bytes = b"") -> bytes:
         (_request("no header"), 400),
         (_request("X: a\rContent-Length: 17"), 400),
         (_request("X: " + "y" * 9000), 400),
+        (_request("Transfer-Encoding: chunked", "Content-Length: 17", body=BODY), 400),
+        (_request("Transfer-Encoding: identity", "Content-Length: 17", body=BODY), 400),
+        (_request("Content-Length: 17", "Content-Length: 17", body=BODY), 400),
+        (_request("Content-Length: 17,17", body=BODY), 400),
+        (_request("Content-Length: 1_7", body=BODY), 400),
+        (_request("Content-Length: 17\x0b", body=BODY), 400),
+        (_request("X: a\nAuthorization: x", "Content-Length: 17", body=BODY), 401),
+        (_request(f"Authorization: Bearer {ADMIN_TOKEN}", "Content-Length: 17", body=BODY), 401),
+        (_request().replace(b" HTTP/1.1", b""), 400),
+        (_request().replace(b"HTTP/1.1", b"HTTP/2.0"), 400),
+        (_request().replace(b" HTTP/1.1", b" x HTTP/1.1"), 400),
+        (_request().replace(b"PUT /", b"PUT\t/"), 400),
+        (_request().replace(b"PUT /", b"PUT http://x/"), 405),
+        (_request().replace(b"PUT /", b"PUT //"), 405),
+        (_request().replace(b"PUT ", b"put "), 405),
+        (_request().replace(b"PUT ", b"POST "), 405),
+        (_request().replace(b"PUT /api", b"PUT /x/../api"), 405),
+        (_request().replace(b"PUT /api", b"PUT /./api"), 405),
+        (_request().replace(b"/readonly", b"/readonly%00"), 404),
+        (_request().replace(b"/readonly", b"/readonly%2f..%2freadonly"), 404),
+        (_request().replace(b"/readonly", b"/readonly;x=1"), 404),
+        (_request().replace(b"/readonly", b"/%72eadonly%252f"), 404),
     ],
 )
 def test_heads_that_two_readers_could_read_differently_are_refused(
@@ -533,6 +575,62 @@ def test_heads_that_two_readers_could_read_differently_are_refused(
         answer = await raw(data)
         assert int(answer.split()[1]) == status
         assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/%61pi/v1/bookie/state/readonly",
+        "/api/v1/bookie%2fstate/readonly",
+        "/api/v1/bookie/state/readonly/",
+        "/api/v1/bookie/state/readonly?readOnly=true",
+        "/%6fpenapi.json",
+        "/api/v1/bookie/is_ready/",
+        "/api/v1/bookie/is_ready%00",
+    ],
+)
+def test_no_spelling_of_a_path_is_a_way_around_roles(path: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        for method in ("GET", "PUT", "DELETE"):
+            assert (await ask(method, path, None, BODY))[0] == 401
+            assert (await ask(method, path, READ_TOKEN, BODY))[0] in (200, 400, 403, 404, 405)
+        assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+def test_what_follows_a_request_is_not_read_as_another() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        second = _request("Content-Length: 17", body=BODY)
+        for first in (
+            b"GET /heartbeat HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+            b"GET /heartbeat HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"GET /api/v1/bookie/state HTTP/1.1\r\nAuthorization: Bearer "
+            + READ_TOKEN.encode()
+            + b"\r\n\r\n",
+        ):
+            reader, writer = await connect()
+            writer.write(first + second)
+            await asyncio.sleep(20)
+            assert reader.received.count(b"HTTP/1.0 200 ") == 1
+            assert reader.received.count(b"HTTP/1.0 ") == 1
+            assert not node.serving.is_read_only
+
+    simulate(test)
+
+
+def test_answers_do_not_repeat_what_was_asked_in_their_heads() -> None:
+    async def test(cluster: Cluster) -> None:
+        await managed(cluster)
+        for path in ("/x%0d%0aSet-Cookie:%20a", "/api/v1/lifecycle/x%0d%0aSet-Cookie:%20a"):
+            head = f"GET {path} HTTP/1.1\r\nAuthorization: Bearer {READ_TOKEN}\r\n\r\n".encode()
+            answer, _, body = (await raw(head)).partition(b"\r\n\r\n")
+            assert b"Set-Cookie" not in answer
+            assert b"\r\n" not in body
 
     simulate(test)
 

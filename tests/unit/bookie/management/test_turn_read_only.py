@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bookie.admin.turn_read_only import put_read_only, turn_read_only
 from bookie.admin.world import run as run_now
 from bookie.ledger.types import BookieId
+from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.service_info import Address, Endpoint, ServiceInfo
 from tests.fixtures.metadata import ROOT, MetadataWorld, run

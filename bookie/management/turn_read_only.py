@@ -1,19 +1,18 @@
-"""After `bookies drain`: a bookie that does not follow its state is made read-only over HTTP.
+"""After a drain began: a bookie that does not follow its state is made read-only over HTTP.
 
 Ours watch their state and register read-only within moments. Apache's know nothing of it: their
 admin endpoint makes them read-only, where HTTP is on; else an operator has to, or stops them.
 """
 
 import asyncio
-import http.client
 import json
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from bookie.ledger.types import BookieId
+from bookie.management.http_client import Url, send
 from bookie.metadata.bookies import BookieDirectory, Mode
 from bookie.metadata.service_info import Address
-from bookie.runtime.http import JSON
 
 _PATH = "/api/v1/bookie/state/readonly"
 _TIMEOUT_S = 5.0
@@ -53,18 +52,9 @@ async def turn_read_only(
 
 async def put_read_only(address: Address) -> None:
     """Ask a bookie to be read-only; OSError."""
-    await asyncio.to_thread(_put, address)
-
-
-def _put(address: Address) -> None:
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("PUT", _PATH, json.dumps({"readOnly": True}), {"Content-Type": JSON})
-        status = connection.getresponse().status
-    except http.client.HTTPException as error:
-        raise OSError(f"no answer of HTTP: {error!r}") from error
-    finally:
-        connection.close()
+    url = Url("http", address.host, address.port, _PATH)
+    body = json.dumps({"readOnly": True}).encode()
+    status = await send("PUT", url, {}, body, None, _TIMEOUT_S)
     if status != HTTPStatus.OK:
         raise OSError(f"HTTP status {status}")
 
