@@ -506,13 +506,15 @@ class World:
             del self.index._locations[ids[0]][ids[1]]
             facts.damaged[ids] = None
             facts.denied[ids] = None
-        elif number in logs._places:
+        elif number in logs.numbers():  # a start refuses damage in the frames of a .compacted one
             directory, suffix = logs._places[number]
             at = rng.choice([-1, -9, -13, -20, 0, 9, 17, 31])
             directory.disk.flip(path_of(number, suffix), offset + at, 1 << rng.randrange(8))
             facts.damaged[ids] = location
         if rng.random() < 0.2:
             facts.only_here[ids] = None
+        if ids in facts.denied and ids in facts.only_here:
+            facts.limbo[ids[0]] = None  # from the moment on at which the scrub finds it
 
     async def _scrub(self, bookie: Bookie) -> None:
         """Wait for a whole pass, and compare what it says with what was damaged before it."""
