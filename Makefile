@@ -29,7 +29,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage sim-lifecycle fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
         findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
@@ -97,14 +97,11 @@ crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.ledger $(runner_flags)
 
-sim-recovery: setup ## bookies lost and their ledgers made whole: make sim-recovery N=3000 SEED=7 PLANT=all
+sim-recovery: setup ## bookies lost, drained and replaced, their ledgers made whole: make sim-recovery N=3000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.recovery $(runner_flags)
 
 sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.storage $(runner_flags)
-
-sim-lifecycle: setup ## simulated drains of bookies: make sim-lifecycle N=2000 SEED=7 PLANT=all
-	$(PY) -m tests.sim.lifecycle $(runner_flags)
 
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)

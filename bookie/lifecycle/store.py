@@ -385,7 +385,7 @@ class LifecycleStore:
             except BROKEN as error:
                 await patience.again(error)
             now = await self.find(found.bookie_id)
-            if now == wanted:
+            if now == wanted or (now is not None and _has_gone_on(now, wanted, found)):
                 return True
             if now != found:
                 return False
@@ -439,6 +439,19 @@ class LifecycleStore:
 
 def _with_state(record: LifecycleRecord, state: LifecycleState) -> LifecycleRecord:
     return replace(record, state=state)
+
+
+def _has_gone_on(now: Found, wanted: Found, found: Found) -> bool:
+    """Tell whether what was to be begun was, and an auditor has written its state since."""
+
+    def begun(one: Found) -> tuple[object, ...]:
+        return one.cookie_version, one.record.since_ms, one.record.by
+
+    return (
+        begun(now) == begun(wanted) != begun(found)
+        and now.version is not None
+        and now.version > (wanted.version or 0)
+    )
 
 
 def _is_guards(error: StoreError, guard: Sequence[Operation]) -> bool:

@@ -66,7 +66,7 @@ NEVER_SIMULATED = {
     "metadata/task_locks.py",  # of recovery and collection, which tests/sim/recovery simulates
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
     "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
-    "ledger/at_risk.py",  # for drains, which tests/sim/lifecycle simulates
+    "ledger/at_risk.py",  # for drains, which tests/sim/recovery simulates
     "server/health.py",  # HTTP
     "server/storage/scrubber.py",  # which tests/sim/storage simulates
     "server/storage/lmdb_index.py",  # the index is one of those that are replaced

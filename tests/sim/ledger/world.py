@@ -18,6 +18,7 @@ from bookie.ledger.types import Status
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
 from bookie.metadata.memory import Plan as LinkPlan
+from bookie.server.identity import BookieDirectories
 from bookie.server.node import BookieNode
 from bookie.server.storage.memory_index import MemoryIndex
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -66,18 +67,18 @@ class StoreLink:
 
     def __init__(self, world: "World", owner: str) -> None:
         self._world = world
-        self._owner = owner
+        self.owner = owner
 
     def plan(self, session_id: int, path: str, *, is_write: bool) -> LinkPlan:
         world = self._world
         draw = world.draw
         request_s, answer_s = draw() * 0.001, draw() * 0.001
-        if draw() >= world.store_trouble(self._owner, path, is_write=is_write):
+        if draw() >= world.store_trouble(self.owner, path, is_write=is_write):
             return LinkPlan(request_s, answer_s)
         fate = Fate.LOSE_ANSWER if draw() < 0.6 else Fate.LOSE_REQUEST
-        if is_write and path in world.ledgers_by_path:
-            world.happen("lost metadata answer")
-        world.say(f"store: {self._owner} loses {fate.value} at {path}")
+        if is_write:
+            world.on_lost_write(self.owner, path)
+        world.say(f"store: {self.owner} loses {fate.value} at {path}")
         late = draw()
         reconnect_s = draw() * 0.02 if late < 0.8 else draw() * 2 * SESSION_TIMEOUT_S
         lag_s = 0.0
@@ -130,6 +131,15 @@ class BookieHost:
     def is_up(self) -> bool:
         return self.service is not None
 
+    @property
+    def directory(self) -> str:
+        """The root of its disk, as its cookie calls it."""
+        return f"/{self.name}"
+
+    def directories(self) -> BookieDirectories | None:
+        """Return where it keeps what; None: all on the one disk."""
+        return None
+
     def start(self) -> None:
         """Begin a life, if there is none."""
         if self.node is not None:
@@ -158,7 +168,8 @@ class BookieHost:
                 world.bookie_config(self.name),
                 journal_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
                 storage_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
-                directory=f"/{self.name}",
+                directory=self.directory,
+                directories=self.directories(),
             )
         except SimulatedCrash:
             self.crash(power=True)
@@ -352,12 +363,20 @@ class World:
         self._log.propagate = False
         if trace is not None:
             self._log.setLevel(logging.INFO)
-        self.hosts = [BookieHost(self, number) for number in range(plan.bookie_count)]
+        self.hosts = [self.make_host(number) for number in range(plan.bookie_count)]
         self.clients: list[ClientHost] = []
         self._by_name = {host.name: host for host in self.hosts}
 
+    def make_host(self, number: int) -> BookieHost:
+        return BookieHost(self, number)
+
     def say(self, text: str) -> None:
         self.loop.say(text)
+
+    def on_lost_write(self, owner: str, path: str) -> None:
+        """A write to the metadata store, or its answer, is lost."""
+        if path in self.ledgers_by_path:
+            self.happen("lost metadata answer")
 
     def happen(self, what: str) -> None:
         """Count something that is worth a line in the table."""
@@ -451,13 +470,15 @@ class World:
         await initialize(store, ROOT, rng=SeededRng(self.rng.getrandbits(64)))
         await store.close()
 
-    async def wait_until(self, is_true: Callable[[], bool], limit_s: float, what: str) -> None:
+    async def wait_until(
+        self, is_true: Callable[[], bool], limit_s: float, what: str, checker: str = "liveness"
+    ) -> None:
         """Wait for something of the world; a checker's finding if it does not come."""
         deadline = self.loop.time() + limit_s
         while not is_true():
             if self.loop.time() > deadline:
                 self.loop.check_tasks()  # a task that died says more
-                raise CheckError("liveness", f"{what}: not within {limit_s} s")
+                raise CheckError(checker, f"{what}: not within {limit_s} s")
             await asyncio.sleep(0.005)
 
     def calm(self) -> None:

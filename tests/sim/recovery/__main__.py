@@ -1,7 +1,7 @@
 """`python -m tests.sim.recovery --runs 3000 --seed 1 --jobs 2 [--plant NAME|all] [--trace]`.
 
-Runs simulated losses of bookies and their recovery, one seed each, and says what happened in how
-many of them. Exit code 1 when a checker found something (with the command that repeats the seed
+Runs simulated losses and drains of bookies, one history for each seed, and says how many had what.
+Exit code 1 when a checker found something (with the command that repeats the seed
 alone), when one of the situations that have to happen was too rare to mean anything, or when a
 planted fault was not found by a checker that it names.
 """
@@ -29,6 +29,27 @@ WANTED = (
     "lost bookies are waited for",
     "AutoRecovery off for a while",
     "lost metadata answer",
+    "lost answer to an auditor or worker",
+    "lost answer to an operator",
+    "auditor or worker dies at a write",
+    "drain",
+    "several drains at once",
+    "two drains in one millisecond",
+    "drain of a bookie that is down",
+    "bookie that hears late of its drain",
+    "drain that waits for others",
+    "drain failed",
+    "drain cancelled",
+    "drained",
+    "drained bookie removed",
+    "removed bookie installed anew",
+    "stale creator",
+    "task cleared by a foreign worker",
+    "returned copy collected",
+    "directory lost",
+    "cookie deleted",
+    "slow recovery",
+    "recovery",
 )
 SIMULATION = Simulation(
     "tests.sim.recovery", __doc__, PLANTS, run_seed, WANTED, wanted_runs_min=300, cpu_s_max=1.0

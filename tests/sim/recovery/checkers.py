@@ -7,22 +7,27 @@ task      a task is removed only when its ledger names no bookie that was gone b
 auditor   only the auditor of which the vote leads publishes tasks
 grace     a writer is fenced only when one of its bookies was away for the grace period
 target    nothing is copied to a bookie that is registered as read-only
+drained   when a bookie is Drained no ledger counts on what it has; it takes no entry then, and is
+          named in the place of none
+cookie    a bookie whose cookie was deleted does not run on
 whole     in the end every entry is on every bookie of its write set, none of which is gone
-stuck     in the end every task is done, and every lock given back
+liveness  as well: every drain ends, every ledger becomes whole, every task is done and every lock
+          given back
 """
 
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bookie.ledger.distribution import entries_of
-from bookie.ledger.types import LedgerMetadata, LedgerState
+from bookie.ledger.types import BookieId, LedgerMetadata, LedgerState
+from bookie.lifecycle.states import LifecycleState
 from tests.sim.ledger import checkers
 from tests.sim.ledger.checkers import CheckError, History
 
 if TYPE_CHECKING:
     from tests.sim.recovery.world import RecoveryWorld
 
-CHECKERS = ("copy", "task", "auditor", "grace", "target", "whole", "stuck")
+CHECKERS = ("copy", "task", "auditor", "grace", "target", "drained", "cookie", "whole")
 checkers.CHECKERS = (*checkers.CHECKERS, *CHECKERS)
 _ORDER = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
 
@@ -33,10 +38,21 @@ class RecoveryHistory(History):
     def __init__(self, world: "RecoveryWorld") -> None:
         super().__init__(world.say, world.loop.time, world.happen)
         self._world = world
+        self.last_ensembles: dict[tuple[BookieId, ...], float] = {}
+        """Of the open last segment, by the time until which each was in the metadata."""
 
     def is_promised(self, entry_id: int, bookie: str) -> bool:
         """Whether a bookie has said that it has an entry."""
         return bookie in self._takers.get(entry_id, {})
+
+    def entries_on(self, bookie: str) -> list[int]:
+        """Return the entries that a bookie has said it has."""
+        return [entry_id for entry_id, takers in self._takers.items() if bookie in takers]
+
+    def forget(self, bookie: str) -> None:
+        """A bookie's disk is gone."""
+        for takers in self._takers.values():
+            takers.pop(bookie, None)
 
     def _check_step(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
         is_worker = self._world.actor.startswith("heal")
@@ -63,8 +79,11 @@ class RecoveryHistory(History):
                 self._check_copy(before, number, after)
             elif is_worker and not after.is_closed:
                 raise CheckError("fence", f"a worker changed an open segment: {before}, {after}")
+        if before.last_segment.first_entry_id != after.last_segment.first_entry_id:
+            self.last_ensembles.clear()
+        self.last_ensembles[before.last_segment.ensemble] = self._world.loop.time()
         if is_worker:
-            self._world.judge_step(before, after)
+            self._world.judge_step(self, before, after)
 
     def _check_copy(self, before: LedgerMetadata, number: int, after: LedgerMetadata) -> None:
         old, new = before.segments[number], after.segments[number]
@@ -72,6 +91,8 @@ class RecoveryHistory(History):
         if len(changed) != 1:
             raise CheckError("metadata", f"several members were changed: {old} to {new}")
         (index,) = changed
+        if self._world.state_of(new.ensemble[index]) is LifecycleState.DRAINED:
+            raise CheckError("drained", f"{new.ensemble[index]} is Drained, and named: {new}")
         last = before.last_entry_id
         if number + 1 < len(before.segments):
             following = before.segments[number + 1].first_entry_id - 1

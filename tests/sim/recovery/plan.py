@@ -1,13 +1,55 @@
 """What a seed's world is like: bookies, ledgers, who heals, and what goes wrong; from the seed."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from tests.sim.ledger.plan import LedgerPlan, WorldPlan
 
 _WIDTHS = ((3, 3, 2), (3, 3, 2), (2, 2, 2), (3, 2, 2), (4, 3, 2), (4, 3, 3), (5, 3, 2))
 _SAFE_WIDTHS = ((3, 3, 3), (4, 3, 3), (5, 3, 3))
 """Two bookies may be lost at once."""
+
+
+class Choice(Enum):
+    """Which bookie is drained."""
+
+    ANY = "any"
+    EMPTIEST = "emptiest"
+    """The one that fewest ledgers name: its drain ends soon."""
+    NEWEST = "newest"
+    """One that the newest ledger names."""
+    OPEN = "open"
+    """One that an open ledger names, whose writer dies if there is such a one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """One drain, and what becomes of it."""
+
+    start_s: float
+    choice: Choice
+    is_down: bool
+    """The bookie crashes just before, and comes back in the midst of its drain."""
+    is_slow: bool
+    """The bookie hears of it late: it has lost its connection to the metadata store."""
+    slow_s: float
+    may_fence: bool
+    is_cancelled: bool
+    cancel_after_s: float
+    is_removed: bool
+    is_installed: bool
+    """The id returns as a new bookie after its removal."""
+
+
+class Loss(Enum):
+    """How a bookie loses what it has."""
+
+    MACHINE = "machine"
+    DIRECTORY = "directory"
+    """One of its disks; it goes on without."""
+    COOKIE = "cookie"
+    """A tool deletes its cookie: it has to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +61,15 @@ class RecoveryPlan:
     """AutoRecovery processes without a bookie: their workers place by policy."""
     has_local_healers: bool
     """Every bookie has one beside it, which dies and comes back with it."""
-    lost_count: int
-    """Bookies that go for good."""
+    losses: tuple[Loss, ...]
+    """Of bookies that lose what they have for good."""
     is_lost_at_once: bool
     returning_count: int
     """Bookies that crash and come back."""
     read_only_count: int
     healer_crash_count: int
+    death_writes: tuple[int, ...]
+    """At which of their writes to the metadata store auditors and workers die."""
     vote_loss_count: int
     """Votes of acting auditors that an operator removes."""
     lock_loss_count: int
@@ -40,6 +84,18 @@ class RecoveryPlan:
     copy_bytes_per_s: int | None
     are_entries_checked: bool
     """The auditor asks for lists of entries: copies that were never made are found, too."""
+    drains: tuple[DrainPlan, ...]
+    stale_ledgers: frozenset[int]
+    """By number: their creators' metadata servers lag behind, so they know older bookies."""
+    is_first_recovered_slowly: bool
+    """The first ledger is recovered over slow links, and a member crashes meanwhile: entries lie on
+    a bookie that the metadata does not name yet."""
+    is_first_left_open: bool
+    """The first ledger is recovered after a member lost a directory, while the other is away."""
+    has_apache_worker: bool
+    returned_copy_wait_s: float
+    flush_interval_s: float
+    poll_interval_s: float
 
 
 def draw_plan(rng: random.Random) -> RecoveryPlan:
@@ -47,14 +103,35 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
     is_busy = rng.random() < 0.3
     widths = _SAFE_WIDTHS if rng.random() < 0.2 else _WIDTHS
     ledgers = tuple(_draw_ledger(rng, widths, is_busy) for _ in range(rng.choice((2, 3, 4, 6))))
+    drains = _draw_drains(rng)
+    if drains:
+        first = len(ledgers) // 2
+        slow = [drain for drain in drains if drain.is_slow] or drains
+        beside = [_beside_a_drain(rng, ledger, rng.choice(slow)) for ledger in ledgers[first:]]
+        ledgers = (*ledgers[:first], *beside)
+    is_slow = rng.random() < 0.12
+    if is_slow:
+        ledgers = (_recovered_slowly(ledgers[0]), *ledgers[1:])
+    lost_max = min(ledger.ack_quorum_size for ledger in ledgers) - 1
+    losses = tuple(
+        rng.choices(list(Loss), (0.7, 0.18, 0.12), k=min(lost_max, rng.choice((1, 1, 2))))
+        if not is_slow  # or too few are left for the recovery to go on
+        else ()
+    )
+    is_directory_lost = Loss.DIRECTORY in losses
+    is_left_open = is_directory_lost and lost_max == 1
+    if is_left_open:
+        ledgers = (_left_open(ledgers[0]), *ledgers[1:])
     widest = max(ledger.ensemble_size for ledger in ledgers)
-    lost_max = min(ledger.ack_quorum_size - 1 for ledger in ledgers)
-    lost_count = min(lost_max, rng.choice((1, 1, 2)))
     read_only_count = rng.choice((0, 0, 1))
     has_local = rng.random() < 0.6
     return RecoveryPlan(
         world=WorldPlan(
-            bookie_count=widest + lost_count + read_only_count + rng.choice((0, 0, 1, 2)),
+            bookie_count=widest
+            + len(losses)
+            + read_only_count
+            + len(drains)
+            + rng.choice((0, 0, 1, 2)),
             sync_s=rng.choice((0.000_5, 0.001, 0.002)),
             slow_link_share=rng.choice((0.0, 0.0, 0.2)),
             churn=0.0,
@@ -70,7 +147,7 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
         ),
         lone_healer_count=rng.choice((1, 2, 3)) if has_local else rng.choice((2, 3)),
         has_local_healers=has_local,
-        lost_count=lost_count,
+        losses=losses,
         is_lost_at_once=rng.random() < 0.3,
         returning_count=rng.choice((0, 0, 1, 2)),
         read_only_count=read_only_count,
@@ -82,9 +159,58 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
         bookie_check_interval_s=rng.choice((1.0, 4.0)),
         lost_bookie_delay_s=rng.choice((0, 0, 0, 1)),
         switch_is_used=rng.random() < 0.1,
-        are_entries_checked=rng.random() < 0.3,
+        are_entries_checked=is_directory_lost or rng.random() < 0.3,
+        drains=drains,
+        death_writes=tuple(rng.randrange(1, 300) for _ in range(rng.choice((0, 0, 1, 3)))),
+        stale_ledgers=frozenset(
+            number for number in range(len(ledgers)) if drains and rng.random() < 0.15
+        ),
+        is_first_recovered_slowly=is_slow,
+        is_first_left_open=is_left_open,
+        has_apache_worker=rng.random() < (0.3 if drains else 0.1),
+        returned_copy_wait_s=0.1 if is_slow else rng.choice((0.4, 1.0)),
+        flush_interval_s=0.02 if is_directory_lost else rng.choice((0.02, 0.2)),
+        poll_interval_s=rng.choice((0.1, 0.1, 0.2)),
         copy_bytes_per_s=10_000 if is_busy else rng.choice((None, None, 50_000)),
     )
+
+
+def _draw_drains(rng: random.Random) -> tuple[DrainPlan, ...]:
+    """Return up to three, often begun together."""
+    count = rng.choice((0, 0, 1, 1, 1, 2, 3))
+    are_together = rng.random() < 0.5
+    start_s = 0.05 + rng.random() * rng.choice((0.2, 1.0))
+    return tuple(
+        _draw_drain(rng, start_s if are_together else 0.05 + rng.random()) for _ in range(count)
+    )
+
+
+def _draw_drain(rng: random.Random, start_s: float) -> DrainPlan:
+    is_slow = rng.random() < 0.35
+    may_fence = is_slow or rng.random() < 0.6
+    is_removed = rng.random() < 0.5
+    choices = (Choice.ANY, Choice.EMPTIEST, Choice.NEWEST, Choice.NEWEST)
+    if is_slow:
+        choices = (Choice.ANY, Choice.EMPTIEST, Choice.EMPTIEST, Choice.EMPTIEST)
+    return DrainPlan(
+        start_s=min(start_s, 0.2) if is_slow else start_s,
+        choice=rng.choice(choices) if may_fence else Choice.OPEN,
+        is_down=not is_slow and rng.random() < 0.3,
+        is_slow=is_slow,
+        slow_s=rng.choice((0.3, 0.9, 0.9)),
+        may_fence=may_fence,
+        is_cancelled=rng.random() < 0.15,
+        cancel_after_s=rng.random(),
+        is_removed=is_removed,
+        is_installed=is_removed and rng.random() < 0.6,
+    )
+
+
+def _beside_a_drain(rng: random.Random, plan: LedgerPlan, drain: DrainPlan) -> LedgerPlan:
+    """Let a ledger be created shortly before a drain, or under way; late if its bookie is."""
+    low, high = (0.35, 0.9) if drain.is_slow else rng.choice(((-0.1, 0.0), (0.0, 1.0)))
+    start_s = drain.start_s + low + (high - low) * rng.random()
+    return replace(plan, start_s=max(0.0, start_s), pause_s=min(plan.pause_s, 0.02))
 
 
 def _draw_ledger(
@@ -108,4 +234,35 @@ def _draw_ledger(
         recoverer_count=0 if is_busy else rng.choice((0, 0, 1)),
         recover_at=rng.choice((0.3, 1.0)),
         tailer_count=0,
+    )
+
+
+def _recovered_slowly(plan: LedgerPlan) -> LedgerPlan:
+    """Many entries are beyond the LAC, and the writer closes nothing."""
+    return replace(
+        plan,
+        start_s=0.0,
+        entry_count=12,
+        window=12,
+        pause_s=0.0,
+        payload_bytes_max=200,
+        will_close=False,
+        writer_dies=False,
+        recoverer_count=1,
+    )
+
+
+def _left_open(plan: LedgerPlan) -> LedgerPlan:
+    """One denial of a member is enough to end the ledger there."""
+    return replace(
+        plan,
+        ensemble_size=2,
+        write_quorum_size=2,
+        ack_quorum_size=2,
+        start_s=0.0,
+        entry_count=5,
+        pause_s=0.002,
+        payload_bytes_max=200,
+        will_close=False,
+        recoverer_count=1,
     )

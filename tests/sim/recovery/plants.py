@@ -1,5 +1,6 @@
 """The faults that the simulation of AutoRecovery has to find, each by a checker that it names."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -7,25 +8,31 @@ from typing import Any
 from bookie.autorecovery import election
 from bookie.autorecovery.backoff import GracePeriods
 from bookie.autorecovery.checking import Finding
-from bookie.autorecovery.formats import lock_bytes
+from bookie.autorecovery.formats import Task, lock_bytes
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.spans import replaced
 from bookie.autorecovery.tasks import TaskStore
 from bookie.autorecovery.worker import ReplicationWorker
 from bookie.errors import NodeExistsError
 from bookie.ledger import metadata_codec
-from bookie.ledger.types import LedgerMetadata
+from bookie.ledger.types import LedgerMetadata, Status
+from bookie.lifecycle.coordinator import DrainCoordinator
+from bookie.lifecycle.drains import DrainMachine, Facts
 from bookie.metadata.interfaces import ANY_VERSION
 from bookie.metadata.ledger_paths import Layout, ledger_path
+from bookie.metadata.memory import MemoryStore
+from bookie.server.lifecycle_watch import LifecycleWatch
+from bookie.server.storage import collector
+from bookie.server.storage.ledger_storage import LedgerStorage
 from tests.fixtures.plants import Plant
 from tests.sim.ledger.world import ROOT
 
 
 def _task_deleted_early(right: Any) -> Any:
     async def settle(
-        self: ReplicationWorker, ledger_id: int, version: int, outcome: Outcome
+        self: ReplicationWorker, ledger_id: int, task: Task, version: int, outcome: Outcome
     ) -> Any:
-        return await right(self, ledger_id, version, replace(outcome, result=Result.WHOLE))
+        return await right(self, ledger_id, task, version, replace(outcome, result=Result.WHOLE))
 
     return settle
 
@@ -55,7 +62,12 @@ async def _set(self: Repairer, metadata: LedgerMetadata) -> None:
 
 def _metadata_by_plain_set(right: Any) -> Any:
     async def name(
-        self: Repairer, metadata: LedgerMetadata, version: int, finding: Finding, target: Any
+        self: Repairer,
+        metadata: LedgerMetadata,
+        version: int,
+        finding: Finding,
+        target: Any,
+        guard: Any,
     ) -> Any:
         wanted = replaced(metadata, finding.span, finding.bookie, target)
         if wanted is not None:
@@ -90,6 +102,91 @@ def _read_only_target(right: Any) -> Any:
     return lambda self: (*right(self), *self._services.bookies.read_only)
 
 
+def _drained_by_missing_task(right: Any) -> Any:
+    def decide(self: DrainMachine, facts: Facts) -> Any:
+        """Take a ledger of which the task is gone for one that is replicated."""
+        seen = vars(self).setdefault("seen_tasks", set())
+        seen.update(facts.tasks)
+        named = {
+            bookie_id: tuple(n for n in ledgers if n in facts.tasks or n not in seen)
+            for bookie_id, ledgers in facts.named.items()
+        }
+        return right(self, facts._replace(named=named))
+
+    return decide
+
+
+def _scan_before_read_only(right: Any) -> Any:
+    """Let a scan count that was begun while the bookie took entries still."""
+    return lambda self, facts: right(self, facts._replace(modes={}))
+
+
+_LAG_S = 0.5
+
+
+def _scan_without_sync(right: Any) -> Any:
+    async def look(self: DrainCoordinator) -> Any:
+        """Scan by a session that lags behind, another one than reads the registrations.
+
+        Within one session nothing that was read gets older: a scan by the auditor's own needs no
+        sync() to be newer than the registration that was read before.
+        """
+        store: Any = self._store
+        server = store._server
+        mine = vars(self)
+        if "follower" not in mine:
+            follower = mine["follower"] = MemoryStore(server)
+            mine["since_s"] = -_LAG_S
+            self._ledgers._store = _Unsynced(follower)  # type: ignore[assignment]
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= mine["since_s"] + _LAG_S:
+            mine["since_s"] = now_s
+            server.thaw(mine["follower"].session_id)
+            server.freeze(mine["follower"].session_id)
+        return await right(self)
+
+    return look
+
+
+class _Unsynced:
+    """A store of which sync() does nothing."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def sync(self, path: str) -> None:
+        del path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def _cookie_gone_while_running(right: Any) -> Any:
+    async def read(self: Any) -> bool:
+        on_gone, self._on_gone = self._on_gone, lambda: None
+        try:
+            return bool(await right(self))
+        finally:
+            self._on_gone, self._is_gone = on_gone, False
+
+    return read
+
+
+def _collects_while_a_recovery_writes(right: Any) -> Any:
+    return lambda holding: holding is not None and not holding.is_member
+
+
+def _lost_directory_denies(right: Any) -> Any:
+    def read(self: LedgerStorage, ledger_id: int, entry_id: int, on_done: Any) -> None:
+        def tell(status: Status, packet: Any) -> None:
+            on_done(Status.NO_ENTRY if status is Status.IO_ERROR else status, packet)
+
+        right(self, ledger_id, entry_id, tell)
+
+    return read
+
+
+_LOST = ("drained", "durability")
 PLANTS: dict[str, Plant] = {
     "task deleted early": Plant(ReplicationWorker, "_settle", _task_deleted_early, ("task",)),
     "lock not ephemeral": Plant(TaskStore, "lock", _lock_not_ephemeral, ("liveness",)),
@@ -101,4 +198,16 @@ PLANTS: dict[str, Plant] = {
     "deposed auditor acts": Plant(election, "vote_guard", lambda _: lambda _: (), ("auditor",)),
     "fence skipped": Plant(Repairer, "_recover", _fence_skipped, ("fence",)),
     "read-only target": Plant(Repairer, "_candidates", _read_only_target, ("target",)),
+    "Drained by missing task": Plant(DrainMachine, "decide", _drained_by_missing_task, _LOST),
+    "scan before read-only": Plant(DrainMachine, "decide", _scan_before_read_only, _LOST),
+    "scan without sync": Plant(DrainCoordinator, "round", _scan_without_sync, _LOST),
+    "cookie gone while running": Plant(
+        LifecycleWatch, "_read", _cookie_gone_while_running, ("cookie",)
+    ),
+    "collects while a recovery writes": Plant(
+        collector, "_is_unneeded", _collects_while_a_recovery_writes, ("whole", "durability")
+    ),
+    "lost directory answers NoEntry": Plant(
+        LedgerStorage, "read", _lost_directory_denies, ("durability", "agreement", "reading")
+    ),
 }

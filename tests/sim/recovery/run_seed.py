@@ -20,14 +20,18 @@ from bookie.ledger.types import Status
 from tests.sim.ledger import operations
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import rng_of
+from tests.sim.ledger.wire import Message, Trigger
 from tests.sim.ledger.world import PASSWORD, ClientHost, Ledger
-from tests.sim.recovery.plan import draw_plan
-from tests.sim.recovery.world import LOCKS, TASKS, RecoveryWorld
+from tests.sim.recovery.hosts import RecoveryBookieHost
+from tests.sim.recovery.operators import ApacheWorker, Operator
+from tests.sim.recovery.plan import Choice, DrainPlan, Loss, draw_plan
+from tests.sim.recovery.world import LOCKS, RecoveryWorld
 from tests.sim.simulation import Outcome, run_life
 
 _LIFE_S = 120.0
 _ROUGH_S = 1.5
 _WHOLE_S_MAX = 40.0
+_STOPPED_S_MAX = 5.0
 _CHECKED_S = 6.0
 """After the last ledger was closed, until the auditor has asked every bookie for its entries."""
 
@@ -50,23 +54,29 @@ async def _live(world: RecoveryWorld) -> None:
     )
     for healer in world.healers:
         healer.start()
-    _plan_faults(world)
+    operator = Operator(world)
+    drains = _plan_faults(world, operator)
     lives = [asyncio.ensure_future(_live_ledger(ledger)) for ledger in world.ledgers]
     await asyncio.sleep(_ROUGH_S)
     world.calm()
     for healer in world.healers:
         healer.start_if_wanted()
-    await asyncio.gather(*lives)
     await world.wait_until(
-        lambda: not _unfinished(world), _WHOLE_S_MAX, "not every ledger became whole"
+        lambda: not any(host.is_up for host in world.hosts if host.bookie_id in world.cookieless),
+        _STOPPED_S_MAX,
+        "a bookie without a cookie runs",
+        "cookie",
     )
+    await asyncio.gather(*lives)
+    await _wait(world, lambda: not _unfinished(world), "not every ledger became whole")
+    await _wait(world, lambda: all(one.done() for one in drains), "not every drain ended")
+    for drain in drains:
+        drain.result()
     for ledger in world.ledgers:
         await _end_ledger(world, ledger)
     if world.recovery_plan.are_entries_checked:
         await asyncio.sleep(_CHECKED_S)
-    await world.wait_until(
-        lambda: not _unfinished(world), _WHOLE_S_MAX, "not every ledger stayed whole"
-    )
+    await _wait(world, lambda: not _unfinished(world), "not every ledger stayed whole")
     await world.wait_until(
         lambda: all(host.is_up for host in world.hosts if host.bookie_id not in world.lost),
         10.0,
@@ -74,6 +84,7 @@ async def _live(world: RecoveryWorld) -> None:
     )
     await _check_every_copy(world)
     world.is_ending = True
+    await world.act(operator.node, operator.close())
     for healer in world.healers:
         await healer.stop()
     for client in world.clients:
@@ -83,10 +94,21 @@ async def _live(world: RecoveryWorld) -> None:
         await host.stop()
 
 
+async def _wait(world: RecoveryWorld, is_true: Callable[[], bool], what: str) -> None:
+    deadline = world.loop.time() + _WHOLE_S_MAX
+    while not is_true():
+        if world.loop.time() > deadline:
+            world.loop.check_tasks()  # a task that died says more
+            left = ", ".join(_unfinished(world))
+            raise CheckError("liveness", f"{what}: not within {_WHOLE_S_MAX} s: {left}")
+        await asyncio.sleep(0.05)
+
+
 # --- what happens ---------------------------------------------------------------------------------
 
 
-def _plan_faults(world: RecoveryWorld) -> None:
+def _plan_faults(world: RecoveryWorld, operator: Operator) -> list[asyncio.Future[None]]:
+    """Let things happen in their time; return the drains, which end after the faults."""
     plan, rng, loop = world.recovery_plan, world.rng, world.loop
 
     def later(function: Callable[[], object], span_s: float = _ROUGH_S * 0.7) -> None:
@@ -97,14 +119,23 @@ def _plan_faults(world: RecoveryWorld) -> None:
         loop.call_later(0.05 + rng.random() * span_s, happen)
 
     hosts = rng.sample(world.hosts, len(world.hosts))
-    lost, hosts = hosts[: plan.lost_count], hosts[plan.lost_count :]
-    if len(lost) > 1:
+    lost, hosts = hosts[: len(plan.losses)], hosts[len(plan.losses) :]
+    losses: list[Callable[[], object]] = []
+    for loss, host in zip(plan.losses, lost, strict=True):
+        match loss:
+            case Loss.MACHINE:
+                losses.append(partial(world.lose, host))
+            case Loss.COOKIE:
+                losses.append(partial(world.lose_cookie, host))
+            case Loss.DIRECTORY:
+                losses.append(world.lose_directory)
+    if len(losses) > 1:
         world.happen("several bookies lost")
-    if plan.is_lost_at_once and len(lost) > 1:
-        later(lambda: [world.lose(host) for host in lost])
+    if plan.is_lost_at_once and len(losses) > 1:
+        later(lambda: [one() for one in losses])
     else:
-        for host in lost:
-            later(partial(world.lose, host))
+        for one in losses:
+            later(one)
     for host in hosts[: plan.read_only_count]:
         later(partial(_turn_read_only, world, host))
     for host in hosts[plan.read_only_count :][: plan.returning_count]:
@@ -123,6 +154,51 @@ def _plan_faults(world: RecoveryWorld) -> None:
         loop.call_later(_ROUGH_S * 0.9, partial(world.set_switch, is_on=True))
     if plan.lost_bookie_delay_s:
         world.set_delay(plan.lost_bookie_delay_s)
+    if plan.has_apache_worker:
+        worker = ApacheWorker(world)
+        world.act(worker.node, worker.run())
+    # Of those that lose something, too; a cookie that goes is another way to leave.
+    going = [
+        host
+        for host in (*hosts, *lost)
+        if host not in lost or plan.losses[lost.index(host)] is not Loss.COOKIE
+    ]
+    return [asyncio.ensure_future(_drain(world, operator, going, drain)) for drain in plan.drains]
+
+
+async def _drain(
+    world: RecoveryWorld, operator: Operator, hosts: list[RecoveryBookieHost], plan: DrainPlan
+) -> None:
+    """Drain one of these bookies, which is then none of them any more."""
+    await asyncio.sleep(plan.start_s)
+    host = _choose(world, hosts, plan.choice)
+    hosts.remove(host)
+    await world.act(operator.node, operator.drain(host, plan))
+
+
+def _choose(
+    world: RecoveryWorld, hosts: list[RecoveryBookieHost], choice: Choice
+) -> RecoveryBookieHost:
+    def count(host: RecoveryBookieHost) -> int:
+        return len(world.ledgers_naming(host.bookie_id))
+
+    ledgers: list[Ledger] = []
+    match choice:
+        case Choice.EMPTIEST:
+            return min(hosts, key=count)
+        case Choice.NEWEST:
+            ledgers = world.kept_ledgers()
+        case Choice.OPEN:
+            kept = world.kept_ledgers()
+            open_ones = [one for one in kept if not world.metadata_of(one).is_closed]
+            ledgers = [one for one in open_ones if one.plan.writer_dies] or open_ones
+        case Choice.ANY:
+            pass
+    if not ledgers:
+        return world.rng.choice(hosts)
+    newest = max(ledgers, key=lambda ledger: ledger.history.ledger_id or 0)
+    ensemble = world.metadata_of(newest).last_segment.ensemble
+    return world.rng.choice([h for h in hosts if h.bookie_id in ensemble] or hosts)
 
 
 def _turn_read_only(world: RecoveryWorld, host: Any) -> None:
@@ -134,7 +210,7 @@ def _turn_read_only(world: RecoveryWorld, host: Any) -> None:
 def _crash(world: RecoveryWorld, host: Any) -> None:
     world.happen("bookie returns")
     host.restart_s = world.rng.choice((0.05, 0.6, 1.6))
-    world.crash_bookie(host)
+    host.crash(power=True)
 
 
 def _crash_healer(world: RecoveryWorld, rng: random.Random) -> None:
@@ -171,9 +247,12 @@ def _delete_ledger(world: RecoveryWorld, rng: random.Random) -> None:
 
 
 async def _live_ledger(ledger: Ledger) -> None:
-    world, plan = ledger.world, ledger.plan
+    world: Any = ledger.world
+    plan = ledger.plan
     await asyncio.sleep(plan.start_s)
     host = ledger.new_client("w")
+    if ledger.number in world.recovery_plan.stale_ledgers:
+        await world.act(host.node, _lag(world, host))
     writing = await world.act(host.node, operations.create(ledger, host))
     if writing is None:
         return
@@ -181,10 +260,62 @@ async def _live_ledger(ledger: Ledger) -> None:
     if plan.writer_dies:
         world.loop.call_later(world.draw(), host.crash)
     if plan.recoverer_count:
-        await asyncio.sleep(world.draw())
+        if world.recovery_plan.is_first_left_open and not ledger.number:
+            await _leave_alone(world, ledger)
+        else:
+            await asyncio.sleep(world.draw())
         other = ledger.new_client("r")
+        if world.recovery_plan.is_first_recovered_slowly and not ledger.number:
+            _slow_down(world, ledger, other)
         ledger.jobs.append(world.act(other.node, _recover(ledger, other)))
     await asyncio.gather(*ledger.jobs)
+
+
+async def _lag(world: RecoveryWorld, host: ClientHost) -> None:
+    """Let a creator know the bookies of some time ago only."""
+    await host.connect()
+    assert host.store is not None
+    world.happen("stale creator")
+    world.store_server.freeze(host.store.session_id)
+    await asyncio.sleep(world.rng.choice((0.1, 0.5, 1.0)))
+
+
+def _slow_down(world: RecoveryWorld, ledger: Ledger, recoverer: ClientHost) -> None:
+    """Slow the recoverer's links; let a member crash when it takes what is recovered."""
+    world.happen("slow recovery")
+    delay_s = 0.04 + 0.03 * world.draw()
+    for host in world.hosts:
+        for way in ((recoverer.name, host.name), (host.name, recoverer.name)):
+            world.loop.network.link(*way).delay_s = delay_s
+
+    def crash(message: Message) -> None:
+        if message.client == recoverer.name and world.is_rough:
+            host = world.host(message.bookie)
+            host.restart_s = 0.8
+            host.crash(power=True)
+
+    world.wire.triggers.append(
+        Trigger("recovery add", 1, 0.0, crash, ledger_id=ledger.history.ledger_id)
+    )
+
+
+async def _leave_alone(world: RecoveryWorld, ledger: Ledger) -> None:
+    """Wait until a member has lost a directory and is back; let the others crash then."""
+
+    def crippled() -> list[RecoveryBookieHost]:
+        return [host for host in world.hosts if host.bookie_id in world.crippled]
+
+    await world.wait_until(
+        lambda: not world.is_rough or any(host.is_up for host in crippled()),
+        10.0,
+        "the faults do not end",
+    )
+    if world.is_rough:
+        ensemble = world.metadata_of(ledger).last_segment.ensemble
+        for host in world.hosts:
+            if host.bookie_id in ensemble and host.bookie_id not in world.crippled:
+                host.restart_s = 0.5
+                host.crash(power=True)
 
 
 async def _recover(ledger: Ledger, host: ClientHost) -> None:
@@ -198,40 +329,30 @@ async def _recover(ledger: Ledger, host: ClientHost) -> None:
 # --- what is true in the end ----------------------------------------------------------------------
 
 
-def _kept(world: RecoveryWorld) -> list[Ledger]:
-    return [
-        ledger
-        for ledger in world.ledgers
-        if ledger.history.ledger_id is not None and ledger.history.ledger_id not in world.deleted
-    ]
-
-
 def _unfinished(world: RecoveryWorld) -> list[str]:
     """Return what is not whole yet."""
     found: list[str] = []
-    for ledger in _kept(world):
-        metadata = ledger.history.metadata
-        assert metadata is not None
+    hopeless: list[str] = []
+    for ledger in world.kept_ledgers():
+        metadata = world.metadata_of(ledger)
+        if world.is_hopeless(ledger):
+            hopeless.append(f"urL{ledger.history.ledger_id:010d}")
+            continue
         named = {b for segment in metadata.segments for b in segment.ensemble}
         found += [f"ledger {ledger.history.ledger_id} names {b}" for b in named & set(world.lost)]
+    tasks = [path.rpartition("/")[2] for path in world.task_paths()]
+    found += [f"task {name}" for name in tasks if name not in hopeless]
     tree = world.store_server.tree
-
-    def walk(path: str) -> None:
-        for name in tree.children(path):
-            if name.startswith("urL"):
-                found.append(f"task {name}")
-            else:
-                walk(f"{path}/{name}")
-
-    if tree.exists(TASKS[:-1]) is not None:
-        walk(TASKS[:-1])
-        found.extend(f"lock {name}" for name in tree.children(LOCKS[:-1]))
-    return found
+    locks = tree.children(LOCKS[:-1]) if tree.exists(LOCKS[:-1]) is not None else []
+    return found + [f"lock {name}" for name in locks if name not in hopeless]
 
 
 async def _end_ledger(world: RecoveryWorld, ledger: Ledger) -> None:
     """Close it as a client does, and read all of it."""
-    if ledger.history.ledger_id is not None and ledger.history.ledger_id not in world.deleted:
+    if ledger in world.kept_ledgers():
+        if world.is_hopeless(ledger):
+            world.happen("stale ledger of which too few bookies are left")
+            return
         last = ledger.new_client("last")
         await world.act(last.node, operations.recover_and_read(ledger, last))
 
@@ -244,7 +365,7 @@ async def _check_every_copy(world: RecoveryWorld) -> None:
 async def _read_every_copy(world: RecoveryWorld, host: ClientHost) -> None:
     """Read each entry from each bookie of its write set."""
     client = await host.connect()
-    for ledger in _kept(world):
+    for ledger in world.kept_ledgers():
         history, plan = ledger.history, ledger.plan
         metadata = history.metadata
         assert metadata is not None

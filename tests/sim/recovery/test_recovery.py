@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.plants import planted
+from tests.sim.ledger.__main__ import executed_modules
 from tests.sim.recovery.plants import PLANTS
 from tests.sim.recovery.run_seed import run_seed
 
@@ -43,3 +44,34 @@ def test_same_seed_same_trace_also_with_another_hash_seed() -> None:
 def test_every_plant_still_has_its_target(name: str) -> None:
     with planted(PLANTS, name):
         pass
+
+
+NEVER_SIMULATED = {
+    "autorecovery/manual.py",  # of commands and HTTP
+    "autorecovery/operations.py",
+    "autorecovery/replicas.py",  # of scrub
+}
+WANTED = {
+    *(
+        f"{package}/{path.name}"
+        for package in ("autorecovery", "lifecycle")
+        for path in (_ROOT / "bookie" / package).glob("*.py")
+        if path.name != "__init__.py" and not path.name.endswith("_pb2.py")
+    ),
+    "ledger/at_risk.py",
+    "metadata/task_locks.py",
+    "server/lifecycle_watch.py",
+    "server/storage/collector.py",
+    "server/storage/directories.py",
+}
+
+
+def test_the_simulation_runs_every_other_module_of_recovery_and_lifecycle() -> None:
+    wanted = WANTED - NEVER_SIMULATED
+    found: set[str] = set()
+    for number in range(1, 20):
+        with executed_modules(found):
+            run_seed(number)
+        if found >= wanted:
+            break
+    assert sorted(wanted - found) == []

@@ -7,28 +7,22 @@ read-only, which entries each bookie has taken.
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from bookie.autorecovery.service import AutoRecovery
-from bookie.config import AutoRecoveryConfig
-from bookie.errors import BookieError
-from bookie.ledger.types import BookieId, LedgerMetadata, LedgerState
-from bookie.metadata.interfaces import Create, Delete, Write
+from bookie.config import AutoRecoveryConfig, BookieConfig
+from bookie.ledger.distribution import write_set
+from bookie.ledger.types import LedgerMetadata, LedgerState, Status
+from bookie.lifecycle.codec import record_from_bytes
+from bookie.lifecycle.states import ACTIVE, LifecycleRecord, LifecycleState
+from bookie.metadata.interfaces import Check, Create, Delete, Write
 from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.memory import MemoryStore
-from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.wire import Message
-from tests.sim.ledger.world import (
-    ROOT,
-    BookieHost,
-    LoopClock,
-    StoreLink,
-    WatchedStoreServer,
-    World,
-)
-from tests.sim.loop import Node
+from tests.sim.ledger.world import ROOT, Ledger, LoopClock, WatchedStoreServer, World
 from tests.sim.recovery.checkers import RecoveryHistory
+from tests.sim.recovery.hosts import HealerHost, RecoveryBookieHost
 from tests.sim.recovery.plan import RecoveryPlan
 
 TASKS = f"{ROOT}/underreplication/ledgers/"
@@ -36,6 +30,7 @@ LOCKS = f"{ROOT}/underreplication/locks/"
 VOTES = f"{ROOT}/underreplication/auditorelection/"
 AVAILABLE = f"{ROOT}/available/"
 READ_ONLY = f"{ROOT}/available/readonly/"
+COOKIES = f"{ROOT}/cookies/"
 NOTICE_S = 0.5
 """After so long every client that is connected knows of a change."""
 
@@ -47,11 +42,13 @@ class JudgingStoreServer(WatchedStoreServer):
 
     def change(self, session: Any, operations: Any, *, make_parents: bool = False) -> list[str]:
         world = self.world
-        owner = session.store._link._owner if hasattr(session.store._link, "_owner") else "world"
+        owner = getattr(session.store._link, "owner", "world")
         world.actor = owner
         is_leading = world.leads(session.session_id)
         paths = super().change(session, operations, make_parents=make_parents)
         for path, operation in zip(paths, operations, strict=True):
+            if isinstance(operation, Check):
+                continue
             world.on_change(owner, path, operation, is_leading=is_leading)
         return paths
 
@@ -62,86 +59,11 @@ class JudgingStoreServer(WatchedStoreServer):
             self.world.on_gone(path)
 
 
-class HealerHost:
-    """One process with AutoRecovery: alone, or beside a bookie of which it shares the fate."""
-
-    def __init__(self, world: "RecoveryWorld", name: str, bookie: BookieHost | None) -> None:
-        self.world = world
-        self.name = name
-        self.bookie = bookie
-        self.node: Node | None = None
-        self.service: AutoRecovery | None = None
-        self.store: MemoryStore | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.bookie is None or self.bookie.is_up
-
-    def start(self) -> None:
-        if self.node is not None:
-            return
-        node = self.node = self.world.loop.add_node(self.name)
-        node.on_crash.append(self._after_crash)
-        node.create_task(self._live())
-
-    async def _live(self) -> None:
-        world = self.world
-        store = self.store = MemoryStore(world.store_server, StoreLink(world, self.name))
-        try:
-            self.service = await AutoRecovery.start(
-                store,
-                ROOT,
-                self.name,
-                clock=LoopClock(world.loop, round(world.draw() * 1e6)),
-                rng=SeededRng(world.rng.getrandbits(64)),
-                config=world.healer_config,
-                client_config=world.client_config,
-                local=None if self.bookie is None else BookieId(self.bookie.bookie_id),
-            )
-        except BookieError as error:
-            world.say(f"{self.name} does not start: {type(error).__name__}: {error}")
-            self.crash()
-
-    def crash(self) -> None:
-        if self.node is not None:
-            self.world.loop.crash(self.node)
-
-    def _after_crash(self) -> None:
-        world = self.world
-        self.node = self.service = None
-        if self.store is not None:
-            world.store_server.disconnect(self.store.session_id)
-        world.loop.call_later(0.05 + 0.3 * world.draw(), self.start_if_wanted)
-
-    def start_if_wanted(self) -> None:
-        if self.world.is_ending:
-            return
-        if self.is_wanted:
-            self.start()
-        else:
-            self.world.loop.call_later(0.1, self.start_if_wanted)
-
-    async def stop(self) -> None:
-        node, service, store = self.node, self.service, self.store
-        if node is None:
-            return
-        if service is None or store is None:
-            self.world.loop.crash(node)  # it was just about to start
-            return
-
-        async def close() -> None:
-            await service.close()
-            await store.close()
-
-        await self.world.act(node, close())
-        tasks = [task.get_name() for task in self.world.loop.pending_tasks(node)]
-        if tasks:
-            raise CheckError("errors", f"{self.name} is closed and leaves tasks: {tasks}")
-        self.world.loop.crash(node)
-
-
 class RecoveryWorld(World):
     """See the module."""
+
+    LOCKS = LOCKS
+    hosts: list[RecoveryBookieHost]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -150,8 +72,9 @@ class RecoveryWorld(World):
         rng: random.Random,
         trace: Callable[[str], object] | None,
     ) -> None:
-        super().__init__(seed, plan.world, rng, trace)
         self.recovery_plan = plan
+        self.healers: list[HealerHost] = []
+        super().__init__(seed, plan.world, rng, trace)
         self.is_ending = False
         self.actor = "world"
         """Who writes to the metadata store just now."""
@@ -168,7 +91,7 @@ class RecoveryWorld(World):
             open_ledger_grace_s=plan.grace_s,
             copy_window=rng.choice((1, 3, 100)),
             copy_bytes_per_s=plan.copy_bytes_per_s,
-            poll_interval_s=0.05,
+            poll_interval_s=plan.poll_interval_s,
             failure_pause_s=rng.choice((0.2, 1.0)),
             ledgers_at_once=rng.choice((1, 2, 32)),
         )
@@ -194,6 +117,16 @@ class RecoveryWorld(World):
         self.vote_loss_at = 0
         """Remove the acting auditor's vote at its task after so many; 0: no more."""
         self.deleted: dict[int, None] = {}
+        self.crippled: dict[str, None] = {}
+        """Bookies of which a directory is lost: they do not say what they do not have."""
+        self.cookieless: dict[str, None] = {}
+        self.records: dict[str, LifecycleRecord] = {}
+        """Of bookies that are not Active."""
+        self.leaving: dict[str, float] = {}
+        """Bookies for whose drain ledgers may be fenced, and since when they have to be left."""
+        self.kept: dict[str, None] = {}
+        """Drains that are going to be cancelled: their machines are not taken away."""
+        self._healer_writes = 0
 
     # --- what is judged ---------------------------------------------------------------------------
 
@@ -222,10 +155,14 @@ class RecoveryWorld(World):
                 self.away.pop(name, None)
             elif isinstance(operation, Delete):
                 self.on_gone(path)
+        elif path.startswith(COOKIES) and name == "state":
+            self._on_state(owner, path, operation, is_leading=is_leading)
         elif path.startswith(LOCKS):
             if isinstance(operation, Create):
                 self.locked[name] = now
                 self.say(f"{owner} locks {name}")
+                if b" collects " in operation.data:
+                    self.happen("returned copy collected")
             elif isinstance(operation, Delete):
                 self.locked.pop(name, None)
         elif path.startswith(TASKS) and name.startswith("urL"):
@@ -283,8 +220,7 @@ class RecoveryWorld(World):
         ledger = self.ledgers_by_id.get(ledger_id)
         if ledger is None or ledger_id in self.deleted:
             return
-        metadata = ledger.history.metadata
-        assert metadata is not None
+        metadata = self.metadata_of(ledger)
         for segment in metadata.segments:
             for bookie in segment.ensemble:
                 if self.gone.get(bookie, float("inf")) < locked_at:
@@ -293,22 +229,188 @@ class RecoveryWorld(World):
                         f"{owner} ends the task of {ledger_id}, but {bookie} is in {segment}",
                     )
 
-    def judge_step(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
+    def judge_step(
+        self, history: RecoveryHistory, before: LedgerMetadata, after: LedgerMetadata
+    ) -> None:
         """Judge what an AutoRecovery process wrote to a ledger's metadata."""
+        if before.state is not LedgerState.OPEN or after.state is LedgerState.OPEN:
+            return
         now = self.loop.time()
-        last = before.last_segment
-        if before.state is LedgerState.OPEN and after.state is not LedgerState.OPEN:
-            self.happen("fenced by a worker")
-            waited = [self.first_away.get(b, now) for b in last.ensemble]
-            if now - min(waited) < self.recovery_plan.grace_s * 0.99:
-                raise CheckError(
-                    "grace", f"{self.actor} fences {before.ledger_id} {now - min(waited):.3f} s"
-                    " after the first of its bookies was lost"
-                )  # fmt: skip
+        self.happen("fenced by a worker")
+        # It decides by metadata read a moment ago; the writer may have replaced the bookie since.
+        members = {
+            bookie_id
+            for ensemble, until in history.last_ensembles.items()
+            if until > now - NOTICE_S
+            for bookie_id in ensemble
+        }
+        since = [min(self.first_away.get(b, now), self.leaving.get(b, now)) for b in members]
+        if now - min(since) < self.recovery_plan.grace_s * 0.99:
+            raise CheckError(
+                "grace",
+                f"{self.actor} fences {before.ledger_id} {now - min(since):.3f} s after the first"
+                " of its bookies was lost, or had to be left",
+            )
+
+    def _on_state(self, owner: str, path: str, operation: Any, *, is_leading: bool) -> None:
+        """The lifecycle state of a bookie was written or removed."""
+        bookie_id = path.split("/")[-2]
+        if owner.startswith("heal") and not is_leading:
+            raise CheckError("auditor", f"{owner} writes {path} and does not lead")
+        if isinstance(operation, Delete):
+            self.records.pop(bookie_id, None)
+            return
+        before = self.records.get(bookie_id, ACTIVE)
+        record = self.records[bookie_id] = record_from_bytes(operation.data, path)
+        self.say(f"{owner}: {bookie_id} is {record.state.value}: {record}")
+        if before.state is LifecycleState.ACTIVE:
+            self.happen("drain")
+            others = [r for b, r in self.records.items() if b != bookie_id]
+            if any(other.since_ms == record.since_ms for other in others):
+                self.happen("two drains in one millisecond")
+            if any(other.state is LifecycleState.DRAINING for other in others):
+                self.happen("several drains at once")
+        if record.is_admitted and not before.is_admitted and record.may_fence:
+            self.leaving.setdefault(bookie_id, self.loop.time())
+        if not record.is_admitted and record.reason:
+            self.happen("drain that waits for others")
+        if record.state is not before.state:
+            if record.state is LifecycleState.DRAINING_FAILED:
+                self.happen("drain failed")
+            elif record.state is LifecycleState.DRAINED:
+                self.happen("drained")
+                self._judge_drained(bookie_id)
+
+    def _judge_drained(self, bookie_id: str) -> None:
+        """No ledger counts on what the bookie has; from here on its disk is as good as gone."""
+        for ledger in self.kept_ledgers():
+            history = ledger.history
+            for entry_id in history.entries_on(bookie_id):  # type: ignore[attr-defined]
+                if self._counts_on(ledger, bookie_id, entry_id):
+                    raise CheckError(
+                        "drained",
+                        f"{bookie_id} is Drained, and ledger {history.ledger_id} counts on its"
+                        f" entry {entry_id}: {history.metadata}",
+                    )
+        if bookie_id in self.kept:
+            return
+        for ledger in self.ledgers:
+            ledger.history.forget(bookie_id)  # type: ignore[attr-defined]
+        host = next(host for host in self.hosts if host.bookie_id == bookie_id)
+        self._call_later(self.rng.choice((0.0, 0.3, 0.8)), lambda: self.take_away(host))
+
+    def _counts_on(self, ledger: Ledger, bookie_id: str, entry_id: int) -> bool:
+        """Whether the metadata says that an entry is to be read from a bookie."""
+        metadata = self.metadata_of(ledger)
+        if metadata.is_closed and entry_id > metadata.last_entry_id:
+            return False
+        ensemble = metadata.segment_of(entry_id).ensemble
+        indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)
+        return bookie_id in [ensemble[index] for index in indexes]
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    def kept_ledgers(self) -> list[Ledger]:
+        """Return the ledgers that there are: created, and not deleted."""
+        return [
+            ledger
+            for ledger in self.ledgers
+            if ledger.history.ledger_id is not None and ledger.history.ledger_id not in self.deleted
+        ]
+
+    def metadata_of(self, ledger: Ledger) -> LedgerMetadata:
+        """Return the truth about a ledger that there is."""
+        metadata = ledger.history.metadata
+        assert metadata is not None
+        return metadata
+
+    def state_of(self, bookie_id: str) -> LifecycleState:
+        return self.records.get(bookie_id, ACTIVE).state
+
+    def ledgers_naming(self, bookie_id: str) -> list[Ledger]:
+        return [
+            ledger
+            for ledger in self.kept_ledgers()
+            if any(bookie_id in s.ensemble for s in self.metadata_of(ledger).segments)
+        ]
+
+    def is_hopeless(self, ledger: Ledger) -> bool:
+        """Whether too few members of an open last segment are left to recover it.
+
+        Of a stale creator's ledger more may be gone than those that losses took: it may name
+        bookies that were Drained before it was made.
+        """
+        metadata = self.metadata_of(ledger)
+        if metadata.is_closed:
+            return False
+        ensemble = metadata.last_segment.ensemble
+        gone = [b in self.lost or b in self.crippled for b in ensemble]
+        return any(
+            sum(gone[i] for i in write_set(e, len(ensemble), metadata.write_quorum_size))
+            >= metadata.ack_quorum_size
+            for e in range(len(ensemble))
+        )
+
+    def can_be_left(self, bookie_id: str) -> bool:
+        """Whether every ledger that names a bookie can be recovered."""
+        return not any(map(self.is_hopeless, self.ledgers_naming(bookie_id)))
+
+    def task_paths(self) -> list[str]:
+        """Return the paths of all tasks."""
+        tree = self.store_server.tree
+        found: list[str] = []
+
+        def walk(path: str) -> None:
+            for name in tree.children(path):
+                if name.startswith("urL"):
+                    found.append(f"{path}/{name}")
+                else:
+                    walk(f"{path}/{name}")
+
+        if tree.exists(TASKS[:-1]) is not None:
+            walk(TASKS[:-1])
+        return found
+
+    def are_members_registered(self, ledger_id: int) -> bool:
+        ledger = self.ledgers_by_id.get(ledger_id)
+        if ledger is None or ledger.history.metadata is None:
+            return False
+        tree = self.store_server.tree
+        members = {b for segment in ledger.history.metadata.segments for b in segment.ensemble}
+        return all(any(tree.exists(p + b) for p in (AVAILABLE, READ_ONLY)) for b in members)
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def lose(self, host: BookieHost) -> None:
+    def make_host(self, number: int) -> RecoveryBookieHost:
+        return RecoveryBookieHost(self, number)
+
+    def bookie_config(self, name: str) -> BookieConfig:
+        plan = self.recovery_plan
+        return replace(
+            super().bookie_config(name),
+            flush_interval_s=plan.flush_interval_s,
+            gc_interval_s=plan.returned_copy_wait_s / 2,
+            returned_copy_wait_s=plan.returned_copy_wait_s,
+        )
+
+    def store_trouble(self, owner: str, path: str, *, is_write: bool) -> float:
+        if is_write and self.is_rough and owner.startswith("heal"):
+            self._healer_writes += 1
+            if self._healer_writes in self.recovery_plan.death_writes:
+                healer = next(one for one in self.healers if one.name == owner)
+                self.happen("auditor or worker dies at a write")
+                self._call_later(0.002 * self.draw(), healer.crash)
+        trouble = super().store_trouble(owner, path, is_write=is_write)
+        return min(0.4, trouble * 4) if is_write and owner == "operator" else trouble
+
+    def on_lost_write(self, owner: str, path: str) -> None:
+        super().on_lost_write(owner, path)
+        if owner == "operator":
+            self.happen("lost answer to an operator")
+        elif owner.startswith("heal"):
+            self.happen("lost answer to an auditor or worker")
+
+    def lose(self, host: RecoveryBookieHost) -> None:
         """Let a bookie and its disk go for good."""
         self.say(f"--- {host.name} is lost for good")
         self.happen("bookie lost for good")
@@ -316,14 +418,55 @@ class RecoveryWorld(World):
         self.lost[host.bookie_id] = None
         if host.bookie_id in self.away:
             self.gone[host.bookie_id] = self.away[host.bookie_id]
-        self.crash_bookie(host)
-
-    def crash_bookie(self, host: BookieHost) -> None:
-        """Let the machine of a bookie fail, and with it the worker beside the bookie."""
         host.crash(power=True)
-        for healer in self.healers:
-            if healer.bookie is host:
-                healer.crash()
+
+    def lose_directory(self) -> None:
+        """Let a disk fail, most of all where it has entries of a ledger that is not closed."""
+        hosts = [host for host in self.hosts if host.is_up and host.bookie_id not in self.lost]
+        open_ones = [
+            self.metadata_of(ledger).last_segment.ensemble
+            for ledger in self.kept_ledgers()
+            if not self.metadata_of(ledger).is_closed and ledger.history.acknowledged
+        ]
+        open_ones.sort(key=len)  # of few members each counts most
+        members = [host for host in hosts if host.bookie_id in (open_ones or [()])[0]]
+        host = self.rng.choice(members or hosts)
+        self.say(f"--- {host.name} loses a directory")
+        self.happen("directory lost")
+        self.crippled[host.bookie_id] = None
+        host.restart_s = self.rng.choice((0.01, 0.3))
+        host.lose_directory()
+
+    def lose_cookie(self, host: RecoveryBookieHost) -> None:
+        """A tool deletes the cookie of a bookie that runs: it must not go on, nor come back."""
+        path = COOKIES + host.bookie_id
+        if self.store_server.tree.children(path):
+            return  # it drains: the tool is refused
+        self.say(f"--- the cookie of {host.name} is deleted")
+        self.happen("cookie deleted")
+        self.lost[host.bookie_id] = self.cookieless[host.bookie_id] = None
+        host.is_wiped = True
+        if host.bookie_id in self.away:
+            self.gone[host.bookie_id] = self.away[host.bookie_id]
+        self._delete(path)
+
+    def take_away(self, host: RecoveryBookieHost) -> None:
+        """Take away the machine of a Drained bookie, and delete its disks."""
+        self.say(f"--- the machine of {host.name} is taken away")
+        host.is_wanted = False
+        self.lost[host.bookie_id] = None
+        self.crippled.pop(host.bookie_id, None)
+        if host.bookie_id in self.away:
+            self.gone[host.bookie_id] = self.away[host.bookie_id]
+        host.crash(power=True)
+
+    def install(self, host: RecoveryBookieHost) -> None:
+        """Let a bookie that was removed come back as a new one with the same id."""
+        self.say(f"--- {host.name} is installed anew")
+        self.happen("removed bookie installed anew")
+        for known in (self.lost, self.gone, self.leaving):
+            known.pop(host.bookie_id, None)
+        host.install()
 
     def set_switch(self, *, is_on: bool) -> None:
         path = f"{ROOT}/underreplication/disable"
@@ -343,6 +486,8 @@ class RecoveryWorld(World):
 
     def _on_message(self, message: Message) -> None:
         super()._on_message(message)
+        if message.status is Status.OK and message.kind in ("add reply", "recovery add reply"):
+            self._on_taken(message)
         if message.kind == "recovery add" and message.client.startswith("heal"):
             bookie_id = self.host(message.bookie).bookie_id
             since = self.read_only.get(bookie_id)
@@ -352,3 +497,18 @@ class RecoveryWorld(World):
             is_copy = metadata is not None and metadata.is_closed
             if is_copy and since is not None and self.loop.time() - since > NOTICE_S:
                 raise CheckError("target", f"{message.client} copies to {bookie_id}: read-only")
+
+    def _on_taken(self, message: Message) -> None:
+        """A bookie took an entry: none does that is Drained."""
+        bookie_id = self.host(message.bookie).bookie_id
+        ledger = self.ledgers_by_id.get(message.ledger_id)
+        if ledger is None or self.state_of(bookie_id) is not LifecycleState.DRAINED:
+            return
+        if self._counts_on(ledger, bookie_id, message.entry_id):
+            raise CheckError(
+                "drained",
+                f"{bookie_id} is Drained, and takes entry {message.entry_id} of ledger"
+                f" {message.ledger_id}",
+            )
+        if bookie_id not in self.kept:
+            ledger.history.forget(bookie_id)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from bookie.lifecycle import codec
 from bookie.lifecycle.states import DrainLedger, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.cookies import Cookie, CookieStore
-from bookie.metadata.interfaces import Check, Create
+from bookie.metadata.interfaces import Check, Create, Write
 from bookie.metadata.memory import Fate
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
 
@@ -109,6 +109,29 @@ def test_a_lost_answer_is_decided_by_content(fate: Fate) -> None:
         link.fates = [fate]
         await states.remove(await states.expect(ID))
         assert await states.find(ID) is None
+
+    run(scenario)
+
+
+def test_a_drain_whose_answer_was_lost_has_begun_though_an_auditor_went_on_with_it() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        states = await made(world, link)
+        session = world.client().session
+        tree = world.server.tree
+
+        def lose_and_admit(asked: str, is_write: bool) -> Fate:
+            if is_write:
+                return Fate.LOSE_ANSWER
+            if tree.exists(STATE) is not None and tree.read(STATE)[1].version == 0:
+                record = codec.record_from_bytes(tree.read(STATE)[0], STATE)
+                admitted = codec.record_to_bytes(replace(record, is_admitted=True))
+                world.server.change(session, [Write(STATE, admitted, 0)])
+            return Fate.ANSWERED
+
+        link.fate_of = lose_and_admit
+        found = await states.move(ID, Step.DRAIN, same)
+        assert (found.record.state, found.record.is_admitted) == (LifecycleState.DRAINING, True)
 
     run(scenario)
 
