@@ -413,7 +413,7 @@ def test_a_drain_over_http() -> None:
         path = f"/api/v1/lifecycle/{ID}"
         status, answer = await ask("PUT", path, ADMIN_TOKEN, {"step": "drain", "may_fence": False})
         assert (status, answer["lifecycle"], answer["may_fence"]) == (200, "Draining", False)
-        assert answer["open_ledgers"] == []
+        assert "open_ledgers" not in answer  # it would read all metadata first
         assert "no AutoRecovery runs" in answer["warning"]
         await cluster.until(lambda: cluster.has(READ_ONLY) and not cluster.has(WRITABLE))
         status, answer = await ask("PUT", path, ADMIN_TOKEN, {"step": "drain"})
