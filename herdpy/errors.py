@@ -40,8 +40,11 @@ class Error(Exception):
         self.hint = hint
         self.position = position
 
-    def __init_subclass__(cls, *, sqlstate: str = "", retry: Retry | None = None) -> None:
+    def __init_subclass__(
+        cls, *, sqlstate: str = "", retry: Retry | None = None, **others: Any
+    ) -> None:
         """Take the class' own defaults; those of its base for what is not given."""
+        super().__init_subclass__(**others)
         cls.default_sqlstate = sqlstate or cls.default_sqlstate
         cls.default_retry = retry or cls.default_retry
 

@@ -163,25 +163,45 @@ def from_reply(typed: pb.SessionReply) -> bytes:
     kind = typed.WhichOneof("kind") or ""
     if kind == "frames":
         return typed.frames
-    message = _REPLIES.get(kind)
-    if message is None or message is messages.IngestBegun:
+    found = _BODIES.get(kind)
+    if found is None:
         raise ProtocolError("a reply of no kind that this driver knows")
+    tag, is_numbered, fields = found
     each: Any = getattr(typed, kind)
-    body: list[Any] = [message.__struct_config__.tag]
-    for name in message.__struct_fields__:
-        is_of_error = message is messages.Failed and name in _OF_ERROR
-        body.append(
-            typed.request
-            if name == "request"
-            else _plain(each.error if is_of_error else each, name)
-        )
+    body: list[Any] = [tag, typed.request] if is_numbered else [tag]
+    for is_of_error, name, has_presence, absent, convert in fields:
+        part = each.error if is_of_error else each
+        if has_presence and not part.HasField(name):
+            body.append(absent)
+        else:
+            value = getattr(part, name)
+            body.append(convert(value) if convert else value)
     data = _encode(body)
     return len(data).to_bytes(messages.LENGTH_BYTES, "big") + data
 
 
-def _plain(typed: Any, name: str) -> Any:
-    field = typed.DESCRIPTOR.fields_by_name[_TYPED_NAMES.get(name, name)]
-    if field.has_presence and not typed.HasField(field.name):
-        return START_LSN if name == "lsn" else None
-    value, convert = getattr(typed, field.name), _FROM_TYPED.get(name)
-    return convert(value) if convert else value
+_Field = tuple[bool, str, bool, Any, Callable[[Any], Any] | None]
+"""Whether it is of the error, name in protobuf, may be absent, value if it is, conversion."""
+
+
+def _body_of(message: type[Message]) -> tuple[str | int | None, bool, list[_Field]]:
+    """Return the tag of a message, whether it has the number of a request, and its other fields."""
+    names = message.__struct_fields__
+    fields: list[_Field] = []
+    for name in names:
+        if name == "request":
+            continue
+        is_of_error = message is messages.Failed and name in _OF_ERROR
+        typed: Any = pb.Error if is_of_error else getattr(pb, message.__name__)
+        field = typed.DESCRIPTOR.fields_by_name[_TYPED_NAMES.get(name, name)]
+        absent = START_LSN if name == "lsn" else None
+        convert = _FROM_TYPED.get(name)
+        fields.append((is_of_error, field.name, field.has_presence, absent, convert))
+    return message.__struct_config__.tag, "request" in names, fields
+
+
+_BODIES = {
+    kind: _body_of(message)
+    for kind, message in _REPLIES.items()
+    if message is not messages.IngestBegun  # it travels as its frame
+}
