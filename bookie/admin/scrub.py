@@ -216,6 +216,11 @@ def _opened(data: Path, ledgers: tuple[str, ...]) -> Generator[tuple[LmdbIndex, 
                 ) from error
             stack.callback(lock.close)
         index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))
+        if not index.is_whole:
+            raise CorruptFileError(
+                f"{data / INDEX_FILE}: expected the index of a bookie that has served, found a new "
+                "one; the next start makes it anew from the entry logs"
+            )
         logs = EntryLogs([LedgerDirectory(OsDisk(path), str(path)) for path in paths])
         stack.callback(logs.close)
         logs.open()

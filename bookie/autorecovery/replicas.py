@@ -30,6 +30,7 @@ class LedgerReplicas:
         return self._services.ledgers.ledger_ids()
 
     async def read(self, ledger_id: int) -> Duty:
+        await self._services.bookies.catch_up()  # a server that lags names members of before
         metadata, _ = await self._services.ledgers.read(ledger_id)
         try:
             digest = digest_of(metadata)

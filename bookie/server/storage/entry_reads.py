@@ -7,6 +7,7 @@ what is not the entry's record there, is a problem.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from errno import EMFILE, ENFILE, ENOMEM
 from itertools import islice
 from typing import NamedTuple
 
@@ -110,6 +111,8 @@ def problem_of(
             record = logs.read((location,))[0]
             _verify(logs, record, ledger_id, entry_id, digest)
         except (OSError, CorruptFileError, DigestMismatchError) as error:
+            if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
+                raise  # of this process: it says nothing of the entry
             problem, before = str(error), location
         else:
             return None

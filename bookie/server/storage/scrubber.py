@@ -22,7 +22,12 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from bookie.config import BookieConfig
-from bookie.errors import BookieError, NoSuchLedgerMetadataError
+from bookie.errors import (
+    BookieError,
+    CorruptFileError,
+    MetadataFormatError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.types import Status
 from bookie.runtime.files import replace_file
@@ -36,7 +41,7 @@ T = TypeVar("T")
 STATE_FILE = "SCRUB"
 _STEP_BYTES = 256 * 1024
 _METADATA_BYTES = 4096
-"""What the budget pays for one ledger's metadata, so that its store is spared as well."""
+"""What the budget pays for one ledger's metadata, and for a question to other bookies."""
 _RETRY_S = 60.0
 _SAVE_S = 60.0
 _READ_QUEUE_MAX = 1000
@@ -244,7 +249,10 @@ class Scrubber:
     def _load(self) -> None:
         try:
             found = json.loads(self._disk.read(STATE_FILE))
-            self._began_us, self._next_ledger_id = found["began_us"], found["next_ledger_id"]
+            began_us, next_ledger_id = found["began_us"], found["next_ledger_id"]
+            if type(began_us) is not int or type(next_ledger_id) not in (int, type(None)):
+                raise ValueError(f"expected two numbers, found {found}")
+            self._began_us, self._next_ledger_id = began_us, next_ledger_id
         except FileNotFoundError:
             self._began_us = self._clock.wall_us()  # a fresh bookie has nothing to check yet
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -353,6 +361,11 @@ class Scrubber:
         except NoSuchLedgerMetadataError:  # what is still here of it is the collector's
             self._bad.pop(ledger_id, None)
             return
+        except (MetadataFormatError, CorruptFileError, OSError) as error:
+            found.unmended_count += 1  # of this ledger alone: the others are checked
+            found.reason = str(error)
+        if found.lost_count:
+            await self._storage.checkpoint()  # a crash must not take the limbo back
         self._note(ledger_id, found, mended)
 
     def _check(self, duty: Duty) -> EntryCheck:
@@ -419,8 +432,10 @@ class Scrubber:
             tally.unneeded += not is_mine
         if not is_mine:
             return False
+        await self._pay(_METADATA_BYTES)
         fetched = await duty.fetch(entry_id)
         if fetched.is_lost:  # the ledger may have moved, or gone, since its metadata was read
+            await self._pay(2 * _METADATA_BYTES)
             duty = await self._duties.read(ledger_id)
             if not duty.is_mine(entry_id):
                 return False
@@ -501,7 +516,7 @@ class Scrubber:
         is_mended = await self._mend(duty, entry_id, found)
         if known is None:
             self._note(ledger_id, found, is_mended)
-        elif found.is_empty:
+        elif found.is_empty and self._bad.get(ledger_id) is found:
             del self._bad[ledger_id]
 
     # --- what is known ----------------------------------------------------------------------------

@@ -74,6 +74,13 @@ def flip(data: Path, entry_id: int) -> None:
     path.write_bytes(content)
 
 
+def test_a_new_index_beside_logs_is_no_sound_bookie(data: Path) -> None:
+    (data / INDEX_FILE).write_bytes(b"")
+    found = run("check", data, "--ledgers", data.parent / "disk")
+    assert found.exit_code == 1
+    assert "expected the index of a bookie that has served, found a new one" in found.output
+
+
 def test_a_sound_bookie(data: Path) -> None:
     found = run("check", data, "--ledgers", data.parent / "disk", "--json")
     assert found.exit_code == 0, found.output

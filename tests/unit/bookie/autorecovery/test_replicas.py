@@ -5,6 +5,7 @@ from typing import Any
 
 from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.ledger.types import DigestType, LedgerState, Status
+from bookie.metadata.memory_server import Lag
 from bookie.server.node import BookieNode
 from bookie.server.storage.entry_log import split_location
 from bookie.server.storage.scrubber import Scrubber
@@ -28,6 +29,22 @@ def test_what_a_bookie_owes() -> None:
         assert not duty.is_mine(0)
 
     run(4, scenario)
+
+
+def test_metadata_of_a_store_that_lags_is_not_what_a_bookie_owes() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(6, (2, 2, 2))
+        ((_, replaced),) = await scene.ensembles(ledger_id)
+        server = scene.world.store_server
+        lag = Lag(server.tree.copy(), 100.0)
+        await scene.repairer(None, replaced).repair(ledger_id)
+        server.disconnect(scene.store.session_id, reconnect_s=0.1, lag=lag)
+        await asyncio.sleep(0.5)
+        assert replaced in (await scene.ensembles(ledger_id))[0]  # so the server lags
+        duty = await LedgerReplicas(scene.client, replaced).read(ledger_id)
+        assert not duty.is_mine(3)
+
+    run(3, scenario)
 
 
 def test_an_open_end_is_owed_by_nobody_and_settled_nowhere() -> None:

@@ -4,13 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
-from errno import EIO
+from errno import EIO, EMFILE, ENFILE, ENOMEM
 from typing import Any
 
 import pytest
 
 from bookie.config import BookieConfig
-from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
+from bookie.errors import (
+    CorruptFileError,
+    MetadataFormatError,
+    MetadataStoreError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.types import DigestType, Status
 from bookie.server.bookie import Admission, Bookie
@@ -51,6 +56,9 @@ class Others:
         """Ledgers that other bookies have now."""
         self.asked: list[tuple[int, int]] = []
         self.failure: Exception | None = None
+        self.broken: dict[int, Exception] = {}
+        """What reading the metadata of a ledger raises."""
+        self.reads = 0
         self.silent = False
         self.on_fetch: Callable[[], Awaitable[object]] | None = None
 
@@ -59,8 +67,11 @@ class Others:
             yield ledger_id
 
     async def read(self, ledger_id: int) -> Duty:
+        self.reads += 1
         if self.failure is not None:
             raise self.failure
+        if ledger_id in self.broken:
+            raise self.broken[ledger_id]
         if ledger_id not in self.last:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
         last = self.last[ledger_id]
@@ -165,6 +176,13 @@ class World:
 
     async def statuses(self, count: int) -> list[Status]:
         return [(await read(self.bookie, LEDGER, n))[0] for n in range(count)]
+
+
+async def reopen(world: World) -> None:
+    """Let nothing be in a cache."""
+    await world.scrubber.close()
+    await world.bookie.close()
+    await world.open()
 
 
 def figure(world: World, name: str) -> float:
@@ -417,6 +435,63 @@ def test_what_cannot_be_copied_now_is_tried_again() -> None:
     simulate(test)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MetadataFormatError("ledger 5: damaged"), CorruptFileError("index"), OSError(EIO, "index")],
+)
+def test_a_ledger_that_cannot_be_checked_holds_up_no_other(error: Exception) -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(2, ledger_id=5)
+        await world.fill(4)
+        await reopen(world)
+        world.flip(3)
+        world.others.broken[5] = error
+        status = await world.scrub()
+        assert (status["mended"], status["passes"]) == (1, 1)
+        (bad,) = status["bad_ledgers"]
+        assert (bad["ledger_id"], bad["unmended_count"], bad["reason"]) == (5, 1, str(error))
+        del world.others.broken[5]
+        await asyncio.sleep(3700.0)
+        assert world.scrubber.status()["bad_ledgers"] == []
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("number", [EMFILE, ENFILE, ENOMEM])
+def test_what_the_process_lacks_is_no_damage(number: int) -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(6)
+        await reopen(world)
+        world.others.copies.clear()
+        world.disk.fail("open", number, times=1 << 30)
+        (bad,) = (await world.scrub())["bad_ledgers"]
+        assert (bad["lost"], bad["unmended"]) == ([], [])
+        world.disk.heal()
+        assert await world.statuses(6) == [Status.OK] * 6
+        assert (await world.scrub())["bad_ledgers"] == []
+
+    simulate(test)
+
+
+def test_a_crash_does_not_take_the_limbo_of_a_lost_entry_back() -> None:
+    async def test(world: World) -> None:
+        await world.open(replace(SETTINGS, flush_interval_s=10.0))
+        await world.fill(5)
+        await reopen(world)
+        not_indexed(world)
+        world.index._durable, world.index._unsynced = [world.index._content()], []
+        del world.others.copies[LEDGER, 3]
+        assert (await world.scrub())["bad_ledgers"][0]["lost"] == [3]
+        world.disk, world.index = world.disk.crash(5), world.index.crash(lambda _: 0)
+        world.scrubber = None
+        await world.open()
+        assert (await read(world.bookie, LEDGER, 3))[0] is Status.IO_ERROR
+
+    simulate(test)
+
+
 # --- the rules of adds ----------------------------------------------------------------------------
 
 
@@ -625,6 +700,35 @@ def test_reads_of_a_lost_entry_ask_others_now_and_then_only() -> None:
     simulate(test)
 
 
+def test_a_read_whose_entry_a_pass_mends_first() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(6)
+        await reopen(world)
+        world.flip(3)
+        world.others.silent = True
+        assert (await world.scrub())["bad_ledgers"][0]["unmended"] == [3]
+        world.others.silent = False
+        is_over = asyncio.Event()
+        first = True
+
+        async def slow() -> None:
+            nonlocal first
+            if first:
+                first = False
+                await is_over.wait()
+
+        world.others.on_fetch = slow
+        assert (await read(world.bookie, LEDGER, 3))[0] is Status.IO_ERROR
+        await asyncio.sleep(1.0)
+        assert (await world.scrub())["bad_ledgers"] == []
+        is_over.set()
+        await asyncio.sleep(1.0)
+        assert not any(task.done() for task in world.scrubber._tasks)
+
+    simulate(test)
+
+
 # --- budget and plan ------------------------------------------------------------------------------
 
 
@@ -665,6 +769,19 @@ def test_the_budget_is_kept() -> None:
         for at, count in read_bytes:  # at every moment, but for a step's burst
             assert done <= (at - began) * 100_000 + 2 * 256 * 1024
             done += count
+
+    simulate(test)
+
+
+def test_what_others_are_asked_for_is_paid() -> None:
+    async def test(world: World) -> None:
+        await world.open(replace(SETTINGS, scrub_bytes_per_s=1 << 20))
+        world.others.last[LEDGER] = 9_999  # nobody has any of them
+        began = world.loop.time()
+        status = await world.scrub()
+        assert status["missing"] == 10_000
+        questions = len(world.others.asked) + world.others.reads
+        assert world.loop.time() - began > questions * 4096 / (1 << 20) * 0.8
 
     simulate(test)
 
@@ -736,10 +853,18 @@ def test_index_and_logs_stay_open_while_a_step_of_the_check_runs() -> None:
     simulate(test)
 
 
-def test_a_state_file_that_makes_no_sense_is_no_obstacle() -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b'{"began_us": null, "next_ledger_id": null}',
+        b'{"began_us": 1, "next_ledger_id": "7"}',
+    ],
+)
+def test_a_state_file_that_makes_no_sense_is_no_obstacle(content: bytes) -> None:
     async def test(world: World) -> None:
         file = world.disk.open(STATE_FILE, create=True)
-        file.write_at(0, b"[]")
+        file.write_at(0, content)
         file.close()
         await world.open()
         await world.fill(1)
