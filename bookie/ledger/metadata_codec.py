@@ -101,7 +101,7 @@ def _damage(ledger_id: int, what: str) -> MetadataFormatError:
 def _read_header(ledger_id: int, data: bytes) -> tuple[int, int]:
     end = data.find(b"\n", len(_KEY), len(_KEY) + _VERSION_DIGITS_MAX)
     if not data.startswith(_KEY) or end < 0:
-        raise _damage(ledger_id, f"expected {_KEY!r}, a number and a newline; found {data[:40]!r}")
+        raise _damage(ledger_id, f"expected {_KEY!r}, a number and a newline; found another")
     return _integer(ledger_id, data[len(_KEY) : end].decode("latin-1"), 31), end + 1
 
 

@@ -23,17 +23,22 @@ _ESCAPE = re.compile(
 
 
 def parse(text: str, message: Message) -> None:
-    """Read text into an empty message; ValueError says what is wrong with the text.
+    """Read text into an empty message; ValueError says where the text is wrong.
 
-    Required fields are not insisted on.
+    It quotes nothing of it: the text may hold a ledger's password. Required fields are not
+    insisted on.
     """
     for escape in _ESCAPE.finditer(text):
         if escape["odd"] is not None:
             raise ValueError(
                 f"expected an escape of protobuf's text format at character {escape.start()}, "
-                f"found {text[escape.start() : escape.end() + 3]!r}"
+                "found another"
             )
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise ValueError(str(error)) from None
+        line, column = error.GetLine(), error.GetColumn()
+        where = "" if line is None else f"line {line}, column {column}: "
+        raise ValueError(
+            f"{where}expected the text of a {message.DESCRIPTOR.name}, found another"
+        ) from None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from bookie.errors import IncorrectParameterError
 
 ANSWER_BYTES_MAX = 1024
-"""Until the end of the status line."""
+"""Until the end of the status line, or of an interim answer."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})( [^\r\n]*)?\r?")
 _HOST = re.compile(r"[0-9A-Za-z._:-]+")
 _PATH = re.compile(r"[!-~]*")
@@ -38,14 +38,16 @@ class Url(NamedTuple):
         """Read it; IncorrectParameterError, which does not show the path."""
         try:
             parts = urlsplit(text)
-            port = parts.port or _PORTS.get(parts.scheme)
-        except ValueError:  # of the port, of brackets
+            default = _PORTS.get(parts.scheme)
+            port = default if default is None or parts.port is None else parts.port
+            (parts.hostname or "").encode("idna")  # as connecting does
+        except ValueError:  # of the port, of brackets, of the host
             parts, port = urlsplit(""), None
         host, path = parts.hostname or "", parts.path or "/"
         if parts.query:
             path += f"?{parts.query}"
         is_named = bool(_HOST.fullmatch(host)) and "@" not in parts.netloc and not parts.fragment
-        if port is None or not is_named or not _PATH.fullmatch(path):
+        if not port or not is_named or not _PATH.fullmatch(path):
             raise IncorrectParameterError(
                 "webhook: expected http://host:port/path or https://…, in ASCII, without user, "
                 f"password and fragment, found another text that begins with {text[:8]!r}"
@@ -64,14 +66,23 @@ class _Answer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        line, end, _ = bytes(self._received).partition(b"\n")
-        if self.status.done() or not (end or len(line) > ANSWER_BYTES_MAX):
-            return
-        match = _STATUS.fullmatch(line)
-        if match is None:
-            self.status.set_exception(ConnectionError("the answer is not HTTP's"))
-        else:
-            self.status.set_result(int(match[1]))
+        while not self.status.done():
+            line, end, _ = bytes(self._received).partition(b"\n")
+            if not (end or len(line) > ANSWER_BYTES_MAX):
+                return
+            match = _STATUS.fullmatch(line)
+            if match is None:
+                self.status.set_exception(ConnectionError("the answer is not HTTP's"))
+            elif not match[1].startswith(b"1"):
+                self.status.set_result(int(match[1]))
+            else:  # an interim answer: the last one follows
+                head, end, rest = bytes(self._received).partition(b"\r\n\r\n")
+                if end:
+                    self._received = bytearray(rest)
+                elif len(head) > ANSWER_BYTES_MAX:
+                    self.status.set_exception(ConnectionError("an interim answer has no end"))
+                else:
+                    return
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.status.done():
@@ -99,9 +110,12 @@ async def send(
     request = "\r\n".join([*lines, "", ""]).encode("ascii") + body
     async with asyncio.timeout(timeout_s):
         context = tls if url.scheme == "https" else None
-        transport, answer = await asyncio.get_running_loop().create_connection(
-            lambda: _Answer(request), url.host, url.port, ssl=context
-        )
+        try:
+            transport, answer = await asyncio.get_running_loop().create_connection(
+                lambda: _Answer(request), url.host, url.port, ssl=context
+            )
+        except UnicodeError as error:
+            raise OSError(f"{url.host}: expected a host's name, found none by IDNA") from error
         try:
             return await answer.status
         finally:

@@ -3,8 +3,8 @@
 Pages answer GET and HEAD at once and are open to all. An Api answers what needs a role: its calls
 are coroutines, may have a body and take longer, a few at a time. One request per connection; head
 and body have limits, and must have come within a few seconds; a peer that does not take its answer
-is cut off. At most CONNECTIONS_MAX at once. Everything happens on one asyncio loop, so a page has
-to be made fast.
+is cut off. At most CONNECTIONS_MAX at once: one more takes the place of the oldest whose request
+has not come whole. Everything happens on one asyncio loop, so a page has to be made fast.
 """
 
 import asyncio
@@ -31,6 +31,8 @@ BODY_BYTES_MAX = 256 * 1024
 CONNECTIONS_MAX = 64
 API_CALLS_MAX = 4
 """Calls of an Api under way; more are answered 503."""
+API_GETS_MAX = 3
+"""Of them those that only look: one place is left for changes."""
 API_TIMEOUT_S = 60.0
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -134,7 +136,8 @@ class HttpServer:
         self._api = api
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[_HttpConnection, None] = {}
-        self._calls: dict[asyncio.Task[None], None] = {}
+        self._calls: dict[asyncio.Task[None], str] = {}
+        """Those under way, with their methods."""
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; return the port. OSError when it is taken."""
@@ -178,21 +181,27 @@ class HttpServer:
         """Return the Api if the path is its own."""
         return self._api if self._api is not None and self._api.owns(path) else None
 
-    def begin(self, api: Api, request: Request, reply: Callable[[Page], None]) -> None:
-        """Call the Api; reply comes later, or at once when too many calls are under way."""
-        if len(self._calls) >= API_CALLS_MAX:
+    def begin(
+        self, api: Api, request: Request, reply: Callable[[Page], None]
+    ) -> asyncio.Task[None] | None:
+        """Call the Api; reply comes later. None: at once, for too many calls are under way."""
+        methods = list(self._calls.values())
+        looks = request.method == "GET"
+        if len(methods) >= API_CALLS_MAX or (looks and methods.count("GET") >= API_GETS_MAX):
             reply(
                 problem(
                     503,
-                    f"expected fewer than {API_CALLS_MAX} calls under way, found as many; ask "
+                    f"expected fewer than {API_CALLS_MAX} calls under way, and of them fewer than "
+                    f"{API_GETS_MAX} GET, found {len(methods)} and {methods.count('GET')}; ask "
                     "again later",
                     "safe",
                 )
             )
-            return
+            return None
         task = asyncio.get_running_loop().create_task(_call(api, request, reply))
-        self._calls[task] = None
+        self._calls[task] = request.method
         task.add_done_callback(lambda done: self._calls.pop(done, None))
+        return task
 
 
 async def _call(api: Api, request: Request, reply: Callable[[Page], None]) -> None:
@@ -275,7 +284,9 @@ class _HttpConnection(asyncio.Protocol):
         self._request: Request | None = None
         """Of an Api, once its head was read; then the body is waited for."""
         self._body_bytes = 0
-        self._is_answering = False
+        self.is_answering = False
+        self._look: asyncio.Task[None] | None = None
+        """The call of a GET, which is of use to its client only."""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -283,8 +294,13 @@ class _HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         if len(self._connections) >= CONNECTIONS_MAX:
-            self._transport.abort()
-            return
+            # Not the newest: those that say nothing would keep probes out.
+            oldest = next((one for one in self._connections if not one.is_answering), None)
+            if oldest is None:
+                self._transport.abort()
+                return
+            oldest.abort()
+            self._connections.pop(oldest)
         self._connections[self] = None
         self._allow(_TIMEOUT_S)
 
@@ -297,7 +313,7 @@ class _HttpConnection(asyncio.Protocol):
         self._timer = loop.call_later(seconds, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing() or self._is_answering:
+        if self._transport is None or self._transport.is_closing() or self.is_answering:
             return
         if self._tls is not None:
             try:
@@ -384,15 +400,17 @@ class _HttpConnection(asyncio.Protocol):
             return
         api = self._http.api_of(request.path)
         assert api is not None
-        self._is_answering = True
+        self.is_answering = True
         self._allow(API_TIMEOUT_S + _TIMEOUT_S)
         body = bytes(self._received[: self._body_bytes])
-        self._http.begin(api, replace(request, body=body), self._reply)
+        call = self._http.begin(api, replace(request, body=body), self._reply)
+        self._look = call if request.method == "GET" else None
 
     def _reply(self, page: Page) -> None:
         assert self._transport is not None
         if self._transport.is_closing():
             return
+        self.is_answering = True
         self._allow(_TIMEOUT_S)
         status, kind, body = page
         head = (
@@ -410,6 +428,8 @@ class _HttpConnection(asyncio.Protocol):
         self._connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
         if not self._ended.done():
             self._ended.set_result(None)
 

@@ -31,3 +31,14 @@ def test_what_no_writer_makes(text: str) -> None:
     """Python would take some of these, with a warning; Java takes none."""
     with pytest.raises(ValueError):
         proto_text.parse(f"password: {text}", LedgerMetadataFormat())
+
+
+@pytest.mark.parametrize(
+    "text", ['password: "s3cret" x', r'password: "s3cret\qs3cret"', 'state: s3cret', 's3cret: 1',
+             'password: "s3cret', 'length: "s3cret"'],
+)  # fmt: skip
+def test_errors_quote_nothing(text: str) -> None:
+    """A password may stand anywhere in a damaged text, and errors go to logs and to readers."""
+    with pytest.raises(ValueError, match=r"line 2, column|character") as caught:
+        proto_text.parse(f"quorumSize: 1\n{text}", LedgerMetadataFormat())
+    assert "s3c" not in str(caught.value)

@@ -663,6 +663,7 @@ class HeldApi:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.began = 0
+        self.cancelled = 0
 
     def owns(self, path: str) -> bool:
         return path == "/api"
@@ -672,7 +673,11 @@ class HeldApi:
 
     async def call(self, request: Request) -> Page:
         self.began += 1
-        await self.gate.wait()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
         return Page(200, JSON, b"{}")
 
     async def close(self) -> None:
@@ -685,15 +690,55 @@ def test_calls_are_bounded_in_number_and_time_and_end_with_the_server() -> None:
         server = http.HttpServer(lambda path: None, "none", api)
         await server.start("world", 8080)
         loop = asyncio.get_running_loop()
-        asked = [loop.create_task(ask("GET", "/api")) for _ in range(http.API_CALLS_MAX)]
+        asked = [loop.create_task(ask("GET", "/api")) for _ in range(http.API_GETS_MAX)]
+        await asyncio.sleep(1)
+        assert (await ask("GET", "/api"))[0] == 503  # the last place is for changes
+        asked.append(loop.create_task(ask("PUT", "/api")))
         await asyncio.sleep(1)
         assert api.began == http.API_CALLS_MAX
-        assert (await ask("GET", "/api"))[0] == 503
+        assert (await ask("PUT", "/api"))[0] == 503
         assert {status for status, _ in await asyncio.gather(*asked)} == {504}
         last = loop.create_task(raw(b"GET /api HTTP/1.1\r\n\r\n"))
         await asyncio.sleep(1)
         await server.close()
         assert await last == b""
+
+    simulate(test)
+
+
+def test_a_client_that_goes_away_ends_what_it_looks_at_and_no_change() -> None:
+    async def test(cluster: Cluster) -> None:
+        api = HeldApi()
+        server = http.HttpServer(lambda path: None, "none", api)
+        await server.start("world", 8080)
+        for number, method in enumerate((b"GET", b"PUT"), 1):
+            _, transport = await connect()
+            transport.write(method + b" /api HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(1)
+            assert api.began == number
+            transport.abort()
+            await asyncio.sleep(1)
+            assert api.cancelled == 1
+        await server.close()
+
+    simulate(test)
+
+
+def test_connections_that_are_answered_give_no_place_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def test(cluster: Cluster) -> None:
+        api = HeldApi()
+        server = http.HttpServer(lambda path: None, "none", api)
+        await server.start("world", 8080)
+        asked = asyncio.get_running_loop().create_task(ask("PUT", "/api"))
+        await asyncio.sleep(1)
+        assert await raw() == b""
+        api.gate.set()
+        assert (await asked)[0] == 200
+        await server.close()
 
     simulate(test)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from bookie.errors import IncorrectParameterError
 from bookie.management.http_client import Url, send
 from bookie.runtime.http import JSON, HttpServer, Page, Request
 from bookie.server.tls import server_context
@@ -86,6 +87,39 @@ def test_a_receiver_that_is_silent_or_away_is_an_error() -> None:
             await send("POST", Url.of(f"http://127.0.0.1:{address[1]}/hook"), {}, b"", None, 5.0)
 
     run(test)
+
+
+def test_interim_answers_are_skipped() -> None:
+    class Interim(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.write(
+                b"HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n"
+            )
+            transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(Interim, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        assert await send("POST", Url.of(f"http://127.0.0.1:{port}/"), {}, b"", None, 5.0) == 204
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+def test_a_host_that_no_name_can_be_is_an_error_like_others(host: str) -> None:
+    with pytest.raises(IncorrectParameterError):
+        Url.of(f"http://{host}/hook")
+    with pytest.raises(OSError, match=host):
+        asyncio.run(send("POST", Url("http", host, 80, "/"), {}, b"", None, 5.0))
+
+
+@pytest.mark.parametrize("url", ["htps://ops.example:443/hook", "ftp://ops.example:21/",
+                                 "//ops.example:80/", "http://ops.example:0/"])  # fmt: skip
+def test_urls_of_other_schemes_and_no_port_are_refused(url: str) -> None:
+    with pytest.raises(IncorrectParameterError):
+        Url.of(url)
 
 
 def test_urls() -> None:

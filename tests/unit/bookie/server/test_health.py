@@ -109,10 +109,10 @@ def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = await connect(), await connect()
         await asyncio.sleep(0.1)
         third = await connect()
-        await third.ended
-        assert not first.ended.done()
+        await first.ended  # the oldest that has not asked
+        assert not second.ended.done()
         await server.close()  # ends those that wait
-        await first.ended
         await second.ended
+        await third.ended
 
     simulate(test)
