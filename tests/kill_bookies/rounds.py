@@ -142,6 +142,8 @@ def disk(cluster: Cluster, folder: Path, rng: random.Random, ledgers: int) -> Ev
         lost = rng.choice([Path(f"{bookie.directory}-{place}") for place in range(2)])
         await _until_flushed(world, lost)
         lost_bytes = _bytes_of(lost)
+        # Kept off until what it answers was seen: else it is copied away meanwhile.
+        await world.command("replication", "disable")
         begun_s = time.monotonic()
         if is_running:
             shutil.rmtree(lost)
@@ -153,8 +155,6 @@ def disk(cluster: Cluster, folder: Path, rng: random.Random, ledgers: int) -> Ev
         code, printed = await asyncio.to_thread(bookie.wait_end)
         if code != 1 or str(lost) not in printed:
             raise BrokenPromiseError(f"started without {lost}: exit {code}\n{printed}")
-        # Kept off until what it answers was seen: else it is copied away meanwhile.
-        await world.command("replication", "disable")
         if not is_replaced:
             position = bookie.options.index(str(lost))
             bookie.options = (

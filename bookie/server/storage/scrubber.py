@@ -561,7 +561,7 @@ class Scrubber:
         )
         return [
             Figure(name, meaning, float(value))
-            for (name, meaning), value in zip(_MEANINGS.items(), values, strict=True)
+            for (name, meaning), value in zip(MEANINGS.items(), values, strict=True)
         ]
 
 
@@ -573,7 +573,7 @@ def _setter(done: asyncio.Future[Status]) -> Callable[[Status], None]:
     return on_done
 
 
-_MEANINGS = {
+MEANINGS = {
     "scrubber_detectedScrubErrors": "entries found damaged or missing since the start",
     "scrubber_detectedFatalScrubErrors": "passes that an error stopped for a while",
     "bookie_scrub_passes": "passes that came to their end since the start",

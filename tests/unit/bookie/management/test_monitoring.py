@@ -11,6 +11,7 @@ from bookie.autorecovery.service import MEANINGS
 from bookie.management.webhooks import Webhooks
 from bookie.runtime.metrics import exposition
 from bookie.server.metrics import Figure, families, figure_families
+from bookie.server.storage import scrubber
 from tests.fixtures.bookie_node import Cluster, simulate
 
 FOLDER = Path(__file__).parents[4] / "examples" / "bookies"
@@ -21,7 +22,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def samples() -> set[str]:
-    """Return the names of all samples of a bookie with AutoRecovery and webhooks."""
+    """Return the names of all samples of a bookie with scrub, AutoRecovery and webhooks."""
     text = bytearray()
 
     async def test(cluster: Cluster) -> None:
@@ -31,8 +32,9 @@ def samples() -> set[str]:
     simulate(test)
     nothing: Any = None
     hooks = Webhooks([], b"sixteen bytes or more", None, nothing, nothing, nothing, 1.0)
-    recovery = [Figure(name, meaning, 0.0) for name, meaning in MEANINGS.items()]
-    text.extend(exposition(lambda: figure_families([*recovery, *hooks.figures()])))
+    meanings = MEANINGS | scrubber.MEANINGS
+    figures = [Figure(name, meaning, 0.0) for name, meaning in meanings.items()]
+    text.extend(exposition(lambda: figure_families([*figures, *hooks.figures()])))
     lines = text.decode().splitlines()
     return {match[0] for line in lines if (match := _WORD.match(line)) and line[0] != "#"}
 
