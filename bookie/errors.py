@@ -177,6 +177,12 @@ class IllegalOperationError(BookieError):
     code = -100
 
 
+class TaskRunningError(IllegalOperationError):
+    """One of this kind is under way in this process; nothing was begun."""
+
+    retry = Retry.SAFE
+
+
 class UnsupportedOperationError(IllegalOperationError):
     """This process does not do that; the message names what takes its place."""
 

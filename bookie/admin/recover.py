@@ -114,13 +114,18 @@ async def _recover(
                 f"{client.bookies.mode_of(target).value}; writable are "
                 f"{', '.join(client.bookies.writable) or 'none'}"
             )
+        unreadable: dict[int, str] = {}
         found = [
             named(metadata, sources)
-            async for metadata in ledgers_naming(client.services.ledgers, sources, ledger_ids)
+            async for metadata in ledgers_naming(
+                client.services.ledgers, sources, ledger_ids, unreadable=unreadable
+            )
         ]
         bytes_per_s = config.copy_bytes_per_s or _ASSUMED_BYTES_PER_S
         if is_dry:
             _plan(output, found, bytes_per_s, will_fence=will_fence)
+            for reason in unreadable.values():
+                output.warn(f"{reason}: it cannot be read, and may name them")
             return
         if found:
             output.say_aside(_estimate(found, bytes_per_s))
@@ -130,8 +135,9 @@ async def _recover(
 
         repairer = Repairer(client, OsClock(), config, local=target, leaving=leaving)
         await _copy(
-            output, TaskStore(store, cluster.root), repairer, sources, found, will_fence=will_fence
-        )
+            output, TaskStore(store, cluster.root), repairer, sources, found, unreadable,
+            will_fence=will_fence,
+        )  # fmt: skip
 
 
 def _plan(output: Output, found: list[Named], bytes_per_s: int, *, will_fence: bool) -> None:
@@ -173,12 +179,13 @@ async def _copy(
     repairer: Repairer,
     sources: tuple[BookieId, ...],
     found: list[Named],
+    unreadable: dict[int, str],
     *,
     will_fence: bool,
 ) -> None:
     owner = f"bookies recover, {socket.gethostname()}:{os.getpid()}"
     left: dict[int, int] = {one.metadata.ledger_id: one.byte_count or 0 for one in found}
-    bad: list[dict[str, object]] = []
+    bad = [_row(ledger_id, "unreadable", why) for ledger_id, why in unreadable.items()]
     entries = copied = 0
     try:
         # By the estimate: so the time that is left is that of the bytes that are left.
@@ -209,9 +216,9 @@ async def _copy(
     if bad:
         output.records(bad, _COLUMNS, "")
     output.record(
-        {"ledgers": len(found) - len(bad), "failed": len(bad), "entries": entries,
+        {"ledgers": len(found) - len(left), "failed": len(bad), "entries": entries,
          "bytes": copied},
-        f"{len(found) - len(bad)} ledgers are whole without {', '.join(sources)}: "
+        f"{len(found) - len(left)} ledgers are whole without {', '.join(sources)}: "
         f"{entries} entries, {bytes_text(copied)} copied",
     )  # fmt: skip
     if bad:

@@ -110,9 +110,10 @@ async def _run(
         http_port = None
         if http.port is not None:
             api = None
+            figures = [service.figures, *(() if hooks is None else (hooks.figures,))]
             if http.access is not None:
                 api = make_api(http.access, operations(cluster, store), config, name)
-            figures = (service.figures, *(() if hooks is None else (hooks.figures,)))
+                figures.append(api.figures)
             server = HealthServer(
                 lambda: figure_families(one for source in figures for one in source()),
                 lambda: None,

@@ -392,7 +392,9 @@ async def _serve(
 
         def api(access: HttpAccess, node: BookieNode) -> Api:
             asked = operations(cluster, store)
-            return make_api(access, asked, config, f"bookie {node.bookie_id}", node)
+            made = make_api(access, asked, config, f"bookie {node.bookie_id}", node)
+            node.metrics.add_source(made.figures)
+            return made
 
         node = await BookieNode.start(
             store,

@@ -14,7 +14,11 @@ from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.spans import entries_at, members_of, open_segment, spans_of
 from bookie.autorecovery.tasks import TaskStore
-from bookie.errors import IllegalOperationError, NoSuchLedgerMetadataError
+from bookie.errors import (
+    IllegalOperationError,
+    MetadataFormatError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.ledger.codec import HEADER_BYTES, EntryDigest
 from bookie.ledger.types import BookieId, DigestType, LedgerMetadata
 from bookie.lifecycle.operations import Operations
@@ -42,12 +46,16 @@ class Named(NamedTuple):
 
 
 async def ledgers_naming(
-    ledgers: LedgerManager, bookies: Collection[BookieId], only: Sequence[int] = ()
+    ledgers: LedgerManager,
+    bookies: Collection[BookieId],
+    only: Sequence[int] = (),
+    *,
+    unreadable: dict[int, str],
 ) -> AsyncIterator[LedgerMetadata]:
     """Yield each ledger that names one of these bookies; `only` these ledgers, if any are given.
 
-    A full scan, begun after a sync. Errors: MetadataStoreError, and MetadataFormatError: a ledger
-    that cannot be read may name them.
+    A full scan, begun after a sync. Ledgers whose metadata is damaged may name them, too: they are
+    put into unreadable, with the reason. MetadataStoreError.
     """
     ids = _given(only) if only else ledgers.ledger_ids()
     async for ledger_id in ids:
@@ -57,6 +65,9 @@ async def ledgers_naming(
             if only:
                 raise
             continue  # deleted since it was listed
+        except MetadataFormatError as error:
+            unreadable[ledger_id] = str(error)
+            continue
         if any(bookie in bookies for bookie in members_of(metadata)):
             yield metadata
 
@@ -160,8 +171,9 @@ async def decommission(
 ) -> None:
     """Let AutoRecovery copy what a stopped bookie has, wait for it, and delete its cookie.
 
-    on_left hears how many ledgers name it still. IllegalOperationError: it is registered or has a
-    lifecycle state, there is no auditor, or ledgers name it after timeout_s; it may be repeated.
+    on_left hears how many ledgers name it still, or may. IllegalOperationError: it is registered or
+    has a lifecycle state, there is no auditor, ledgers name it after timeout_s, or none that is
+    left can be read; it may be repeated.
     """
     await asked.expect_known([bookie_id])
     await asked.expect_forgettable(bookie_id)
@@ -173,15 +185,25 @@ async def decommission(
         )
     await replication.tasks.request_audit()
     deadline_s = clock.monotonic() + timeout_s
-    while left := await asked.naming(bookie_id):
+    while True:
+        found = await asked.scanned(bookie_id)
+        left = found.naming(bookie_id)
         on_left(len(left))
+        if not left:
+            break
+        if not found.ledgers[bookie_id]:
+            ledger_id, reason = next(iter(found.unreadable.items()))
+            raise IllegalOperationError(
+                f"bookie {bookie_id}: {len(left)} ledgers cannot be read and may name it, the "
+                f"first is {ledger_id} ({reason}); mend or delete their metadata, and run it again"
+            )
         if clock.monotonic() >= deadline_s:
             raise IllegalOperationError(
                 f"bookie {bookie_id}: {len(left)} ledgers still name it after {timeout_s:g} "
                 "s; `bookie replication under-replicated` says why. Run it again"
             )
         await asyncio.sleep(_POLL_S)
-    found = await cookies.read(bookie_id)
+    cookie = await cookies.read(bookie_id)
     await asked.expect_forgettable(bookie_id)
-    if found is not None:
-        await cookies.delete(bookie_id, found[1])
+    if cookie is not None:
+        await cookies.delete(bookie_id, cookie[1])

@@ -85,7 +85,11 @@ class Operations:
 
     async def naming(self, bookie_id: BookieId) -> tuple[int, ...]:
         """Return the ledgers that name a bookie, or may: those that cannot be read; ascending."""
-        return (await scan(self._ledgers, [bookie_id])).naming(bookie_id)
+        return (await self.scanned(bookie_id)).naming(bookie_id)
+
+    async def scanned(self, bookie_id: BookieId) -> Scan:
+        """Return the ledgers that name a bookie, and those that cannot be read."""
+        return await scan(self._ledgers, [bookie_id])
 
     async def expect_known(self, bookie_ids: Iterable[BookieId]) -> None:
         """NoSuchBookieError for one without cookie and registration that no ledger names."""

@@ -30,10 +30,13 @@ from bookie.management.openapi import document
 from bookie.management.routing import Call, Endpoint
 from bookie.runtime.http import JSON, Page, Request, problem
 from bookie.server.health import PAGES
+from bookie.server.metrics import Figure
 
 _log = logging.getLogger(__name__)
 PREFIX = "/api/"
 OPENAPI = "/openapi.json"
+_LOGGED_CHARS_MAX = 500
+"""Of the arguments of a call; none of them is secret."""
 _STATUSES = (
     (IncorrectParameterError, 400),
     (NoSuchBookieError, 404),
@@ -56,6 +59,7 @@ class ManagementApi:
     ) -> None:
         self._access = access
         self._long_tasks = long_tasks
+        self._refused_count = 0
         self.endpoints = (
             Endpoint("GET", OPENAPI, Role.READ, "This document.", self._openapi),
             *endpoints,
@@ -64,7 +68,20 @@ class ManagementApi:
     def owns(self, path: str) -> bool:
         return path == OPENAPI or (path.startswith(PREFIX) and path not in PAGES)
 
+    def figures(self) -> list[Figure]:
+        """Return what is counted, for the metrics of the process."""
+        return [
+            Figure("bookie_http_refused", "requests without a role, or with one too small",
+                   self._refused_count),
+        ]  # fmt: skip
+
     def refusal(self, request: Request) -> Page | None:
+        page = self._refusal(request)
+        if page is not None and page.status in (401, 403):
+            self._refused_count += 1
+        return page
+
+    def _refusal(self, request: Request) -> Page | None:
         role = self._access.role_of(request.headers.get("authorization"), request.certificate_name)
         if role is Role.NONE:
             return problem(
@@ -89,23 +106,29 @@ class ManagementApi:
     async def call(self, request: Request) -> Page:
         for endpoint in self.endpoints:
             if endpoint.method == request.method and endpoint.argument_in(request.path) is not None:
-                page = await self._answer(endpoint, request)
-                if endpoint.role is Role.ADMIN:
-                    by = request.certificate_name or "a token"
-                    _log.info("%s %r by %s: %d", request.method, request.path, by, page.status)
-                return page
+                return await self._answer(endpoint, request)
         raise AssertionError("refusal() let it pass")
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Page:
+        asked, outcome = "with arguments that are refused", "unanswered"
         try:
-            return _page(200, await endpoint.answer(endpoint.call_of(request)))
+            call = endpoint.call_of(request)
+            asked = repr((dict(call.query), dict(call.body)))[:_LOGGED_CHARS_MAX]
+            page = _page(200, await endpoint.answer(call))
+            outcome = str(page.status)
         except BookieError as error:
             is_passing = error.retry is not Retry.NEVER
             status = next(
                 (status for kind, status in _STATUSES if isinstance(error, kind)),
                 503 if is_passing else 500,
             )
-            return _page(status, error_record(error))
+            page = _page(status, error_record(error))
+            outcome = str(page.status)
+        finally:
+            if endpoint.role is Role.ADMIN:
+                by = request.certificate_name or "a token"
+                _log.info("%s %r %s by %s: %s", request.method, request.path, asked, by, outcome)
+        return page
 
     async def close(self) -> None:
         await self._long_tasks.close()

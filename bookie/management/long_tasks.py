@@ -1,20 +1,19 @@
 """LongTasks: work that takes longer than a request, begun by one and looked at by others.
 
-One of a name at a time, TASKS_MAX in all; the last of each name is remembered until the process
-ends. What such work does can be begun again (each part is a compare-and-set), so nothing is kept
-beyond that. Used on one asyncio loop.
+One of a name at a time, and names are few; the last of each is remembered until the process ends.
+What such work does can be begun again (each part is a compare-and-set), so nothing is kept beyond
+that. Used on one asyncio loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from bookie.errors import BookieError, IllegalOperationError, error_record
+from bookie.errors import BookieError, TaskRunningError, error_record
 from bookie.runtime.interfaces import Clock
 
 _log = logging.getLogger(__name__)
-TASKS_MAX = 2
 Json = dict[str, Any]
 Work = Callable[[Json], Awaitable[None]]
 """Gets a record that it may put its progress and its result into, at any time."""
@@ -28,17 +27,23 @@ class LongTasks:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._records: dict[str, Json] = {}
 
-    def begin(self, name: str, work: Work) -> Json:
-        """Begin and return the record; IllegalOperationError while too much is under way."""
-        if name in self._running or len(self._running) >= TASKS_MAX:
-            raise IllegalOperationError(
-                f"{name}: expected fewer tasks under way, found {', '.join(self._running)}; wait "
-                "for their end"
+    def begin(self, name: str, work: Work, about: Sequence[str] = ()) -> Json:
+        """Begin and return the record; TaskRunningError while one of the name is under way.
+
+        about: the bookies that it is about.
+        """
+        if name in self._running:
+            raise TaskRunningError(
+                f"{name}: expected none under way, found one about "
+                f"{', '.join(self._records[name]['about']) or 'this bookie'}; wait for its end"
             )
-        record: Json = {"task": name, "state": "running", "since_ms": self._now_ms()}
+        record: Json = {
+            "task": name, "state": "running", "about": list(about), "since_ms": self._now_ms()
+        }  # fmt: skip
         self._records[name] = record
         task = asyncio.get_running_loop().create_task(self._run(name, work, record))
         self._running[name] = task
+        task.add_done_callback(lambda _: self._end(name, record))
         return record
 
     async def _run(self, name: str, work: Work, record: Json) -> None:
@@ -51,20 +56,29 @@ class LongTasks:
                 error_record(error) if isinstance(error, BookieError) else {"message": str(error)}
             )
             _log.warning("%s failed: %s", name, error)
-        except asyncio.CancelledError:
-            record["state"] = "cancelled"
-            raise
         except Exception:  # noqa: BLE001 - a defect ends the task, and is told
             record["state"] = "failed"
             record["error"] = {"message": "see the process's log"}
             _log.exception("%s failed", name)
-        finally:
-            record["until_ms"] = self._now_ms()
-            self._running.pop(name, None)
+
+    def _end(self, name: str, record: Json) -> None:
+        """Take note of an end, also of one before the work began."""
+        if record["state"] == "running":
+            record["state"] = "cancelled"
+        record["until_ms"] = self._now_ms()
+        self._running.pop(name)
 
     def last(self, name: str) -> Json:
         """Return the record of the last one of a name; its state is "none" when there was none."""
         return self._records.get(name, {"task": name, "state": "none"})
+
+    async def cancel(self, name: str) -> Json:
+        """End what runs of a name, if anything does; return the last record."""
+        task = self._running.get(name)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        return self.last(name)
 
     def is_running(self, name: str) -> bool:
         return name in self._running

@@ -88,11 +88,17 @@ class RecoveryEndpoints:
                                     "Forget them at the end, if no ledger names them."))),
             Endpoint("GET", f"{AUTORECOVERY}/bookie", read, "How far that is.",
                      partial(self._last, name="recovery")),
+            Endpoint("DELETE", f"{AUTORECOVERY}/bookie", admin,
+                     "Stop copying; what was copied stays, and it may be begun again.",
+                     partial(self._cancel, name="recovery")),
             Endpoint("PUT", f"{AUTORECOVERY}/decommission", admin,
                      "Let AutoRecovery copy what a stopped bookie has, then forget it.",
                      self._decommission, body=(source,)),
             Endpoint("GET", f"{AUTORECOVERY}/decommission", read, "How far that is.",
                      partial(self._last, name="decommission")),
+            Endpoint("DELETE", f"{AUTORECOVERY}/decommission", admin,
+                     "Wait no longer; AutoRecovery goes on, and nothing is forgotten.",
+                     partial(self._cancel, name="decommission")),
         )  # fmt: skip
 
     async def _status(self, call: Call) -> object:
@@ -147,6 +153,9 @@ class RecoveryEndpoints:
     async def _last(self, call: Call, *, name: str) -> object:
         return self._long_tasks.last(name)
 
+    async def _cancel(self, call: Call, *, name: str) -> object:
+        return await self._long_tasks.cancel(name)
+
     async def _recover(self, call: Call) -> object:
         sources = [parse_bookie_id(text) for text in call.body["bookie_src"]]
         targets = [parse_bookie_id(text) for text in call.body.get("bookie_dest", [])]
@@ -166,7 +175,7 @@ class RecoveryEndpoints:
             for bookie_id in sources if forgets else ():
                 await self._forget(bookie_id)
 
-        return self._long_tasks.begin("recovery", work)
+        return self._long_tasks.begin("recovery", work, sources)
 
     async def _copy(self, sources: list[BookieId], target: BookieId | None, record: Json) -> None:
         async with self._cluster.client() as client:
@@ -175,9 +184,16 @@ class RecoveryEndpoints:
                     f"bookie_dest {target}: expected a writable bookie, found it not"
                 )
             ledgers = client.services.ledgers
-            found = [one.ledger_id async for one in ledgers_naming(ledgers, sources)]
+            unreadable: dict[int, str] = {}
+            found = [
+                one.ledger_id
+                async for one in ledgers_naming(ledgers, sources, unreadable=unreadable)
+            ]
             record |= {"ledgers": len(found), "ledgers_done": 0, "entries": 0, "bytes": 0}
-            bad: list[Json] = []
+            bad: list[Json] = [
+                {"ledger_id": ledger_id, "reason": reason}
+                for ledger_id, reason in unreadable.items()
+            ]
 
             async def leaving() -> frozenset[BookieId]:
                 return frozenset(sources)
@@ -200,8 +216,8 @@ class RecoveryEndpoints:
         record["bad_ledgers"] = bad[:PAGE_LEDGERS]
         if bad:
             raise IllegalOperationError(
-                f"{len(bad)} ledgers still need {', '.join(sources)}; bad_ledgers has the reasons. "
-                "Begin it again when they are mended"
+                f"{len(bad)} ledgers still need {', '.join(sources)}, or may; bad_ledgers has the "
+                "reasons. Begin it again when they are mended"
             )
 
     async def _forget(self, bookie_id: BookieId) -> None:
@@ -231,7 +247,7 @@ class RecoveryEndpoints:
                 on_left,
             )
 
-        return self._long_tasks.begin("decommission", work)
+        return self._long_tasks.begin("decommission", work, [bookie_id])
 
 
 def _bookie_id(call: Call, name: str) -> BookieId | None:

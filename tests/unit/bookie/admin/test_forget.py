@@ -15,6 +15,7 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.metadata.interfaces import ANY_VERSION
+from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.service_info import ServiceInfo
 from tests.fixtures.admin import MemoryCluster
 from tests.fixtures.metadata import ROOT, MetadataWorld, SeededRng, metadata, run
@@ -45,6 +46,19 @@ async def made(world: MetadataWorld) -> tuple[MemoryCluster, Operations]:
     await store.create(f"{tasks.votes_path}/V_0000000000", vote_bytes("auditor"))
     asked = Operations(world.client(), ROOT, SeededRng(3), world.clock)
     return MemoryCluster("memory", ROOT, store=store), asked
+
+
+def test_unreadable_ledgers_end_a_decommission() -> None:
+    """They stay unreadable: to wait for them would never end."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        cluster, _ = await made(world)
+        path = ledger_path(ROOT, Layout.HIERARCHICAL, 7)
+        await world.client().create(path, b"damaged", make_parents=True)
+        with pytest.raises(IllegalOperationError, match=r"1 ledgers cannot be read.*first is 7"):
+            await _decommission(cluster, Output(is_json=True), BOOKIE, 3600.0)
+
+    run(scenario)
 
 
 async def refused(forget: Forget, cluster: Cluster) -> str:

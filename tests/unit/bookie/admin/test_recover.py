@@ -12,6 +12,7 @@ from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import BookieId
+from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.memory import MemoryStore
 from bookie.server.cluster_ledgers import ClusterLedgers
 from tests.fixtures.admin import MemoryCluster
@@ -79,6 +80,23 @@ def test_copies_that_a_collector_is_about_to_remove_are_not_counted_on(
     assert "collects" in str(row["reason"])
     assert (left["ledgers"], left["failed"]) == (0, 1)
     assert (done["ledgers"], done["failed"], done["entries"]) == (1, 0, 20)
+
+
+def test_a_damaged_ledger_keeps_no_other_from_recovery(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(20)
+        (ensemble,) = await scene.ensembles(ledger_id)
+        path = ledger_path(ROOT, Layout.HIERARCHICAL, ledger_id + 7)
+        await scene.store.create(path, b"damaged", make_parents=True)
+        with pytest.raises(IllegalOperationError, match="1 ledgers still need"):
+            await recover(scene, ensemble[1])
+        assert ensemble[1] not in (await scene.ensembles(ledger_id))[0]
+
+    run(4, scenario)
+    row, done = lines(capsys)
+    assert row["result"] == "unreadable"
+    assert "metadata of ledger" in row["reason"]
+    assert (done["ledgers"], done["failed"]) == (1, 1)
 
 
 def test_a_lock_that_is_given_back_in_time_is_waited_for(

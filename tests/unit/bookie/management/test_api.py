@@ -21,6 +21,7 @@ from bookie.management.access import HttpAccess, Role
 from bookie.management.cluster import ClusterOperations
 from bookie.management.make import make_api
 from bookie.management.routing import Endpoint
+from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.memory import MemoryStore
 from bookie.runtime import http
 from bookie.runtime.http import JSON, Page, Request
@@ -405,6 +406,60 @@ def test_recovery_and_decommission_go_on_in_the_background() -> None:
         assert (await ask("PUT", path, ADMIN_TOKEN, {"bookie_src": "x:1"}))[0] == 404
 
     simulate(test)
+
+
+def test_a_damaged_ledger_keeps_no_other_from_recovery() -> None:
+    async def test(cluster: Cluster) -> None:
+        await managed(cluster)
+        await make_ledger(cluster)
+        path = ledger_path("/ledgers", Layout.HIERARCHICAL, 7)
+        await MemoryStore(cluster.metadata).create(path, b"damaged", make_parents=True)
+        recovery = "/api/v1/autorecovery/bookie"
+        last = (await ask("PUT", recovery, ADMIN_TOKEN, {"bookie_src": [ID]}))[1]
+        assert last["about"] == [ID]
+        while last["state"] == "running":
+            await asyncio.sleep(1)
+            last = (await ask("GET", recovery, READ_TOKEN))[1]
+        assert last["ledgers_done"] == 1
+        assert [one["ledger_id"] for one in last["bad_ledgers"]] == [7, 0]
+        assert "metadata of ledger 7" in last["bad_ledgers"][0]["reason"]
+        assert await TaskStore(MemoryStore(cluster.metadata), "/ledgers").lock(0, "another")
+        begun = (await ask("PUT", recovery, ADMIN_TOKEN, {"bookie_src": [ID]}))[1]
+        assert begun["state"] == "running"
+        assert (await ask("PUT", recovery, ADMIN_TOKEN, {"bookie_src": [ID]}))[1]["retry"] == "safe"
+        assert (await ask("DELETE", recovery, READ_TOKEN))[0] == 403
+        assert (await ask("DELETE", recovery, ADMIN_TOKEN))[1]["state"] == "cancelled"
+
+    simulate(test)
+
+
+def test_changes_are_logged_with_their_arguments_and_refusals_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        caplog.clear()
+        state = "/api/v1/bookie/state/readonly"
+        await ask("PUT", state, ADMIN_TOKEN, {"readOnly": True})
+        await ask("PUT", f"/api/v1/lifecycle/{ID}", ADMIN_TOKEN, {"step": "x" * 2000})
+        await ask("PUT", state, ADMIN_TOKEN, {"readOnly": "secret"})
+        first, second, third = [one.getMessage() for one in caplog.records
+                                if one.name == "bookie.management.api"]  # fmt: skip
+        assert f"PUT '{state}' ({{}}, {{'readOnly': True}}) by a token: 200" == first
+        assert len(second) < 700
+        assert second.endswith("by a token: 400")
+        assert third.endswith("with arguments that are refused by a token: 400")
+        api = cluster.api(TEST_CONFIG, NO_BOOKIE, node)
+        for token, name in ((None, state), ("wrong", state), (READ_TOKEN, state)):
+            headers = {} if token is None else {"authorization": f"Bearer {token}"}
+            assert api.refusal(Request("PUT", name, headers=headers)) is not None
+        headers = {"authorization": f"Bearer {READ_TOKEN}"}
+        assert api.refusal(Request("GET", "/api/none", headers=headers)) is not None
+        (figure,) = api.figures()
+        assert (figure.name, figure.value) == ("bookie_http_refused", 3)
+
+    with caplog.at_level("INFO", logger="bookie.management.api"):
+        simulate(test)
 
 
 def test_a_drain_over_http() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bookie.errors import IllegalOperationError
+from bookie.errors import IllegalOperationError, Retry, TaskRunningError
 from bookie.management.long_tasks import Json, LongTasks
 from tests.fixtures.bookie_node import Cluster, simulate
 
@@ -26,11 +26,18 @@ def test_tasks_are_few_and_tell_their_end() -> None:
 
         assert tasks.last("a") == {"task": "a", "state": "none"}
         assert tasks.begin("a", work)["state"] == "running"
-        with pytest.raises(IllegalOperationError, match="found a; wait"):
+        with pytest.raises(TaskRunningError, match="this bookie; wait") as caught:
             tasks.begin("a", work)
-        tasks.begin("b", work)
-        with pytest.raises(IllegalOperationError, match="found a, b; wait"):
-            tasks.begin("c", work)
+        assert caught.value.retry is Retry.SAFE
+        assert tasks.begin("b", work, ["b1:3181", "b2:3181"])["about"] == ["b1:3181", "b2:3181"]
+        with pytest.raises(TaskRunningError, match="found one about b1:3181, b2:3181; wait"):
+            tasks.begin("b", work)
+        tasks.begin("c", work)
+        assert (await tasks.cancel("c"))["state"] == "cancelled"  # before its first step
+        tasks.begin("c", work)
+        await asyncio.sleep(1)
+        assert (await tasks.cancel("c"))["state"] == "cancelled"
+        assert (await tasks.cancel("d"))["state"] == "none"
         gate.set()
         await asyncio.sleep(1)
         assert not tasks.is_running("a")
