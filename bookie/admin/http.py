@@ -20,6 +20,7 @@ from bookie.management.webhooks import Webhooks
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
+from bookie.runtime.os_secret_files import exposed_mode
 from bookie.server.tls import server_context
 
 
@@ -60,8 +61,8 @@ def http_options(command: Callable[..., None]) -> Callable[..., None]:
         "--http-tls-trust",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="PEM file: over HTTP, serve only clients with a certificate signed by these. "
-        "Needs --http-tls.",
+        help="PEM file: over HTTP, certificates of clients that are signed by these count, and "
+        "others are refused; probes need none. Needs --http-tls.",
     )
     @functools.wraps(command)
     def wrapped(
@@ -76,22 +77,53 @@ def http_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--http-tls-trust: expected --http-tls CERTIFICATE KEY with it")
         if http_port is None and (http_access is not None or http_tls is not None):
             raise click.UsageError("--http-access and --http-tls: expected --http-port with them")
-        access = None if http_access is None else _access(http_access)
-        tls = None if http_tls is None else server_context(*http_tls, http_tls_trust)
+        access = (
+            None
+            if http_access is None
+            else _access(http_access, has_trust=http_tls_trust is not None)
+        )
+        tls = None if http_tls is None else http_context(http_tls, http_tls_trust)
         command(*arguments, http=HttpOptions(http_port, access, tls), **options)
 
     return wrapped
 
 
-def _access(path: Path) -> HttpAccess | None:
+def http_context(tls: tuple[str, str], trust_path: str | None) -> ssl.SSLContext:
+    """Return what HTTP is served with. A client without a certificate has no role by it.
+
+    It is let in all the same: probes and scrapers are, as without TLS. BookieStartError.
+    """
+    context = server_context(*tls, trust_path)
+    if trust_path is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _secret(option: str, path: Path) -> bytes:
+    with path.open("rb") as file:
+        mode = exposed_mode(file)
+        if mode is not None:
+            raise BookieStartError(
+                f"{option} {path}: expected a file that only its owner can read and change, found "
+                f"mode {mode:04o}; chmod 600 {path}"
+            )
+        return file.read()
+
+
+def _access(path: Path, *, has_trust: bool) -> HttpAccess | None:
     try:
-        text = path.read_text("utf-8")
+        text = _secret("--http-access", path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BookieStartError(
             f"--http-access {path}: expected text in UTF-8, found another byte at {error.start}; "
             "mend the file"
         ) from error
     access = HttpAccess(text, str(path))
+    if access.has_certificates and not has_trust:
+        raise BookieStartError(
+            f"--http-access {path}: it gives roles to certificates, which are verified only with "
+            "--http-tls and --http-tls-trust; expected both, found no --http-tls-trust"
+        )
     return None if access.is_empty else access
 
 
@@ -148,7 +180,7 @@ def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
         webhooks = None
         if webhook_secret is not None:
             tls = client_context(webhook_trust, None) or ssl.create_default_context()
-            secret = webhook_secret.read_bytes().strip()
+            secret = _secret("--webhook-secret", webhook_secret).strip()
             webhooks = WebhookOptions(tuple(map(Url.of, urls)), secret, tls)
         command(*arguments, webhooks=webhooks, **options)
 

@@ -49,7 +49,7 @@ class HttpAccess:
                 )
             secret = words[2].strip()
             if is_name:
-                self._names[secret] = role
+                self._names[secret] = max(role, self._names.get(secret, Role.NONE))
                 continue
             if len(secret) < TOKEN_CHARS_MIN or not secret.isascii() or " " in secret:
                 raise BookieStartError(
@@ -61,6 +61,10 @@ class HttpAccess:
     @property
     def is_empty(self) -> bool:
         return not (self._tokens or self._names)
+
+    @property
+    def has_certificates(self) -> bool:
+        return bool(self._names)
 
     def role_of(self, authorization: str | None, certificate_name: str | None) -> Role:
         """Return the greater of the roles that header and certificate give.

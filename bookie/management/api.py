@@ -101,7 +101,9 @@ class ManagementApi:
                         f"{role.name.lower()}; ask with another token or certificate",
                     )
                 return None
-        return problem(405, f"expected {' or '.join(one.method for one in found)}, found another")
+        methods = [one.method for one in found]
+        page = problem(405, f"expected {' or '.join(methods)}, found another")
+        return page._replace(allow=", ".join(methods))
 
     async def call(self, request: Request) -> Page:
         for endpoint in self.endpoints:

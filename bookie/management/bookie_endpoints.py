@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bookie.config import AutoRecoveryConfig, BookieConfig
-from bookie.errors import IncorrectParameterError, UnsupportedOperationError
+from bookie.errors import IllegalOperationError, IncorrectParameterError, UnsupportedOperationError
 from bookie.management.access import Role
 from bookie.management.cluster import ClusterOperations
 from bookie.management.long_tasks import Json, LongTasks
@@ -130,7 +130,13 @@ class BookieEndpoints:
         return {"readOnly": self._here.serving.is_read_only}
 
     async def _set_read_only(self, call: Call) -> object:
-        self._here.serving.set_read_only(is_read_only=call.body["readOnly"])
+        node, is_read_only = self._here, call.body["readOnly"]
+        if node.is_started_read_only and not is_read_only:
+            raise IllegalOperationError(
+                f"bookie {node.bookie_id}: it was started with --read-only, and stays so; start it "
+                "again without"
+            )
+        node.serving.set_read_only(is_read_only=is_read_only)
         return await self._read_only(call)
 
     async def _info(self, call: Call) -> object:
@@ -214,11 +220,13 @@ class BookieEndpoints:
 
     async def _suspend(self, call: Call, *, is_suspended: bool) -> object:
         compactions = self._here.collector.compactions
-        for name, is_wanted in call.body.items():
-            if is_wanted:
-                compactions[
-                    "major" if name.endswith("Major") else "minor"
-                ].is_suspended = is_suspended
+        wanted = [name for name, is_wanted in call.body.items() if is_wanted]
+        if not wanted:
+            raise IncorrectParameterError(
+                "body: expected a flag for Major or Minor that is true, found none"
+            )
+        for name in wanted:
+            compactions["major" if name.endswith("Major") else "minor"].is_suspended = is_suspended
         return await self._suspended(call)
 
     async def _suspended(self, call: Call) -> object:

@@ -75,7 +75,9 @@ def _operation(one: Endpoint) -> dict[str, Any]:
                 for argument in one.body
             },
         }
-        operation["requestBody"] = {"content": {JSON: {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": bool(schema["required"]), "content": {JSON: {"schema": schema}}
+        }  # fmt: skip
     return operation
 
 

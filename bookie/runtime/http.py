@@ -66,6 +66,8 @@ class Page(NamedTuple):
     status: int
     content_type: str
     body: bytes
+    allow: str = ""
+    """Of a 405: the methods that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class HttpServer:
     def answer(self, method: str, path: str) -> Page:
         """Return the page of a path; one that breaks is a 500, and logged."""
         if method not in ("GET", "HEAD"):
-            return Page(405, TEXT, b"only GET and HEAD\n")
+            return Page(405, TEXT, b"only GET and HEAD\n", "GET, HEAD")
         try:
             page = self._page(path)
         except Exception:  # noqa: BLE001 - a page that breaks is answered, and logged
@@ -412,7 +414,7 @@ class _HttpConnection(asyncio.Protocol):
             return
         self.is_answering = True
         self._allow(_TIMEOUT_S)
-        status, kind, body = page
+        status, kind, body, allow = page
         head = (
             f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n"
@@ -420,6 +422,8 @@ class _HttpConnection(asyncio.Protocol):
         )
         if status == 401:
             head += "WWW-Authenticate: Bearer\r\n"
+        if allow:
+            head += f"Allow: {allow}\r\n"
         answer = f"{head}\r\n".encode() + body
         self._transport.write(answer if self._tls is None else self._tls.sealed_last(answer))
         self._transport.close()

@@ -47,4 +47,7 @@ class HealthServer(HttpServer):
                 case _:
                     return None
 
-        super().__init__(page, "/heartbeat /health /ready /metrics", api)
+        paths = "/heartbeat /health /ready /metrics"
+        if api is None:
+            paths += "; the management API needs --http-access"
+        super().__init__(page, paths, api)

@@ -89,6 +89,7 @@ class BookieNode:
     bookie: Bookie
     directories: BookieDirectories
     serving: ServingState
+    is_started_read_only: bool
     server: BookieServer
     collector: Collector
     registration: Registration
@@ -156,6 +157,7 @@ class BookieNode:
                 forget_lost(places.journal)
             node.bookie.on_read_only_change(node._bookie_changed)
             node.serving = ServingState(node.bookie, node.bookie_id)
+            node.is_started_read_only = is_read_only
             node.serving.set_read_only(is_read_only=is_read_only)
             node.collector = node.bookie.collector(node._ledgers)
             await node._follow_lifecycle()

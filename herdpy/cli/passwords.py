@@ -7,13 +7,13 @@ line that fits counts. A file that others can read or change is refused. docs/re
 """
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping
 from getpass import getpass
 from pathlib import Path
 from typing import Any
 
+from bookie.runtime.os_secret_files import exposed_mode
 from herdpy.driver.connection import Connection, connect
 from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.errors import Error, OperationalError
@@ -69,12 +69,10 @@ def _password_in_file(target: RemoteTarget, environment: Mapping[str, str]) -> s
         return None
     try:
         with path.open(encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            mode = exposed_mode(file)
+            if mode is not None:
                 raise _refused(
-                    path,
-                    f"others can read or change it (mode {stat.S_IMODE(mode):04o})",
-                    f"chmod 600 {path}",
+                    path, f"others can read or change it (mode {mode:04o})", f"chmod 600 {path}"
                 )
             lines = file.read().splitlines()
     except FileNotFoundError as error:

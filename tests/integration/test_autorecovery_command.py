@@ -211,6 +211,7 @@ def test_a_drained_bookie_may_go(cluster: Cluster, tmp_path: Path) -> None:
     # The workers beside bookies copy to those alone, which some ledgers have among their members.
     access = tmp_path / "access"
     access.write_text(f"admin token {TOKEN}\n")
+    access.chmod(0o600)
     alone = cluster.spawn(
         "autorecovery", "--name", "alone", "--session-timeout", "1",
         "--set", "poll_interval_s=0.2", "--set", "open_ledger_grace_s=0.5",

@@ -46,6 +46,7 @@ def test_damage_is_found_offline_and_mended_by_the_running_bookie(
     cluster = new_cluster(zookeeper, zookeeper_root)
     access = tmp_path / "access.txt"
     access.write_text(f"admin token {TOKEN}\n")
+    access.chmod(0o600)
     port = own_port()
     with our_bookies(cluster, tmp_path, 2) as bookies:
 

@@ -123,9 +123,41 @@ def test_a_file_in_the_place_of_a_directory_is_named(
         directories_of(tmp_path / "data", config, (), is_expansion_allowed=False)
 
 
+@pytest.mark.parametrize(
+    ("line", "mode", "said"),
+    [
+        ("read token 0123456789abcdef", 0o640, "found mode 0640; chmod 600"),
+        ("read token 0123456789abcdef", 0o604, "found mode 0604; chmod 600"),
+        ("admin certificate ops", 0o600, "found no --http-tls-trust"),
+    ],
+)
+def test_access_files_that_give_nothing_or_too_much_are_refused(
+    tmp_path: Path, line: str, mode: int, said: str
+) -> None:
+    file = tmp_path / "access"
+    file.write_text(f"{line}\n")
+    file.chmod(mode)
+    arguments = ["--data", tmp_path / "data", "--http-port", "1", "--http-access", file]
+    result = CliRunner().invoke(serve, [*map(str, arguments), "--zookeeper", "127.0.0.1:1"])
+    assert result.exit_code
+    assert said in " ".join(result.output.split())
+
+
+def test_a_secret_of_webhooks_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("0123456789abcdef")
+    file.chmod(0o644)
+    arguments = ["--data", tmp_path / "data", "--autorecovery", "--webhook", "http://ops.example/",
+                 "--webhook-secret", file, "--zookeeper", "127.0.0.1:1"]  # fmt: skip
+    result = CliRunner().invoke(serve, [*map(str, arguments)])
+    assert result.exit_code
+    assert f"--webhook-secret {file}" in " ".join(result.output.split())
+
+
 def test_an_access_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "access"
     file.write_bytes(b"read token \xff\xfe\n")
+    file.chmod(0o600)
     arguments = ["--data", tmp_path / "data", "--http-port", "1", "--http-access", file]
     result = CliRunner().invoke(serve, [*map(str, arguments), "--zookeeper", "127.0.0.1:1"])
     assert result.exit_code

@@ -332,6 +332,8 @@ def test_collection_over_http() -> None:
         assert details[0]["majorCompactionCounter"] == 1
         assert details[0]["lastMajorCompactionTime"] <= cluster.clock.wall_us() // 1000
         suspend = f"{path}/suspend_compaction"
+        for name, body in (("suspend", {}), ("suspend", {"suspendMajor": False}), ("resume", {})):
+            assert (await ask("PUT", f"{path}/{name}_compaction", ADMIN_TOKEN, body))[0] == 400
         assert await ask("PUT", suspend, ADMIN_TOKEN, {"suspendMajor": "true"}) == (
             200,
             {"isMajorGcSuspended": True, "isMinorGcSuspended": False},
@@ -460,6 +462,37 @@ def test_changes_are_logged_with_their_arguments_and_refusals_counted(
 
     with caplog.at_level("INFO", logger="bookie.management.api"):
         simulate(test)
+
+
+def test_a_bookie_started_read_only_stays_so() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start(
+            replace(TEST_CONFIG, http_port=8080),
+            access=HttpAccess(ACCESS, "access"),
+            is_read_only=True,
+        )
+        path = "/api/v1/bookie/state/readonly"
+        assert (await ask("PUT", path, ADMIN_TOKEN, {"readOnly": True}))[0] == 200
+        status, answer = await ask("PUT", path, ADMIN_TOKEN, {"readOnly": False})
+        assert (status, "--read-only" in answer["message"]) == (409, True)
+        assert (await ask("GET", path, READ_TOKEN))[1] == {"readOnly": True}
+
+    simulate(test)
+
+
+def test_what_a_body_and_other_methods_are_told() -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        api = cluster.api(TEST_CONFIG, NO_BOOKIE, node)
+        headers = {"authorization": f"Bearer {READ_TOKEN}"}
+        page = api.refusal(Request("POST", "/api/v1/bookie/gc", headers=headers))
+        assert page is not None
+        assert (page.status, page.allow) == (405, "PUT, GET")
+        paths = (await ask("GET", "/openapi.json", READ_TOKEN))[1]["paths"]
+        assert paths["/api/v1/bookie/state/readonly"]["put"]["requestBody"]["required"] is True
+        assert paths["/api/v1/bookie/gc"]["put"]["requestBody"]["required"] is False
+
+    simulate(test)
 
 
 def test_a_drain_over_http() -> None:
@@ -808,6 +841,11 @@ def test_roles_by_token_and_certificate() -> None:
     assert access.role_of("Bearer wrong", "ops") is Role.NONE
     assert access.role_of(None, None) is Role.NONE
     assert HttpAccess().role_of("Bearer ", "") is Role.NONE
+    for lines in (
+        "admin certificate a\nread certificate a",
+        "read certificate a\nadmin certificate a",
+    ):
+        assert HttpAccess(lines).role_of(None, "a") is Role.ADMIN
 
 
 @pytest.mark.parametrize(

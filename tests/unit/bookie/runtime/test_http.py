@@ -3,15 +3,14 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
+from bookie.admin.http import http_context
 from bookie.runtime import http
 from bookie.runtime.http import CONNECTIONS_MAX, JSON, TEXT, HttpServer, Page, Request
-from bookie.server.tls import server_context
 from tests.fixtures.certificates import make_certificate
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
@@ -60,7 +59,7 @@ def run(test: Callable[[int, HttpServer], Coroutine[Any, Any, None]], loops: Loo
         pem: tuple[str, str]) -> None:  # fmt: skip
     async def main() -> None:
         server = HttpServer(lambda path: Page(200, TEXT, path.encode()), "none", NameApi())
-        port = await server.start("127.0.0.1", 0, server_context(*pem, Path(pem[0])))
+        port = await server.start("127.0.0.1", 0, http_context(pem, pem[0]))
         try:
             async with asyncio.timeout(60):
                 await test(port, server)
@@ -76,9 +75,12 @@ async def connect(port: int, tls: ssl.SSLContext | None = None) -> tuple[Any, Cl
     return await loop.create_connection(Client, "127.0.0.1", port, ssl=tls)
 
 
-async def ask(port: int, pem: tuple[str, str], request: bytes) -> bytes:
+async def ask(
+    port: int, pem: tuple[str, str], request: bytes, *, has_certificate: bool = True
+) -> bytes:
     context = ssl.create_default_context(cafile=pem[0])
-    context.load_cert_chain(*pem)
+    if has_certificate:
+        context.load_cert_chain(*pem)
     transport, client = await connect(port, context)
     transport.write(request)
     await client.ended
@@ -90,6 +92,11 @@ def test_pages_and_the_api_are_answered_over_tls(loops: Loops, pem: tuple[str, s
         answer = await ask(port, pem, b"GET /page HTTP/1.1\r\n\r\n")
         assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
         assert answer.endswith(b"\r\n\r\n/page")
+        probe = b"GET /page HTTP/1.1\r\n\r\n"
+        assert (await ask(port, pem, probe, has_certificate=False)).endswith(b"/page")
+        nameless = await ask(port, pem, b"GET /api HTTP/1.1\r\n\r\n", has_certificate=False)
+        assert nameless.endswith(b"\r\n\r\nNone ")
+        assert b"\r\nAllow: GET, HEAD\r\n" in await ask(port, pem, b"PUT / HTTP/1.1\r\n\r\n")
         body = b"x" * 100_000
         head = b"PUT /api HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"
         assert (await ask(port, pem, head + body)).endswith(b"\r\n\r\nbookie " + body)

@@ -63,7 +63,11 @@ REQUESTS = [
     (b"HEAD /heartbeat HTTP/1.1\r\n\r\n", 200, b""),
     (b"GET /health?verbose HTTP/1.1\r\n\r\n", 200, b"OK\n"),
     (b"GET /ready HTTP/1.1\r\n\r\n", 503, b"not yet\n"),
-    (b"GET / HTTP/1.1\r\n\r\n", 404, b"/heartbeat /health /ready /metrics\n"),
+    (
+        b"GET / HTTP/1.1\r\n\r\n",
+        404,
+        b"/heartbeat /health /ready /metrics; the management API needs --http-access\n",
+    ),
     (b"POST /health HTTP/1.1\r\n\r\n", 405, b"only GET and HEAD\n"),
     (b"\r\n\r\n", 400, b"expected: GET /path HTTP/1.1\n"),
     (b"\xff\xfe\r\n\r\n", 400, b"expected: GET /path HTTP/1.1\n"),
