@@ -111,6 +111,9 @@ class ReplicationWorker:
                 for _ in range(min(len(ledgers), self._config.repairs_at_once)):
                     group.create_task(work())
         except ExceptionGroup as errors:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # before 3.13 a TaskGroup forgets that
+                raise asyncio.CancelledError from errors
             raise errors.exceptions[0] from None
 
     def _is_due(self, ledger_id: int) -> bool:
