@@ -53,6 +53,7 @@ SAFE = {
     "BookieUnavailableError",
     "LedgerRecoveryError",
     "ReadOnlyBookieError",
+    "TaskRunningError",
     "TooManyRequestsError",
     "UnknownLedgerStateError",
     "StoreUnreachableError",
