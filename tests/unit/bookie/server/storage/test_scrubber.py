@@ -252,9 +252,7 @@ def test_what_is_damaged_is_put_in_place_again(damage: Callable[[World], None]) 
     async def test(world: World) -> None:
         await world.open()
         await world.fill(8)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()  # nothing is in a cache
+        await reopen(world)
         damage(world)
         status = await world.scrub()
         world.disk.heal()
@@ -320,9 +318,7 @@ def test_what_metadata_does_not_give_this_bookie_is_left() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(4)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         world.others.last[LEDGER] = 2  # behind the end of the ledger
         status = await world.scrub()
@@ -343,9 +339,7 @@ def test_an_entry_that_nobody_has_is_lost_and_never_denied(
     async def test(world: World) -> None:
         await world.open()
         await world.fill(5)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         damage(world)
         del world.others.copies[LEDGER, 3]
         status = await world.scrub()
@@ -359,9 +353,7 @@ def test_an_entry_that_nobody_has_is_lost_and_never_denied(
         assert await world.statuses(5) == expected
         await world.bookie.checkpoint()
         for _ in range(2):  # after a restart, and after a new pass, too
-            await world.scrubber.close()
-            await world.bookie.close()
-            await world.open()
+            await reopen(world)
             assert await world.statuses(5) == expected
             assert (await world.scrub())["bad_ledgers"][0]["lost"] == [3]
         world.others.copies[LEDGER, 3] = sealed(LEDGER, 3)  # a bookie came back
@@ -376,9 +368,7 @@ def test_an_entry_of_an_open_end_is_never_called_lost() -> None:
         await world.open()
         await world.fill(4)
         world.others.open.add(LEDGER)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         del world.others.copies[LEDGER, 3]
         status = await world.scrub()
@@ -393,9 +383,7 @@ def test_a_ledger_that_moved_meanwhile_is_not_lost() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(4)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         del world.others.copies[LEDGER, 3]
 
@@ -419,9 +407,7 @@ def test_what_cannot_be_copied_now_is_tried_again() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(4)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         world.others.silent = True
         (bad,) = (await world.scrub())["bad_ledgers"]
@@ -500,9 +486,7 @@ def test_fence_and_modes_hold_while_entries_are_mended() -> None:
         await world.open()
         await world.fill(4)
         assert await fence(world.bookie, LEDGER) is Status.OK
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         world.bookie.set_admission(Admission.NONE)
         (bad,) = (await world.scrub())["bad_ledgers"]
@@ -559,9 +543,7 @@ def test_a_damaged_log_is_compacted_once_its_entries_are_mended() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(40, payload=bytes(4000))
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         path, _ = world.place(3)
         world.flip(3)
         collector = world.bookie.collector(_Known())
@@ -663,9 +645,7 @@ def test_a_read_that_meets_damage_has_its_entry_mended() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(6)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         assert (await read(world.bookie, LEDGER, 3))[0] is Status.IO_ERROR
         await asyncio.sleep(1.0)
@@ -680,9 +660,7 @@ def test_reads_of_a_lost_entry_ask_others_now_and_then_only() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(6)
-        await world.scrubber.close()
-        await world.bookie.close()
-        await world.open()
+        await reopen(world)
         world.flip(3)
         del world.others.copies[LEDGER, 3]
         for _ in range(50):
