@@ -17,7 +17,7 @@ from bookie.autorecovery.worker import ReplicationWorker
 from bookie.client.client import LedgerClient
 from bookie.client.interfaces import ReadReply
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import LedgerFencedError
+from bookie.errors import LedgerFencedError, MetadataStoreError
 from bookie.ledger.codec import EntryDigest, master_key
 from bookie.ledger.types import (
     BookieId,
@@ -534,6 +534,32 @@ def test_a_worker_keeps_the_lock_for_the_grace_period() -> None:
         assert await scene.tasks.read(made.ledger_id) is None
 
     run(4, scenario)
+
+
+def test_a_cancelled_worker_ends_though_its_store_fails_meanwhile() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, 0, 0, 1, 2)
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        is_asked = asyncio.Event()
+
+        async def lock(*_: object) -> Any:
+            is_asked.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise MetadataStoreError("the session has ended") from None
+
+        scene.tasks.lock = lock  # type: ignore[method-assign]
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        working = asyncio.create_task(worker.work_once())
+        await is_asked.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    run(3, scenario)
 
 
 def test_an_open_ledger_that_cannot_be_recovered_counts_its_failures() -> None:
