@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+NO_NEGATIVE_ZEROS = {b"negative zeros": b"none"}
+"""Metadata of a table of RowSource.arrow()."""
+
+
 class ColumnRange(NamedTuple):
     """A conjunct that provably holds for every row wanted: low <= column <= high (None = open).
 
@@ -65,10 +69,16 @@ class RowSource(Protocol):
         """Yield every row, in storage order; columns as in range()."""
         ...
 
-    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
+    def arrow(
+        self,
+        ordinals: Sequence[int],
+        prune: Sequence[ColumnRange],
+        summed: Sequence[int] = (),
+    ) -> "pa.Table":
         """Return a table of columns c<ordinal> and, last, `__live` (bool; may be all true).
 
-        Rows with __live false are no rows of the table. Streams nothing: pages are mapped.
+        Rows with __live false are no rows of the table. Streams nothing: pages are mapped. Its
+        metadata are NO_NEGATIVE_ZEROS only if surely no DOUBLE of the columns `summed` is -0.0.
         Types: bool, int32, int64, float64, decimal128/decimal64(p,s), string or
         dictionary<int32,string>, binary, date32, timestamp[us].
         """

@@ -91,6 +91,8 @@ class DuckTable:
     ref: tree.TableRef
     ordinals: tuple[int, ...]
     prune: tuple[tuple[int, str, tree.Expression], ...]
+    summed: tuple[int, ...] = ()
+    """Its DOUBLEs without -0.0 are what plain_sql stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class DuckText:
     row_counts: tuple[tuple[int, str], ...] = ()
     lists: tuple["DuckList", ...] = ()
     deferred: tuple["Deferred", ...] = ()
+    plain_sql: str = ""
+    """What does instead of `sql` where none of its tables has -0.0 in what is `summed`."""
 
     @property
     def all_tables(self) -> Iterator[DuckTable]:
@@ -159,14 +163,19 @@ def _print(query: tree.Query, budget: Budget) -> DuckText:
         text = f"SELECT {shown} FROM ({text}) AS o"  # noqa: S608 - printed by us
     used = printer.used
     refs = {_mark(ref): ref for ref in printer.refs.values()}
+    text = _MARK.sub(
+        lambda mark: _table_text(refs[mark[0]], used.get(refs[mark[0]].id, set())), text
+    )
+    sums = [(int(found[1]), int(found[2])) for found in _SUM.finditer(text)]
     return DuckText(
-        _MARK.sub(lambda mark: _table_text(refs[mark[0]], used.get(refs[mark[0]].id, set())), text),
+        _SUM.sub(r"\3", text),
         tuple(
             DuckTable(
                 f"t{ref.id}",
                 ref,
                 tuple(sorted(used.get(ref.id, ()))),
                 tuple(printer.prune.get(ref.id, ())),
+                tuple(sorted({ordinal for relation, ordinal in sums if relation == ref.id})),
             )
             for ref in printer.refs.values()
         ),
@@ -174,6 +183,7 @@ def _print(query: tree.Query, budget: Budget) -> DuckText:
         tuple(sorted(printer.row_counts)),
         tuple(printer.lists),
         tuple(printer.deferred),
+        _SUM.sub(lambda found: found[4 if int(found[1]) in printer.refs else 3], text),
     )
 
 
@@ -190,6 +200,8 @@ def _mark(ref: tree.TableRef) -> str:
 
 
 _MARK = re.compile("\0[0-9]+\0")
+_SUM = re.compile("\0(-?[0-9]+)[.]([0-9]+)\0([^\0]*)\0([^\0]*)\0")
+"""A sum of a column: its relation and ordinal, the text in general, and that without -0.0."""
 
 
 def _table_text(ref: tree.TableRef, used: set[int]) -> str:
@@ -813,7 +825,11 @@ class _Printer:
             # DuckDB begins with 0, which -0 added to is 0.
             signs = f"min(signbit({texts[0]})){tail}"
             zero = "CAST('-0.0' AS DOUBLE)"
-            return f"(CASE WHEN {text} = 0 AND {signs} THEN {zero} ELSE {text} END)"
+            signed = f"(CASE WHEN {text} = 0 AND {signs} THEN {zero} ELSE {text} END)"
+            column = node.arguments[0]
+            if not isinstance(column, tree.ColumnRef) or "\0" in text:
+                return signed
+            return f"\0{column.relation}.{column.ordinal}\0{signed}\0{text}\0"
         return text
 
 

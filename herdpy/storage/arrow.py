@@ -5,7 +5,7 @@ table's columns are c<ordinal> and, last, `__live` (exec/interfaces.py: RowSourc
 column is dictionary<int32, string> in all chunks as soon as one page has it so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ from herdpy.storage.table_pages import PageEntry
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 LIVE = "__live"
+LEAST_BITS = -(2**63)
+"""The bits of -0.0 as an integer, which is the least one of all."""
 
 _TYPES = {
     Kind.BOOLEAN: pa.bool_(),
@@ -65,6 +67,24 @@ def column_array(entry: PageEntry, ordinal: int, *, as_dictionary: bool = False)
             array = _as_dictionary(array)
         page.arrow_cache[key] = array
     return array
+
+
+def has_negative_zero(
+    entries: Iterable[PageEntry], overlays: Iterable[pa.RecordBatch], ordinal: int
+) -> bool:
+    """Tell whether -0.0 stands in a column of DOUBLEs of what scan_table() was given."""
+    for entry in entries:
+        found = entry.page.arrow_cache.get((ordinal, LEAST_BITS))
+        if found is None:
+            found = _has_negative_zero(column_array(entry, ordinal))
+            entry.page.arrow_cache[ordinal, LEAST_BITS] = found
+        if found:
+            return True
+    return any(_has_negative_zero(overlay.column(f"c{ordinal}")) for overlay in overlays)
+
+
+def _has_negative_zero(array: Array) -> bool:
+    return pc.min(array.view(pa.int64())).as_py() == LEAST_BITS
 
 
 def batch(entry: PageEntry, ordinals: Sequence[int]) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.system_tables import SystemRows
 from herdpy.engine.state.transactions import OwnVersion, own_visible
 from herdpy.errors import ProgrammingError, SnapshotTooOldError
-from herdpy.exec.interfaces import ColumnRange
+from herdpy.exec.interfaces import NO_NEGATIVE_ZEROS, ColumnRange
 from herdpy.model.access import Changes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -460,8 +460,13 @@ class TableSnapshot:
     def rows(self, columns: Columns | None = None) -> Iterator[Row]:
         return self.range(None, None, columns=columns)
 
-    def arrow(self, ordinals: Sequence[int], prune: Sequence[ColumnRange]) -> "pa.Table":
-        from herdpy.storage.arrow import scan_table
+    def arrow(
+        self,
+        ordinals: Sequence[int],
+        prune: Sequence[ColumnRange],
+        summed: Sequence[int] = (),
+    ) -> "pa.Table":
+        from herdpy.storage.arrow import has_negative_zero, scan_table
 
         ordinals = ordinals or self.table.key[:1]  # a batch without columns would have no rows
         entries = [
@@ -475,7 +480,10 @@ class TableSnapshot:
         except SnapshotGoneError:
             raise snapshot_too_old() from None
         self.snapshot.check()
-        return scan_table(self.table, entries, batches, ordinals, live=live)
+        found = scan_table(self.table, entries, batches, ordinals, live=live)
+        if any(has_negative_zero(entries, batches, ordinal) for ordinal in summed):
+            return found
+        return found.replace_schema_metadata(NO_NEGATIVE_ZEROS) if summed else found
 
     def count(self) -> int:
         """Return how many rows there are."""

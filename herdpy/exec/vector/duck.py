@@ -32,7 +32,7 @@ from herdpy.errors import (
     descriptors_error,
 )
 from herdpy.exec.coerce import check_row_count, output_converter
-from herdpy.exec.interfaces import ColumnRange, Interrupt, Snapshot
+from herdpy.exec.interfaces import NO_NEGATIVE_ZEROS, ColumnRange, Interrupt, Snapshot
 from herdpy.exec.vector.arrow_rows import (
     arrow_schema,
     logical_rows,
@@ -109,10 +109,15 @@ class VectorEngine:
         """
         for slot, word in text.row_counts:
             check_row_count(values[slot], word)
-        tables = [
-            (table.name, snapshot.source(table.ref.table).arrow(table.ordinals, prune))
-            for table, prune in ((table, column_ranges(table, values)) for table in text.tables)
-        ]
+        tables: list[tuple[str, pa.Table]] = []
+        sql = text.plain_sql
+        for table in text.tables:
+            prune = column_ranges(table, values)
+            source = snapshot.source(table.ref.table)
+            found = source.arrow(table.ordinals, prune, table.summed)
+            tables.append((table.name, found))
+            if table.summed and found.schema.metadata != NO_NEGATIVE_ZEROS:
+                sql = text.sql
         parameters: dict[str, Any] = {
             f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
         }
@@ -123,7 +128,7 @@ class VectorEngine:
         for item in text.deferred:
             run = self._run_first(item, snapshot, values, parameter_types, interrupt)
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
-        result = VectorResult(text.sql, interrupt, self._results.pop, columns)
+        result = VectorResult(sql or text.sql, interrupt, self._results.pop, columns)
         with self._mutex:
             if self._is_closed:
                 raise InterfaceError("the vector engine is closed")

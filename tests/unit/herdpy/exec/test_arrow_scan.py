@@ -20,7 +20,9 @@ class Source:
     def __init__(self, length: int) -> None:
         self._length = length
 
-    def arrow(self, ordinals: Sequence[int], prune: Sequence[Any]) -> pa.Table:
+    def arrow(
+        self, ordinals: Sequence[int], prune: Sequence[Any], summed: Sequence[int] = ()
+    ) -> pa.Table:
         texts = [
             pa.DictionaryArray.from_arrays(
                 pa.array([0] * ROWS, pa.int32()), pa.array([str(page % 10) * self._length])

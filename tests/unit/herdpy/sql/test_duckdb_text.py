@@ -186,3 +186,21 @@ def test_a_long_chain_is_flat_in_the_text() -> None:
         depth += (character == "(") - (character == ")")
         deepest = max(deepest, depth)
     assert deepest < 10
+
+
+def test_sums_of_columns_have_a_plain_text() -> None:
+    found = printed("SELECT sum(x), sum(x * 2), sum(DISTINCT x) FILTER (WHERE n > 1) FROM t")
+    assert "\0" not in found.sql + found.plain_sql
+    assert found.sql.count("signbit") == 3
+    assert found.plain_sql.count("signbit") == 1  # of x * 2, which may be -0 where x is not
+    assert [table.summed for table in found.tables] == [(2,)]
+
+
+def test_sums_of_other_relations_have_none() -> None:
+    text = (
+        "SELECT sum(v) OVER (ORDER BY sum(w)) FROM (SELECT x AS v, x AS w FROM t) AS q GROUP BY v"
+    )
+    found = printed(text)
+    assert "\0" not in found.sql
+    assert found.plain_sql == found.sql
+    assert [table.summed for table in found.tables] == [()]

@@ -15,6 +15,7 @@ from herdpy.storage.arrow import (
     LIVE,
     arrow_type,
     batch,
+    has_negative_zero,
     live_array,
     masked_live,
     rows_batch,
@@ -167,3 +168,17 @@ def test_duckdb_reads_every_type(precision: int) -> None:
             datetime.datetime(1970, 1, 1, 0, 0, 8),
         )
     ]
+
+
+def test_negative_zeros() -> None:
+    table = table_of(BIGINT, DOUBLE, DOUBLE)
+    rows = [(index, (0.0, None, -1.5, float("nan"))[index % 4], None) for index in range(9000)]
+    pages = pages_of(table, rows, [(8999, -0.0, None)])
+    first, second, third, run = pages.entries()
+    assert not has_negative_zero([first, second, third], [], 1)
+    assert not has_negative_zero([first, second, third, run], [], 2)
+    for _ in range(2):
+        assert has_negative_zero([first, run], [], 1)
+    overlay = rows_batch(table, [2], [(1, None, 0.0), (2, None, -0.0), (3, None, -0.0)])
+    assert has_negative_zero([first], [overlay], 2)
+    assert not has_negative_zero([first], [overlay.slice(0, 1), overlay.slice(0, 0)], 2)
