@@ -358,8 +358,14 @@ class TaskStore:
 
     async def read_note(self, name: str) -> bytes:
         """Return what an auditor keeps for the next one, below `underreplication`; b"": nothing."""
+        path = join(self._base, name)
+
+        async def question() -> bytes:
+            await self._store.sync(path)
+            return (await self._store.read(path))[0]
+
         try:
-            return (await self._ask(lambda: self._store.read(join(self._base, name))))[0]
+            return await self._ask(question)
         except NoNodeError:
             return b""
 

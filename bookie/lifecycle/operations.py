@@ -257,6 +257,7 @@ def _status(found: Found, registered: dict[BookieId, Mode]) -> Json:
         "bookie_id": found.bookie_id,
         "lifecycle": record.state.value,
         "registered": registered.get(found.bookie_id, Mode.AWAY).value,
+        "joined_ms": found.cookie_ctime_ms or None,
         "since_ms": None if is_active else record.since_ms,
         "by": record.by,
         "may_fence": record.may_fence,

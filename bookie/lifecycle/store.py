@@ -117,9 +117,14 @@ class LifecycleStore:
         return found
 
     async def bookie_ids(self) -> tuple[BookieId, ...]:
-        """Return every bookie that has a cookie, sorted."""
+        """Return every bookie that has a cookie now, sorted."""
+
+        async def question() -> list[str]:
+            await self._store.sync(self._cookies)
+            return await self._store.children(self._cookies)
+
         try:
-            names = await ask(self._store, PATIENCE_S, lambda: self._store.children(self._cookies))
+            names = await ask(self._store, PATIENCE_S, question)
         except NoNodeError:
             names = []
         return tuple(BookieId(name) for name in names)
@@ -150,7 +155,6 @@ class LifecycleStore:
 
     async def _draining(self) -> dict[BookieId, LifecycleRecord]:
         """Return the admitted drains: one read for each bookie, all together."""
-        await ask(self._store, PATIENCE_S, lambda: self._store.sync(self._cookies))
         bookie_ids = await self.bookie_ids()
         records = await asyncio.gather(*map(self._record, bookie_ids))
         return {

@@ -5,6 +5,7 @@ In a process without a bookie they are there as well, and say where the bookie's
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from bookie.management.long_tasks import Json, LongTasks
 from bookie.management.routing import Argument, Call, Endpoint, Kind
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
+from bookie.server.storage.collector import CompactionKind, Compactions
 from bookie.server.storage.journal import read_mark
 from bookie.server.storage.scrubber import Scrubber
 
@@ -70,8 +72,10 @@ class BookieEndpoints:
                      "Write a ledger to this bookie alone, read it back, delete it.",
                      self._sanity),
             Endpoint("PUT", f"{BOOKIE}/gc", admin,
-                     "Remove deleted ledgers now, in the background; compact logs if asked to.",
-                     self._begin_gc,
+                     "Remove deleted ledgers and compact logs now, in the background. Without a "
+                     "flag a major compaction, or a minor one while major ones are suspended; with "
+                     "one that is true that kind alone; with both a major one, which takes what a "
+                     "minor one would.", self._begin_gc,
                      body=(Argument("forceMajor", Kind.FLAG, majors),
                            Argument("forceMinor", Kind.FLAG, minors))),
             Endpoint("GET", f"{BOOKIE}/gc", read, "Whether a collection that was asked for runs.",
@@ -185,13 +189,13 @@ class BookieEndpoints:
 
     async def _begin_gc(self, call: Call) -> object:
         collector = self._here.collector
+        kind = _forced(call.body, collector.compactions)
 
         async def work(record: Json) -> None:
+            record["compaction"] = kind
             record["removed_ledgers"] = len(await collector.collect())
-            if call.body.get("forceMajor", False):
-                await collector.compact_by("major")
-            elif call.body.get("forceMinor", False):
-                await collector.compact_by("minor")
+            if kind is not None:
+                await collector.compact_by(kind)
 
         return self._long_tasks.begin(_GC, work)
 
@@ -251,6 +255,20 @@ class BookieEndpoints:
     async def _begin_scrub(self, call: Call) -> object:
         self._scrubber.begin()
         return self._scrubber.status()
+
+
+def _forced(
+    flags: Mapping[str, bool], compactions: Mapping[CompactionKind, Compactions]
+) -> CompactionKind | None:
+    """Return which compaction is asked for, None: neither. A flag unsaid: unless suspended."""
+
+    def is_wanted(kind: CompactionKind, flag: str, other: str) -> bool:
+        is_default = not (flags.get(other, False) or compactions[kind].is_suspended)
+        return flags.get(flag, is_default)
+
+    if is_wanted("major", "forceMajor", "forceMinor"):
+        return "major"
+    return "minor" if is_wanted("minor", "forceMinor", "forceMajor") else None
 
 
 def _refused(method: str, path: str, replacement: str) -> Endpoint:

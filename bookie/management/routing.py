@@ -114,8 +114,8 @@ def _grouped(
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body; nothing is an empty one."""
-    if not body:
+    """Return the JSON object of a body; nothing, or blanks, is an empty one."""
+    if not body.strip():
         return {}
     try:
         found: object = json.loads(body, object_pairs_hook=_unique)

@@ -28,18 +28,27 @@ from bookie.server.metrics import Figure
 _log = logging.getLogger(__name__)
 WEBHOOKS_MAX = 8
 EVENTS_MAX = 1000
-"""That wait for one receiver; beyond it the oldest goes untold."""
+"""That wait for one receiver; beyond it the oldest goes untold, unless it is its bookie's last."""
 SECRET_CHARS_MIN = 16
 TIMEOUT_S = 10.0
 PAUSE_S = 1.0
 PAUSE_S_MAX = 300.0
 """Between tries of one receiver; each failure doubles it."""
 REMOVED = "Removed"
-"""What follows Drained when the bookie was forgotten."""
-_ACTIVE = (LifecycleState.ACTIVE.value, None)
+"""In the place of a lifecycle: the bookie was forgotten, after a drain or without one."""
 _NOTES = "webhooks"
-Told = tuple[str, int | None]
-"""Lifecycle and since_ms."""
+
+
+class Told(NamedTuple):
+    """One stay of a bookie in one state: no other has the same values.
+
+    Within one drain, which `since_ms` tells from others, each state comes once; and `joined_ms`
+    tells a bookie that returned after its removal from the one that was removed.
+    """
+
+    lifecycle: str
+    since_ms: int | None
+    joined_ms: int
 
 
 class Event(NamedTuple):
@@ -57,7 +66,7 @@ class Webhook:
     def __init__(self, url: Url, told: dict[str, Told]) -> None:
         self.url = url
         self.told = told
-        """By bookie; one that is not there was Active."""
+        """By bookie; one that is not there is not known to the receiver."""
         self._seen = dict(told)
         self.waiting: deque[Event] = deque()
         self.dropped_count = 0
@@ -68,33 +77,47 @@ class Webhook:
     def see(self, rows: Sequence[Json]) -> None:
         """Take the statuses of all bookies; what changed since the last time waits from now on."""
         now = {str(row["bookie_id"]): row for row in rows}
+        for bookie_id, before in list(self._seen.items()):
+            row = now.get(bookie_id)
+            if row is None or row["joined_ms"] not in (None, before.joined_ms):
+                told = Told(REMOVED, None, before.joined_ms)
+                self._note(bookie_id, told, {"bookie_id": bookie_id, "lifecycle": REMOVED})
         for bookie_id, row in now.items():
             if row["lifecycle"] != UNREADABLE:
-                self._note(bookie_id, (row["lifecycle"], row["since_ms"]), row)
-        for bookie_id in [one for one in self._seen if one not in now]:
-            row = {"bookie_id": bookie_id, "lifecycle": REMOVED}
-            self._note(bookie_id, (REMOVED, None), row)
-            self._seen.pop(bookie_id)
+                told = Told(row["lifecycle"], row["since_ms"], row["joined_ms"])
+                self._note(bookie_id, told, row)
 
     def _note(self, bookie_id: str, told: Told, row: Json) -> None:
-        before = self._seen.get(bookie_id, _ACTIVE)
+        before = self._seen.get(bookie_id)
         if told == before:
             return
-        self._seen[bookie_id] = told
-        event_id = hashlib.sha256(repr((bookie_id, before, told)).encode()).hexdigest()[:32]
-        record = {"id": event_id, "event": "lifecycle", "from": before[0], "bookie": row}
+        _put(self._seen, bookie_id, told)
+        event_id = hashlib.sha256(json.dumps((bookie_id, before, told)).encode()).hexdigest()[:32]
+        was = None if before is None else before.lifecycle
+        record = {"id": event_id, "event": "lifecycle", "from": was, "bookie": row}
         self.waiting.append(Event(bookie_id, told, json.dumps(record).encode(), event_id))
         if len(self.waiting) > EVENTS_MAX:
-            self.waiting.popleft()
-            self.dropped_count += 1
+            self._drop(self.waiting.popleft().bookie_id)
+
+    def _drop(self, bookie_id: str) -> None:
+        """Take note that a change goes untold; the last one of a bookie is seen again later."""
+        self.dropped_count += 1
+        if all(event.bookie_id != bookie_id for event in self.waiting):
+            self._seen.pop(bookie_id, None)
+            if bookie_id in self.told:
+                self._seen[bookie_id] = self.told[bookie_id]
 
     def delivered(self, event: Event) -> None:
         """Take note that the first that waits was told."""
         assert self.waiting.popleft() is event
-        if event.told in (_ACTIVE, (REMOVED, None)):
-            self.told.pop(event.bookie_id, None)
-        else:
-            self.told[event.bookie_id] = event.told
+        _put(self.told, event.bookie_id, event.told)
+
+
+def _put(told: dict[str, Told], bookie_id: str, last: Told) -> None:
+    if last.lifecycle == REMOVED:
+        told.pop(bookie_id, None)
+    else:
+        told[bookie_id] = last
 
 
 class Webhooks:
@@ -152,7 +175,7 @@ class Webhooks:
         while True:
             try:
                 if hook is None:
-                    hook = Webhook(url, await self._told(url))
+                    hook = Webhook(url, await self._told(url, guard))
                     self._hooks.append(hook)
                 hook.see(await self._operations.statuses())
                 await self._deliver(hook, guard)
@@ -184,8 +207,7 @@ class Webhooks:
             hook.failures = 0
             self._delivered_count += 1
             hook.delivered(event)
-            data = json.dumps({"url": hook.url.origin, "told": hook.told}).encode()
-            await self._tasks.write_note(_path(hook.url), data, guard)
+            await self._keep(hook.url, hook.told, guard)
 
     async def _post(self, url: Url, event: Event) -> str | None:
         """Return why the receiver did not take it; None: it did."""
@@ -201,15 +223,31 @@ class Webhooks:
             return str(error) or type(error).__name__
         return None if 200 <= status < 300 else f"it answered {status}"
 
-    async def _told(self, url: Url) -> dict[str, Told]:
+    async def _told(self, url: Url, guard: Guard) -> dict[str, Told]:
+        """Return what a receiver was told; a new one knows all bookies, as Active ones."""
         data = await self._tasks.read_note(_path(url))
-        try:
-            found = cast("dict[str, Any]", json.loads(data or b'{"told": {}}'))
-            told = cast("dict[str, list[Any]]", found["told"])
-            return {str(one): (str(state), since_ms) for one, (state, since_ms) in told.items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
-            _log.error("webhook %s: its note is damaged; all is told again", url.origin)
-            return {}
+        if data:
+            try:
+                found = cast("dict[str, Any]", json.loads(data))
+                told = cast("dict[str, list[Any]]", found["told"])
+                return {one: Told(*values) for one, values in told.items()}
+            except (ValueError, TypeError, KeyError, AttributeError):
+                _log.error(
+                    "webhook %s: its note is damaged: states other than Active are told again, "
+                    "removals since then are not", url.origin,
+                )  # fmt: skip
+        rows = await self._operations.statuses()
+        told = {
+            str(row["bookie_id"]): Told(LifecycleState.ACTIVE.value, None, row["joined_ms"])
+            for row in rows
+            if row["lifecycle"] != UNREADABLE
+        }
+        await self._keep(url, told, guard)
+        return told
+
+    async def _keep(self, url: Url, told: dict[str, Told], guard: Guard) -> None:
+        data = json.dumps({"url": url.origin, "told": told}).encode()
+        await self._tasks.write_note(_path(url), data, guard)
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:

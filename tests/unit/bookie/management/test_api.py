@@ -345,6 +345,48 @@ def test_collection_over_http() -> None:
     simulate(test)
 
 
+@pytest.mark.parametrize(
+    ("body", "suspended", "compacted"),
+    [
+        (None, (), "major"),
+        (b" \r\n", (), "major"),
+        ({}, (), "major"),
+        (None, ("suspendMajor",), "minor"),
+        (None, ("suspendMajor", "suspendMinor"), None),
+        ({"forceMajor": True, "forceMinor": True}, (), "major"),
+        ({"forceMajor": True}, ("suspendMajor",), "major"),
+        ({"forceMinor": True}, (), "minor"),
+        ({"forceMinor": True}, ("suspendMinor",), "minor"),
+        ({"forceMajor": False}, (), "minor"),
+        ({"forceMajor": False, "forceMinor": False}, (), None),
+    ],
+)
+def test_a_collection_compacts_as_bookkeepers(
+    body: object, suspended: tuple[str, ...], compacted: str | None
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        node = await managed(cluster)
+        path = "/api/v1/bookie/gc"
+        if suspended:
+            await ask(
+                "PUT", f"{path}/suspend_compaction", ADMIN_TOKEN, dict.fromkeys(suspended, True)
+            )
+        await ask("PUT", path, ADMIN_TOKEN, body)
+        found: dict[str, Any] = {}
+
+        async def is_done() -> bool:
+            found.update((await ask("GET", path, READ_TOKEN))[1])
+            return not found["is_in_force_gc"]
+
+        while not await is_done():
+            pass
+        assert (found["last"]["state"], found["last"]["compaction"]) == ("done", compacted)
+        counts = {kind: one.count for kind, one in node.collector.compactions.items()}
+        assert counts == {"major": compacted == "major", "minor": compacted == "minor"}
+
+    simulate(test)
+
+
 def test_autorecovery_over_http() -> None:
     async def test(cluster: Cluster) -> None:
         await managed(cluster)

@@ -16,6 +16,7 @@ from bookie.lifecycle.states import Step
 from bookie.management import webhooks as module
 from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks, signature
+from bookie.metadata.cookies import CookieStore
 from bookie.runtime.http import JSON, HttpServer, Page, Request
 from tests.fixtures.bookie_node import ID, Cluster, simulate
 from tests.fixtures.metadata import SeededRng
@@ -45,7 +46,7 @@ class Receiver:
         pass
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def told(self) -> list[tuple[str | None, str]]:
         bodies: list[dict[str, Any]] = [json.loads(one.body) for one in self.requests]
         return [(one["from"], one["bookie"]["lifecycle"]) for one in bodies]
 
@@ -176,7 +177,10 @@ def test_a_deposed_auditor_notes_nothing() -> None:
                 await cluster.store.delete(f"/ledgers/underreplication/auditorelection/{vote}")
                 await asked.drain(BookieId(ID), "ada")
                 await asyncio.sleep(5)
-            assert not cluster.has("/ledgers/underreplication/webhooks")
+            folder = "/ledgers/underreplication/webhooks"
+            (note,) = await cluster.store.children(folder)
+            data, _ = await cluster.store.read(f"{folder}/{note}")
+            assert json.loads(data)["told"][ID][0] == "Active"
             async with telling(cluster):
                 await asyncio.sleep(5)
         ids = [one.headers["x-bookie-event"] for one in receiver.requests]
@@ -206,6 +210,101 @@ def test_a_silent_receiver_holds_up_no_other() -> None:
             assert receiver.told == [("Active", "Draining")]
             await asyncio.sleep(20)
             assert figures(hooks)["failed"] >= 1
+
+    simulate(test)
+
+
+async def join(cluster: Cluster, bookie_id: str) -> None:
+    await cluster.store.create(f"/ledgers/cookies/{bookie_id}", b"a cookie")
+
+
+async def forget(cluster: Cluster, bookie_id: str) -> None:
+    """As `bookie cookie delete --accept-loss` and `decommission` do: without a drain."""
+    await CookieStore(cluster.store, "/ledgers").delete(BookieId(bookie_id))
+
+
+def test_joining_and_removal_without_a_drain_are_told_each_with_an_id_of_its_own() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start()
+        await join(cluster, "b:2")
+        receiver = Receiver()
+        async with receiving(receiver), telling(cluster):
+            await asyncio.sleep(2)
+            for step in (forget, join, forget, join, forget):
+                await step(cluster, "b:2")
+                await asyncio.sleep(2)
+        assert receiver.told == [
+            ("Active", "Removed"),
+            (None, "Active"),
+            ("Active", "Removed"),
+            (None, "Active"),
+            ("Active", "Removed"),
+        ]
+        assert len({one.headers["x-bookie-event"] for one in receiver.requests}) == 5
+
+    simulate(test)
+
+
+def test_a_removal_between_two_looks_is_told_before_the_return() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start()
+        await join(cluster, "b:2")
+        receiver = Receiver()
+        async with receiving(receiver), telling(cluster):
+            await asyncio.sleep(2.5)
+            await forget(cluster, "b:2")
+            await join(cluster, "b:2")
+            await asyncio.sleep(2)
+        assert receiver.told == [("Active", "Removed"), (None, "Active")]
+
+    simulate(test)
+
+
+def test_a_removal_while_no_auditor_looks_is_told_by_the_next_one() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start()
+        await join(cluster, "b:2")
+        receiver = Receiver()
+        async with telling(cluster):
+            await asyncio.sleep(2)
+        await forget(cluster, "b:2")
+        ids: list[str] = []
+        for _ in range(2):  # the first is deposed before it can note what it told
+            async with receiving(receiver), telling(cluster) as hooks:
+                vote = (await cluster.store.children("/ledgers/underreplication/auditorelection"))[
+                    -1
+                ]
+                await cluster.store.delete(f"/ledgers/underreplication/auditorelection/{vote}")
+                await cluster.until(lambda: figures(hooks)["delivered"] == 1)
+            ids.append(receiver.requests[-1].headers["x-bookie-event"])
+        assert receiver.told == [("Active", "Removed")] * 2
+        assert ids[0] == ids[1]
+
+    simulate(test)
+
+
+def test_the_last_change_of_a_bookie_is_told_though_too_many_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "EVENTS_MAX", 2)
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.start()
+        for number in range(5):
+            await join(cluster, f"b:{number}")
+        receiver = Receiver()
+        async with telling(cluster) as hooks:
+            await asyncio.sleep(2)
+            for number in range(5):
+                await forget(cluster, f"b:{number}")
+            await asyncio.sleep(5)
+            assert figures(hooks)["waiting"] == 2
+            assert figures(hooks)["dropped"] >= 3
+            async with receiving(receiver):
+                await cluster.until(lambda: len(receiver.requests) == 5, 900.0)
+        bodies = [json.loads(one.body) for one in receiver.requests]
+        assert {one["bookie"]["bookie_id"] for one in bodies} == {f"b:{n}" for n in range(5)}
+        assert receiver.told == [("Active", "Removed")] * 5
 
     simulate(test)
 
