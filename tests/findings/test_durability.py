@@ -204,8 +204,9 @@ def python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 _INTERRUPTED = """
-import os, signal, threading, time
+import os, resource, signal, threading, time
 import herdpy
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))  # a query that was not interrupted ends here
 connection = herdpy.connect(":memory:", autocommit=True)
 connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
 connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(20000)])

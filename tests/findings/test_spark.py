@@ -243,9 +243,9 @@ def wait_for_no_lease(shared: Shared) -> None:
 @pytest.mark.finding("K8")
 def test_a_lease_is_renewed_while_no_task_reads(spark: Any, shared: Shared) -> None:
     shared.table("id BIGINT PRIMARY KEY, v TEXT")
-    frame = shared.load(spark, leaseSeconds=2)
+    frame = shared.load(spark, leaseSeconds=10)
     assert frame.rdd.getNumPartitions() == 1  # it is planned, and no task runs
-    (lease, left) = shared.rows("SELECT lease, remaining_s FROM sysleases WHERE seconds = 2")[0]
+    (lease, left) = shared.rows("SELECT lease, remaining_s FROM sysleases WHERE seconds = 10")[0]
     is_renewed = False
     while not is_renewed:
         found = shared.rows(f"SELECT remaining_s FROM sysleases WHERE lease = '{lease}'")
