@@ -21,8 +21,10 @@ import lmdb
 
 from bookie.errors import CorruptFileError
 from bookie.runtime.drivers import new_mutex
+from bookie.runtime.os_disk import OsDisk
 from bookie.server.interfaces import LedgerRecord
 from bookie.server.storage.ledger_record import decode_ledger_record, encode_ledger_record
+from bookie.server.storage.lmdb_length import missing_page
 
 _LIB_VERSION = 0  # the file format of LMDB 0.9, whatever newer engines the package carries
 _MAP_BYTES = 64 * 1024 * 1024
@@ -46,6 +48,7 @@ class LmdbIndex:
         self._read_mutex = new_mutex()
         self._write_mutex = new_mutex()
         self._is_closed = False
+        _check_length(path)
         try:
             self._env: Any = lmdb.open(
                 path,
@@ -58,7 +61,7 @@ class LmdbIndex:
             self._locations = self._env.open_db(b"locations")
             self._ledgers = self._env.open_db(b"ledgers")
         except lmdb.Error as error:
-            raise _damaged(path, error) from error
+            raise _damaged(path, str(error)) from error
         self._map_bytes: int = self._env.info()["map_size"]
         self._highest = self._read_highest()
 
@@ -237,10 +240,25 @@ class LmdbIndex:
             self._env.close()
 
 
-def _damaged(path: str, error: lmdb.Error) -> CorruptFileError:
+def _check_length(path: str) -> None:
+    name = path.rpartition("/")[2]
+    disk = OsDisk(path.removesuffix(name) or ".")
+    if not disk.exists(name):
+        return
+    file = disk.open(name)
+    try:
+        page = missing_page(file)
+    finally:
+        file.close()
+    if page is not None:
+        raise _damaged(path, f"no page {page}, to which it refers: the file was cut off")
+
+
+def _damaged(path: str, problem: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{path}: expected an index that LMDB can open, found: {error}; move the file away: the "
-        f"next start makes a new one from the entry logs"
+        f"{path}: expected an index that LMDB can open, found: {problem}; move the file away, "
+        f"and its -lock: the next start of the bookie makes a new one from the entry logs "
+        f"(docs/guides/bookie-disks.md, 'A damaged index')"
     )
 
 
