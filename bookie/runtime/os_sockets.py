@@ -1,8 +1,10 @@
-"""Socket options that asyncio does not set by itself."""
+"""Socket options that asyncio does not set by itself, and waits of a thread without a loop."""
 
 import asyncio
 import os
+import select
 import socket
+from collections.abc import Sequence
 
 IDLE_S = 60
 """How long a connection may say nothing before its peer's machine is asked."""
@@ -37,3 +39,22 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
             set_keep_alive(duplicate)
     except OSError:
         return  # the peer is gone already
+
+
+def wait_ready(
+    readers: Sequence[socket.socket], writers: Sequence[socket.socket], timeout_s: float | None
+) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Wait until some can be read or written, at most timeout_s (None: for ever); return which.
+
+    ValueError: one was closed before. A socket is in one of the two.
+    """
+    poller = select.poll()
+    for reader in readers:
+        poller.register(reader, select.POLLIN)
+    for writer in writers:
+        poller.register(writer, select.POLLOUT)
+    ready = {number for number, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)}
+    return (
+        [reader for reader in readers if reader.fileno() in ready],
+        [writer for writer in writers if writer.fileno() in ready],
+    )
