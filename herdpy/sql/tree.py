@@ -15,9 +15,12 @@ times is bound by a Let, so that a tree is never larger than its text allows.
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cache
+from typing import ClassVar
 
 import msgspec
 
+from herdpy.errors import InternalError
+from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, SqlType
 
@@ -315,13 +318,41 @@ def resolved(keys: Sequence[Expression], outputs: Sequence[Output]) -> tuple[Exp
 # --- statements ----------------------------------------------------------------------------------
 
 
-class SelectStatement(Node, frozen=True):
+Changed = tuple[TableRef | Table | None, int]
+"""(what a statement changes, rights of model.access): a table, or None: the tablespace.
+
+Of a TableRef the statement names columns, which takes SELECT, too.
+"""
+
+
+class Statement(Node, frozen=True):
+    """Base of all. What is to be known of a kind elsewhere stands here, with the kind."""
+
+    is_instant: ClassVar[bool] = False
+    """It is about the session's own options or transaction, or KILLs: it takes no time."""
+    is_audited: ClassVar[bool] = False
+    """It changes tables, users or rights, or ends what others do."""
+    frees_space: ClassVar[bool] = False
+    """It may use what is kept for a full disk."""
+
+    def changed(self) -> tuple[Changed, ...]:
+        """Return what it changes, and the rights that takes; what it reads is found in its tree.
+
+        A kind is refused until it says so.
+        """
+        raise InternalError(f"no rights are known for {type(self).__name__}")
+
+
+class SelectStatement(Statement, frozen=True):
     """A query whose rows are the result."""
 
     query: Query
 
+    def changed(self) -> tuple[Changed, ...]:
+        return ()
 
-class Insert(Node, frozen=True):
+
+class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
@@ -336,23 +367,42 @@ class Insert(Node, frozen=True):
     skips_conflicts: bool = False
     """ON CONFLICT DO NOTHING: a row whose key is there already is left out."""
 
+    def changed(self) -> tuple[Changed, ...]:
+        return ((self.table, INSERT | (UPDATE if self.is_upsert else 0)),)
 
-class Update(Node, frozen=True):
+
+class Update(Statement, frozen=True):
     """UPDATE of relation `target`; assignments are (ordinal, expression over the old row)."""
 
     target: TableRef
     assignments: tuple[tuple[int, Expression], ...]
     where: Expression | None
 
+    def changed(self) -> tuple[Changed, ...]:
+        return ((self.target, UPDATE),)
 
-class Delete(Node, frozen=True):
+
+class Delete(Statement, frozen=True):
     """DELETE over relation `target`."""
 
+    frees_space = True
     target: TableRef
     where: Expression | None
 
+    def changed(self) -> tuple[Changed, ...]:
+        return ((self.target, DELETE),)
 
-class CreateTable(Node, frozen=True):
+
+class Definition(Statement, frozen=True):
+    """Base of what changes tables or access; if it says no more, rights are checked as it runs."""
+
+    is_audited = True
+
+    def changed(self) -> tuple[Changed, ...]:
+        return ()
+
+
+class CreateTable(Definition, frozen=True):
     """CREATE TABLE; ids of table and columns are given out by the engine (0 here)."""
 
     name: str
@@ -360,54 +410,77 @@ class CreateTable(Node, frozen=True):
     key: tuple[int, ...]
     if_not_exists: bool
 
+    def changed(self) -> tuple[Changed, ...]:
+        return ((None, CREATE),)
 
-class DropTable(Node, frozen=True):
+
+class DropTable(Definition, frozen=True):
     """DROP TABLE of one name."""
 
+    frees_space = True
     name: str
     if_exists: bool
 
 
-class TruncateTables(Node, frozen=True):
+class TruncateTables(Definition, frozen=True):
     """TRUNCATE of these tables, each once."""
 
+    frees_space = True
     tables: tuple[Table, ...]
 
+    def changed(self) -> tuple[Changed, ...]:
+        return tuple((table, DELETE) for table in self.tables)
 
-class Begin(Node, frozen=True):
+
+class SessionStatement(Statement, frozen=True):
+    """Base of what is about the session, or checks by itself who may do it."""
+
+    is_instant = True
+
+    def changed(self) -> tuple[Changed, ...]:
+        return ()
+
+
+class TransactionStatement(SessionStatement, frozen=True):
+    """Base of what begins or ends a transaction, or a part of it: SessionCore.control()."""
+
+
+class Begin(TransactionStatement, frozen=True):
     """BEGIN [READ COMMITTED]."""
 
 
-class Commit(Node, frozen=True):
+class Commit(TransactionStatement, frozen=True):
     """COMMIT."""
 
 
-class Rollback(Node, frozen=True):
+class Rollback(TransactionStatement, frozen=True):
     """ROLLBACK."""
 
 
-class SetOption(Node, frozen=True):
+class SetOption(SessionStatement, frozen=True):
     """SET name = value; value None means DEFAULT."""
 
     name: str
     value: str | None
 
 
-class SetSnapshot(Node, frozen=True):
+class SetSnapshot(SessionStatement, frozen=True):
     """SET TRANSACTION SNAPSHOT 'lease'."""
 
+    is_instant = False
     lease: str
 
 
-class ShowOption(Node, frozen=True):
+class ShowOption(SessionStatement, frozen=True):
     """SHOW name, or SHOW TABLES with name "tables", or SHOW ALL with name "all"."""
 
     name: str
 
 
-class Kill(Node, frozen=True):
+class Kill(SessionStatement, frozen=True):
     """KILL [CONNECTION] number, or KILL STATEMENT number."""
 
+    is_audited = True
     number: int
     is_connection: bool
 
@@ -432,7 +505,11 @@ class RoleOptions(Node, frozen=True):
 FOREVER = -1
 
 
-class CreateRole(Node, frozen=True):
+class AccessStatement(Definition, frozen=True):
+    """Base of what changes roles and rights."""
+
+
+class CreateRole(AccessStatement, frozen=True):
     """CREATE ROLE, or CREATE USER, which is a role that can log in."""
 
     name: str
@@ -440,21 +517,21 @@ class CreateRole(Node, frozen=True):
     if_not_exists: bool
 
 
-class AlterRole(Node, frozen=True):
+class AlterRole(AccessStatement, frozen=True):
     """ALTER ROLE or ALTER USER; name None: the session's own user."""
 
     name: str | None
     options: RoleOptions
 
 
-class DropRole(Node, frozen=True):
+class DropRole(AccessStatement, frozen=True):
     """DROP ROLE or DROP USER."""
 
     names: tuple[str, ...]
     if_exists: bool
 
 
-class GrantRights(Node, frozen=True):
+class GrantRights(AccessStatement, frozen=True):
     """GRANT or REVOKE of rights (bits of model.access; 0 is ALL) on tables or on a tablespace.
 
     Of tables and tablespace one is given. A grantee of None is the session's own user. has_option
@@ -470,7 +547,7 @@ class GrantRights(Node, frozen=True):
     is_cascade: bool = False
 
 
-class GrantRoles(Node, frozen=True):
+class GrantRoles(AccessStatement, frozen=True):
     """GRANT or REVOKE of membership; has_option is WITH ADMIN OPTION, or ADMIN OPTION FOR."""
 
     roles: tuple[str, ...]
@@ -479,39 +556,20 @@ class GrantRoles(Node, frozen=True):
     has_option: bool
 
 
-class ChangeOwner(Node, frozen=True):
+class ChangeOwner(AccessStatement, frozen=True):
     """ALTER TABLE table OWNER TO role; None: the session's own user."""
 
     table: str
     owner: str | None
 
 
-AccessStatement = CreateRole | AlterRole | DropRole | GrantRights | GrantRoles | ChangeOwner
-
-
-class Explain(Node, frozen=True):
-    statement: "Statement"
+class Explain(Statement, frozen=True):
+    statement: Statement
     is_analyze: bool
 
+    def changed(self) -> tuple[Changed, ...]:
+        return self.statement.changed()
 
-Statement = (
-    SelectStatement
-    | Insert
-    | Update
-    | Delete
-    | CreateTable
-    | DropTable
-    | TruncateTables
-    | Begin
-    | Commit
-    | Rollback
-    | SetOption
-    | SetSnapshot
-    | ShowOption
-    | Kill
-    | AccessStatement
-    | Explain
-)
 
 # --- walking -------------------------------------------------------------------------------------
 

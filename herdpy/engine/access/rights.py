@@ -5,23 +5,12 @@ rights may be read by every user, those of what others do by superusers.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.state.error_messages import dropped_error
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
-from herdpy.errors import Error, InternalError, ProgrammingError
-from herdpy.model.access import (
-    CREATE,
-    DELETE,
-    INSERT,
-    SELECT,
-    SPACE,
-    UPDATE,
-    Access,
-    Rights,
-    User,
-    right_names,
-)
+from herdpy.errors import Error, ProgrammingError
+from herdpy.model.access import SELECT, SPACE, Access, Rights, User, right_names
 from herdpy.model.schema import Table
 from herdpy.sql import tree
 from herdpy.sql.reading.extent import Budget
@@ -38,14 +27,6 @@ _SUPERUSERS_ONLY = frozenset(
     SYSTEM_TABLES[name].id for name in ("sysclients", "sysstatements", "sysleases", "sysstagings")
 )
 
-_CHECKED_ELSEWHERE = (
-    *(tree.Begin, tree.Commit, tree.Rollback),  # what they end was checked
-    *(tree.SetOption, tree.ShowOption),  # the session's own; of tables it lists those with a right
-    tree.SetSnapshot,  # whose lease it is
-    tree.Kill,  # superusers
-    tree.DropTable,  # known only under its locks
-    *get_args(tree.AccessStatement),  # each its own: roles.py
-)
 Needs = tuple[tuple[Table | None, int], ...]
 """(table, rights) pairs; without a table rights on the tablespace."""
 
@@ -53,54 +34,29 @@ Needs = tuple[tuple[Table | None, int], ...]
 def needs_of(
     statement: tree.Statement, check_interrupt: Callable[[], object] = lambda: None
 ) -> Needs:
-    """Return the rights that a statement takes; none for a kind that checks its own.
+    """Return the rights that a statement takes: to change what it does, and to read the rest.
 
     check_interrupt is called every some thousand nodes of the statement.
     """
-    found: dict[int, tuple[Table, int]] = {}
+    found: dict[int, tuple[Table | None, int]] = {}
+    targets: dict[int, Table] = {}
 
-    def add(table: Table, rights: int) -> None:
-        _, known = found.get(table.id, (table, 0))
-        found[table.id] = (table, known | rights)
+    def add(table: Table | None, rights: int) -> None:
+        number = SPACE if table is None else table.id
+        found[number] = (table, rights | found.get(number, (None, 0))[1])
 
-    match statement:
-        case tree.SelectStatement():
-            parts: tuple[object, ...] = (statement.query,)
-        case tree.Insert():
-            add(statement.table, INSERT | (UPDATE if statement.is_upsert else 0))
-            parts = (statement.rows, statement.source)
-        case tree.Update():
-            parts = (statement.where, statement.assignments)
-            add(statement.target.table, UPDATE)
-            if _reads_columns(parts, statement.target.id):
-                add(statement.target.table, SELECT)
-        case tree.Delete():
-            parts = (statement.where,)
-            add(statement.target.table, DELETE)
-            if _reads_columns(parts, statement.target.id):
-                add(statement.target.table, SELECT)
-        case tree.Explain():
-            return needs_of(statement.statement, check_interrupt)
-        case tree.CreateTable():
-            return ((None, CREATE),)
-        case tree.TruncateTables():
-            return tuple((table, DELETE) for table in statement.tables)
-        case _ if isinstance(statement, _CHECKED_ELSEWHERE):
-            return ()
-        case _:  # a new kind is refused until it is said here what it takes
-            raise InternalError(f"no rights are known for {type(statement).__name__}")
+    for target, rights in statement.changed():
+        if isinstance(target, tree.TableRef):
+            targets[target.id] = target = target.table
+        add(target, rights)
     budget = Budget(check_interrupt)
-    for node in tree.nodes(parts):
+    for node in tree.nodes(statement):
         budget.spend()
-        if isinstance(node, tree.TableRef):
+        if isinstance(node, tree.TableRef) and node.id not in targets:
             add(node.table, SELECT)
+        elif isinstance(node, tree.ColumnRef) and node.relation in targets:
+            add(targets[node.relation], SELECT)
     return tuple(found.values())
-
-
-def _reads_columns(parts: tuple[object, ...], relation: int) -> bool:
-    return any(
-        isinstance(node, tree.ColumnRef) and node.relation == relation for node in tree.nodes(parts)
-    )
 
 
 def check_needs(rights: Rights, needs: Needs) -> None:

@@ -12,7 +12,7 @@ from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rig
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.errors import InternalError, OperationalError, ProgrammingError
 from herdpy.limits import access_facts_max, access_names_max, record_bytes_max
 from herdpy.log.record import ChangeAccess, encode
 from herdpy.model import access as model
@@ -130,6 +130,8 @@ class _Changes:
                 self._grant_roles(statement)
             case tree.ChangeOwner():
                 self._change_owner(statement)
+            case _:
+                raise InternalError(f"no way to run {type(statement).__name__}")
 
     # --- roles -----------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from herdpy.model.access import User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
+from herdpy.sql import tree
 
 if TYPE_CHECKING:
     from herdpy.engine.statements.interfaces import DatabaseServices
@@ -109,6 +110,18 @@ class SessionCore:
             raise dropped_error(user.name)
 
     # --- the transaction -------------------------------------------------------------------------
+
+    def control(self, statement: tree.TransactionStatement) -> None:
+        """Run what begins or ends the transaction, or a part of it."""
+        match statement:
+            case tree.Begin():
+                self.begin_transaction()
+            case tree.Commit():
+                self.commit_transaction()
+            case tree.Rollback():
+                self.end_transaction()
+            case _:
+                raise InternalError(f"no way to run {type(statement).__name__}")
 
     def begin_transaction(self, durability: str | None = None) -> None:
         """Run BEGIN; 25001: a transaction is in progress."""

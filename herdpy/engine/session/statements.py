@@ -27,10 +27,6 @@ from herdpy.sql.plan import (
 if TYPE_CHECKING:
     from herdpy.engine.statements.explain import Measured
 
-_SHORT = tree.Kill | tree.Begin | tree.Commit | tree.Rollback | tree.SetOption | tree.ShowOption
-Definition = tree.CreateTable | tree.DropTable | tree.TruncateTables | tree.AccessStatement
-_AUDITED = tree.Kill | Definition
-
 
 class Statements(SessionPart):
     def execute(self, text: str, parameters: Parameters = None) -> Result:
@@ -64,7 +60,7 @@ class Statements(SessionPart):
             prepared = self._planner.bound(text, parameters)[0]
             plan = prepared.plan
             if isinstance(plan, UtilityPlan):
-                return isinstance(plan.statement, _SHORT)
+                return plan.statement.is_instant
             if not isinstance(plan, RowSelect | VectorSelect):
                 return False
             if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
@@ -81,7 +77,7 @@ class Statements(SessionPart):
         core, planner = self._core, self._planner
         prepared, values = planner.bound(text, parameters)
         plan = prepared.plan
-        core.is_audited = isinstance(plan, UtilityPlan) and isinstance(plan.statement, _AUDITED)
+        core.is_audited = prepared.compiled.statement.is_audited
         if isinstance(plan, UtilityPlan):
             return self._utility(plan, values)
         core.tablespace.check_running()
@@ -149,12 +145,8 @@ class Statements(SessionPart):
     def _utility(self, plan: UtilityPlan, values: list[Physical]) -> Result:
         core, statement = self._core, plan.statement
         match statement:
-            case tree.Begin():
-                core.begin_transaction()
-            case tree.Commit():
-                core.commit_transaction()
-            case tree.Rollback():
-                core.end_transaction()
+            case tree.TransactionStatement():
+                core.control(statement)
             case tree.SetOption(name, value):
                 core.settings = change_option(core.settings, core.defaults, name, value)
             case tree.SetSnapshot(lease):
@@ -164,7 +156,7 @@ class Statements(SessionPart):
             case tree.Kill(number):
                 check_superuser(self._planner.rights(), "end what others do")
                 self._database.kill(core.id, number, is_connection=statement.is_connection)
-            case _ if isinstance(statement, Definition):
+            case tree.Definition():
                 self._define(statement, values)
             case _:
                 raise InternalError(f"no way to run {statement.__class__.__name__}")
@@ -226,7 +218,7 @@ class Statements(SessionPart):
             result.row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None
         )
 
-    def _define(self, statement: Definition, values: list[Physical]) -> None:
+    def _define(self, statement: tree.Definition, values: list[Physical]) -> None:
         core, rng = self._core, self._database.rng
         core.check_not_lost()
         verifier = None

@@ -12,13 +12,13 @@ from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import ProgrammingError
+from herdpy.errors import InternalError, ProgrammingError
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.access import DELETE, Access, User, facts_to_plain
 from herdpy.model.schema import Table, table_to_plain
-from herdpy.sql.tree import CreateTable, DropTable, TruncateTables
+from herdpy.sql import tree
 
 
 class Definitions(NamedTuple):
@@ -29,7 +29,18 @@ class Definitions(NamedTuple):
     user: User | None
     lock: Lock
 
-    def create(self, statement: CreateTable) -> None:
+    def define(self, statement: tree.Definition) -> None:
+        match statement:
+            case tree.CreateTable():
+                self._create(statement)
+            case tree.DropTable():
+                self._drop(statement)
+            case tree.TruncateTables():
+                self._truncate(statement)
+            case _:
+                raise InternalError(f"no way to run {type(statement).__name__}")
+
+    def _create(self, statement: tree.CreateTable) -> None:
         """Log the new table; its owner is the session's user."""
         tablespace, transaction, owner, lock = self
         lock((statement.name,), Mode.EXCLUSIVE)
@@ -56,7 +67,7 @@ class Definitions(NamedTuple):
         record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
         tablespace.submit_definitions(transaction, record)
 
-    def drop(self, statement: DropTable) -> None:
+    def _drop(self, statement: tree.DropTable) -> None:
         tablespace, transaction, user, lock = self
         lock((statement.name,), Mode.EXCLUSIVE)
         table = self._find(statement.name)
@@ -75,7 +86,7 @@ class Definitions(NamedTuple):
         record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
         tablespace.submit_definitions(transaction, record)
 
-    def truncate(self, statement: TruncateTables) -> None:
+    def _truncate(self, statement: tree.TruncateTables) -> None:
         """Log for each table its removal and an empty one in its place.
 
         It has the same owner and grants. So it costs the same for every number of rows, and what

@@ -39,14 +39,7 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import (
-    AccessStatement,
-    ColumnRef,
-    CreateTable,
-    DropTable,
-    Query,
-    TruncateTables,
-)
+from herdpy.sql.tree import AccessStatement, ColumnRef, Definition, Query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,12 +247,7 @@ class Execution:
                 return outcome
             self._interrupt.check()
 
-    def define(
-        self,
-        transaction: Transaction,
-        statement: CreateTable | DropTable | TruncateTables | AccessStatement,
-        actor: Actor,
-    ) -> None:
+    def define(self, transaction: Transaction, statement: Definition, actor: Actor) -> None:
         """Run DDL until it is logged; MustWaitError: it has had no effect."""
         tablespace = self._tablespace
 
@@ -267,19 +255,14 @@ class Execution:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                if isinstance(statement, CreateTable):
-                    definitions.create(statement)
-                elif isinstance(statement, DropTable):
-                    definitions.drop(statement)
-                elif isinstance(statement, TruncateTables):
-                    definitions.truncate(statement)
-                else:
+                if isinstance(statement, AccessStatement):
                     change_access(tablespace, transaction, statement, actor, definitions.lock)
+                else:
+                    definitions.define(statement)
 
         lock = partial(self.lock, transaction)
         definitions = Definitions(tablespace, transaction, actor.user, lock)
-        frees_space = isinstance(statement, DropTable | TruncateTables)
-        with_log_space(tablespace, step, frees_space=frees_space)
+        with_log_space(tablespace, step, frees_space=statement.frees_space)
 
     def lock(self, transaction: Transaction, resource: Resource, mode: Mode) -> None:
         """Acquire a lock, or raise MustWaitError. Monitor held."""

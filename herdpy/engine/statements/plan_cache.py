@@ -112,7 +112,7 @@ class Prepared:
         except RecursionError as error:
             raise too_deep() from error
         self.is_write = isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan))
-        self.frees_space = isinstance(self.plan, DeletePlan)
+        self.frees_space = compiled.statement.frees_space
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._cache: dict[str, Any] = {}

@@ -138,11 +138,10 @@ STATEMENTS: dict[str, list[Case]] = {
 UNKNOWN_NUMBER = "42704"  # who may KILL is told that there is no such number
 
 
-def kinds(union: Any) -> set[str]:
-    """Return the names of all classes in a union, of unions in it, too."""
-    if isinstance(union, UnionType):
-        return {name for part in get_args(union) for name in kinds(part)}
-    return {union.__name__}
+def kinds(base: Any) -> set[str]:
+    """Return the names of all classes in a union or below a base that have none below them."""
+    parts = get_args(base) if isinstance(base, UnionType) else base.__subclasses__()
+    return {name for part in parts for name in kinds(part)} if parts else {base.__name__}
 
 
 def test_every_kind_of_statement_says_what_it_takes() -> None:
