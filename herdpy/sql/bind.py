@@ -36,15 +36,9 @@ from herdpy.sql.scope import Scope, StatementContext, suggestion
 EXPRESSION_BINDERS[syntax.Call] = bind_call
 
 
-def bind_statement(
-    node: syntax.Node, context: StatementContext, *, is_upsert: bool
-) -> tree.Statement:
+def bind_statement(node: syntax.Node, context: StatementContext) -> tree.Statement:
     if isinstance(node, syntax.Query):
         return tree.SelectStatement(bind_query(node, context))
-    if isinstance(node, syntax.Insert):
-        insert = _bind_insert(node, context, is_upsert)
-        _check_writable(insert.table, context)
-        return insert
     return _BINDERS[type(node)](node, context)
 
 
@@ -56,12 +50,13 @@ def _check_writable(table: Table, context: StatementContext) -> None:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _bind_insert(node: syntax.Insert, context: StatementContext, is_upsert: bool) -> tree.Insert:
-    insert = _bind_rows(node, context, is_upsert)
-    if node.conflict is None:
-        return insert
-    _check_conflict(node.conflict, insert.table, context)
-    return replace(insert, skips_conflicts=True)
+def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
+    insert = _bind_rows(node, context)
+    if node.conflict is not None:
+        _check_conflict(node.conflict, insert.table, context)
+        insert = replace(insert, on_conflict=tree.OnConflict(node.conflict.action))
+    _check_writable(insert.table, context)
+    return insert
 
 
 def _check_conflict(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
@@ -77,7 +72,7 @@ def _check_conflict(node: syntax.Conflict, table: Table, context: StatementConte
         )
 
 
-def _bind_rows(node: syntax.Insert, context: StatementContext, is_upsert: bool) -> tree.Insert:
+def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
     names = node.columns
     table = context.table(node.table)
     if names is None:
@@ -88,14 +83,14 @@ def _bind_rows(node: syntax.Insert, context: StatementContext, is_upsert: bool) 
         raise context.error("42701", "a column is named twice", node)
     source = node.source
     if source is None:
-        return tree.Insert(table, (), ((),), None, is_upsert)
+        return tree.Insert(table, (), ((),), None)
     if (
         isinstance(source, syntax.Values)
         and node.with_ is None
         and source.with_ is None
         and not source.has_tail
     ):
-        return _bind_insert_values(source, table, ordinals, names is None, context, is_upsert)
+        return _bind_insert_values(source, table, ordinals, names is None, context)
     outer, ctes = (None, ()) if node.with_ is None else bind_with(node.with_, context, None)
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
@@ -106,7 +101,7 @@ def _bind_rows(node: syntax.Insert, context: StatementContext, is_upsert: bool) 
         check_assignable(kind, column.type, column.name, source, context)
         types.append(_wanted(kind, column.type))
     query = retarget(query, types, source, context, [column.name for column in columns])
-    return tree.Insert(table, tuple(ordinals), None, query, is_upsert)
+    return tree.Insert(table, tuple(ordinals), None, query)
 
 
 def _wanted(found: SqlType, column: SqlType) -> SqlType:
@@ -122,7 +117,6 @@ def _bind_insert_values(
     ordinals: list[int],
     is_implicit: bool,
     context: StatementContext,
-    is_upsert: bool,
 ) -> tree.Insert:
     scope = Scope(context, clause="VALUES")
     rows = node.rows
@@ -140,7 +134,7 @@ def _bind_insert_values(
         tuple(_bind_value(items[i], table.columns[ordinals[i]], scope) for i in kept)
         for items in rows
     )
-    return tree.Insert(table, tuple(ordinals[i] for i in kept), bound, None, is_upsert)
+    return tree.Insert(table, tuple(ordinals[i] for i in kept), bound, None)
 
 
 def _bind_value(node: syntax.Node, column: Column, scope: Scope) -> tree.Expression:
@@ -314,6 +308,7 @@ def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.Tru
 
 
 _BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statement]] = {
+    syntax.Insert: _bind_insert,
     syntax.Update: _bind_update,
     syntax.Delete: _bind_delete,
     syntax.CreateTable: _bind_create,

@@ -72,7 +72,7 @@ def compile_sql(
             return Compiled(found, ())
         node = read(found.rest, check_interrupt)
         context = StatementContext(scanned, catalog, types, check_interrupt)
-        statement = bind_statement(node, context, is_upsert=found.is_upsert)
+        statement = bind_statement(node, context)
         check_interrupt()
     except (Error, MemoryError):
         raise

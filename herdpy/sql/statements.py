@@ -1,7 +1,7 @@
 """Statements about transactions and settings, and what stands before others.
 
-BEGIN, COMMIT, ROLLBACK, SET, SHOW, RESET are read whole; EXPLAIN and UPSERT are taken off the front
-of a statement that goes on. What we know and do not have is refused here by its first words.
+BEGIN, COMMIT, ROLLBACK, SET, SHOW, RESET are read whole; EXPLAIN is taken off the front of a
+statement that goes on. What we know and do not have is refused here by its first words.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from herdpy.sql.reading.words import Words
 
 _PARSED = (
     "SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP",
-    "TRUNCATE",
+    "TRUNCATE", "UPSERT",
 )  # fmt: skip
 _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
     "KILL",
 )  # fmt: skip
-_OTHERS = ("UPSERT", "GRANT", "REVOKE", "ALTER")  # read before, or else
+_OTHERS = ("GRANT", "REVOKE", "ALTER")  # read before, or else
 _REFUSED = (
     "SAVEPOINT", "RELEASE", "ALTER", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
@@ -66,7 +66,6 @@ class Prefix:
     rest: Scanned
     is_explain: bool = False
     is_analyze: bool = False
-    is_upsert: bool = False
 
 
 def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
@@ -77,12 +76,10 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
-    if first == "UPSERT":
-        return Prefix(rest, explain.is_explain, explain.is_analyze, True)
     if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
-        return Prefix(rest, explain.is_explain, explain.is_analyze)
+        return explain
     if first in _REFUSED:
         raise _refused(_object(rest) if first == "ALTER" else first, rest, 0)
     if first in _OWN and not explain.is_explain:

@@ -352,6 +352,14 @@ class SelectStatement(Statement, frozen=True):
         return ()
 
 
+class OnConflict(Enum):
+    """What becomes of a new row whose key is there; the value is the word of syntax.Conflict."""
+
+    FAIL = "FAIL"
+    SKIP = "NOTHING"
+    REPLACE = "REPLACE"
+
+
 class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
@@ -363,12 +371,11 @@ class Insert(Statement, frozen=True):
     ordinals: tuple[int, ...]
     rows: tuple[tuple[Expression, ...], ...] | None
     source: Query | None
-    is_upsert: bool
-    skips_conflicts: bool = False
-    """ON CONFLICT DO NOTHING: a row whose key is there already is left out."""
+    on_conflict: OnConflict = OnConflict.FAIL
 
     def changed(self) -> tuple[Changed, ...]:
-        return ((self.table, INSERT | (UPDATE if self.is_upsert else 0)),)
+        replaces = self.on_conflict is OnConflict.REPLACE
+        return ((self.table, INSERT | (UPDATE if replaces else 0)),)
 
 
 class Update(Statement, frozen=True):

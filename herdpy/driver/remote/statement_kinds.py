@@ -59,7 +59,7 @@ def kind_of(text: str) -> Kind:
     except Error:
         return Kind.UNKNOWN
     if isinstance(found, Prefix):
-        is_reading = found.rest.word(0) in _READING and not found.is_upsert
+        is_reading = found.rest.word(0) in _READING
         is_shown = found.is_explain and not found.is_analyze
         return Kind.READ if is_reading or is_shown else Kind.WRITE
     if isinstance(found, tree.Commit):

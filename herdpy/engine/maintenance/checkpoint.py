@@ -363,9 +363,9 @@ def restore_open(plain: OpenTransaction) -> Transaction:
     transaction.byte_count = plain.byte_count
     transaction.logged = [(plain.statement, START_LSN)]
     for table_id, rows in plain.tables:
-        writes = transaction.writes.setdefault(table_id, {})
         for statement, _, key, row in rows:
-            writes[_cells(key)] = (statement, None if row is None else _cells(row), None)
+            changes = ((_cells(key), None if row is None else _cells(row)),)
+            transaction.write(table_id, changes, statement)
     for name, table in plain.catalog:
         made = None if table is None else table_from_plain(table)
         transaction.change_catalog(name, made, START_LSN)

@@ -252,11 +252,6 @@ def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest
     def append(_source: TableSnapshot) -> tuple[list[Change], int]:
         return [(None, row) for row in rows], len(rows)
 
-    def upsert(source: TableSnapshot) -> tuple[list[Change], int]:
-        key_of = table.key_of
-        newest = {key_of(row): row for row in rows}
-        return [(source.get(key), row) for key, row in newest.items()], len(rows)
-
     def replace(source: TableSnapshot) -> tuple[list[Change], int]:
         if table.is_heap:
             return [*((old, None) for old in source.rows()), *append(source)[0]], len(rows)
@@ -266,14 +261,14 @@ def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest
         return changes, len(rows)
 
     kind = _WholeTable if mode is Operation.REPLACE else Write
-    computes = {Operation.APPEND: append, Operation.UPSERT: upsert, Operation.REPLACE: replace}
     return kind(
         tablespace,
         transaction,
         table,
-        computes[mode],
-        is_insert=mode is Operation.APPEND,
+        replace if mode is Operation.REPLACE else append,
+        is_insert=mode is not Operation.REPLACE,
         memory_bytes_max=ingest.memory_bytes_max,
+        resolve=(lambda _there, new: new) if mode is Operation.UPSERT else None,
     )
 
 

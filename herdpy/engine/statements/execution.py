@@ -24,7 +24,17 @@ from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
 from herdpy.errors import Error, InternalError, SerializationError
 from herdpy.exec.result import Result
-from herdpy.exec.row.row_check import name_row
+from herdpy.exec.row.row_check import compile_check_row, name_row
+from herdpy.exec.row.select import (
+    Resolve,
+    compile_assignments,
+    compile_find,
+    compile_insert_rows,
+    compile_row_changer,
+    compile_row_filler,
+    compile_row_select,
+    resolver,
+)
 from herdpy.limits import statement_restarts_max
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Table
@@ -36,6 +46,7 @@ from herdpy.sql.plan import (
     InsertPlan,
     RowFind,
     RowSelect,
+    SelectPlan,
     UpdatePlan,
     VectorSelect,
 )
@@ -110,7 +121,7 @@ class Execution:
         if plan.is_scan and source is not None and self._is_big(source):
             snapshot.close()
             return self._select_vector(prepared, plan.query, values, part)
-        rows = prepared.select(plan)(source, values, self._interrupt)
+        rows = prepared.once(compile_row_select, plan)(source, values, self._interrupt)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
         make_reader = None
@@ -274,14 +285,14 @@ class Execution:
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
     ) -> Write:
         plan = prepared.plan
-        is_insert = skips_conflicts = False
+        resolve = None
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
-                return self._insert_of(plan, self._new_rows(prepared, plan, values), transaction)
-            compute = partial(self._compute_insert, prepared, plan, values[0])
-            is_insert = not plan.statement.is_upsert
-            skips_conflicts = plan.statement.skips_conflicts and not table.is_heap
+                rows = self._new_rows(prepared, plan, values)
+                return self._insert_of(prepared, plan, rows, transaction)
+            compute = partial(self._compute_insert, prepared, plan, plan.source, values[0])
+            resolve = prepared.once(resolver, plan)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
             compute = partial(self._compute_update, prepared, plan, values[0])
@@ -291,9 +302,8 @@ class Execution:
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
-        return self._write_of(
-            transaction, table, compute, is_insert=is_insert, skips_conflicts=skips_conflicts
-        )
+        is_insert = isinstance(plan, InsertPlan)
+        return self._write_of(transaction, table, compute, is_insert=is_insert, resolve=resolve)
 
     def _write_of(
         self,
@@ -302,7 +312,7 @@ class Execution:
         compute: Compute,
         *,
         is_insert: bool,
-        skips_conflicts: bool = False,
+        resolve: Resolve | None = None,
     ) -> Write:
         return Write(
             self._tablespace,
@@ -311,7 +321,7 @@ class Execution:
             compute,
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
-            skips_conflicts=skips_conflicts,
+            resolve=resolve,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -339,20 +349,17 @@ class Execution:
         self,
         prepared: Prepared,
         plan: InsertPlan,
+        query: SelectPlan,
         values: list[Physical],
         source: TableSnapshot,
     ) -> tuple[list[Change], int]:
-        if plan.source is None:
-            raise InternalError("VALUES is computed before the write is made")
-        fill = prepared.row_filler(plan)
+        fill = prepared.once(compile_row_filler, plan)
         now_us = self._now_us()
-        rows = [
-            fill(found, now_us) for found in self._query_rows(prepared, plan.source, values, source)
-        ]
-        check = prepared.check(plan)
+        rows = [fill(found, now_us) for found in self._query_rows(prepared, query, values, source)]
+        check = prepared.once(compile_check_row, plan.statement.table)
         for row in rows:
             check(row)
-        return _insert_changes(plan, rows, source)
+        return [(None, row) for row in rows], len(rows)
 
     def insert_many(
         self,
@@ -381,7 +388,7 @@ class Execution:
                 except Error as error:
                     name_row(error, len(rows) + 1)
                     raise
-            return self._insert_of(plan, rows, transaction)
+            return self._insert_of(prepared, plan, rows, transaction)
 
         def make_again() -> Write:
             nonlocal prepared
@@ -390,24 +397,24 @@ class Execution:
 
         return self.run(make(), make_again)
 
-    def _insert_of(self, plan: InsertPlan, rows: list[Row], transaction: Transaction) -> Write:
+    def _insert_of(
+        self, prepared: Prepared, plan: InsertPlan, rows: list[Row], transaction: Transaction
+    ) -> Write:
         """Return the write of rows that are whole and checked."""
         self._interrupt.check()
-        table, is_upsert = plan.statement.table, plan.statement.is_upsert
-        memory_bytes_max = self._database.config.transaction_bytes_max
-        if is_upsert or table.is_heap:
-
-            def compute(source: TableSnapshot) -> tuple[list[Change], int]:
-                return _insert_changes(plan, rows, source)
-
-            return self._write_of(transaction, table, compute, is_insert=not is_upsert)
+        table = plan.statement.table
+        if table.is_heap:
+            changes: list[Change] = [(None, row) for row in rows]
+            return self._write_of(
+                transaction, table, lambda _: (changes, len(changes)), is_insert=True
+            )
         return FreshInsert(
             self._tablespace,
             transaction,
             table,
             rows,
-            memory_bytes_max=memory_bytes_max,
-            skips_conflicts=plan.statement.skips_conflicts,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
+            resolve=prepared.once(resolver, plan),
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:
@@ -418,7 +425,8 @@ class Execution:
         self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
     ) -> list[Row]:
         now_us = self._now_us()
-        make_rows, check = prepared.insert_rows(plan), prepared.check(plan)
+        make_rows = prepared.once(compile_insert_rows, plan)
+        check = prepared.once(compile_check_row, plan.statement.table)
         rows: list[Row] = []
         for item in values:
             for row in make_rows(item, now_us):
@@ -429,7 +437,7 @@ class Execution:
     def _query_rows(
         self,
         prepared: Prepared,
-        plan: RowSelect | VectorSelect,
+        plan: SelectPlan,
         values: Sequence[Physical],
         source: TableSnapshot,
     ) -> Iterator[tuple[Any, ...]]:
@@ -439,7 +447,7 @@ class Execution:
         if isinstance(plan, RowSelect):
             found = snapshot.source(plan.ref.table) if plan.ref is not None else None
             if found is None or not (plan.is_scan and self._is_big(found)):
-                yield from prepared.select(plan)(found, values, interrupt)
+                yield from prepared.once(compile_row_select, plan)(found, values, interrupt)
                 return
         yield from self._vector_rows(prepared, plan.query, values, snapshot)
 
@@ -459,7 +467,7 @@ class Execution:
         if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(source):
             find = find.by_vector
         if isinstance(find, RowFind):
-            for row in prepared.find(find)(source, values, self._interrupt):
+            for row in prepared.once(compile_find, find)(source, values, self._interrupt):
                 yield row, ()
             return
         table = source.table
@@ -492,14 +500,14 @@ class Execution:
         source: TableSnapshot,
     ) -> tuple[list[Change], int]:
         find = plan.find
-        check = prepared.check(plan)
+        check = prepared.once(compile_check_row, plan.ref.table)
         changes: list[Change] = []
         if not isinstance(find, RowFind) and find.value_count:
-            change = prepared.row_changer(plan, find)
+            change = prepared.once(compile_row_changer, plan, find)
             for row, new_values in self._find(prepared, find, values, source):
                 changes.append((row, change(new_values, row)))
         else:
-            assign = prepared.assign(plan)
+            assign = prepared.once(compile_assignments, plan)
             for row, _ in self._find(prepared, find, values, source):
                 changes.append((row, assign(row, values)))
         for _, new in changes:
@@ -511,16 +519,6 @@ class Execution:
         if self._transaction is None:
             raise InternalError("a write without transaction")
         return self._transaction.begun_us
-
-
-def _insert_changes(
-    plan: InsertPlan, rows: list[Row], source: TableSnapshot
-) -> tuple[list[Change], int]:
-    if not plan.statement.is_upsert:
-        return [(None, row) for row in rows], len(rows)
-    key_of = source.table.key_of
-    newest = {key_of(row): row for row in rows}  # the last row of a key wins
-    return [(source.get(key), row) for key, row in newest.items()], len(rows)
 
 
 def _check_of(snapshot: Snapshot) -> Callable[[], object] | None:

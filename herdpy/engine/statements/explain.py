@@ -152,8 +152,8 @@ class _PlanPrinter:
 
     def _insert(self, plan: InsertPlan) -> None:
         statement = plan.statement
-        word = "Upsert" if statement.is_upsert else "Insert"
-        tail = ", on conflict nothing" if statement.skips_conflicts else ""
+        word = "Upsert" if statement.on_conflict is tree.OnConflict.REPLACE else "Insert"
+        tail = ", on conflict nothing" if statement.on_conflict is tree.OnConflict.SKIP else ""
         self._add(0, f"{word} into {name_text(statement.table.name)}{tail}")
         if plan.source is not None:
             self._select(1, plan.source)

@@ -38,7 +38,7 @@ from herdpy.sql.plan import (
     Slot,
     UpdatePlan,
 )
-from herdpy.sql.tree import ColumnRef, Parameter
+from herdpy.sql.tree import ColumnRef, OnConflict, Parameter
 
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
@@ -153,7 +153,7 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
     table, rows = statement.table, statement.rows
     if plan.source is not None or rows is None or len(rows) != 1 or table.is_heap:
         return None
-    if statement.is_upsert or statement.skips_conflicts or table.wide_ordinals:
+    if statement.on_conflict is not OnConflict.FAIL or table.wide_ordinals:
         return None
     source = _Source()
     values = source.take(types, slots)

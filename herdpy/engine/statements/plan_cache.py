@@ -5,9 +5,9 @@ bound to under their names; so DDL on other tables, and GRANT, leave it as it is
 shared by all sessions; a transaction with uncommitted DDL uses none of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.access.rights import Needs, needs_of
@@ -28,18 +28,8 @@ from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
 from herdpy.errors import loading
 from herdpy.exec import coerce
-from herdpy.exec.interfaces import Interrupt, RowSource
-from herdpy.exec.row.row_check import CheckRow, compile_check_row
-from herdpy.exec.row.select import (
-    compile_assignments,
-    compile_find,
-    compile_insert_rows,
-    compile_row_changer,
-    compile_row_filler,
-    compile_row_select,
-)
 from herdpy.model.schema import Table
-from herdpy.model.types import Physical, Row, SqlType
+from herdpy.model.types import Physical, SqlType
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
@@ -47,10 +37,8 @@ from herdpy.sql.plan import (
     InsertPlan,
     Parameters,
     Plan,
-    RowFind,
     RowSelect,
     UpdatePlan,
-    VectorFind,
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
@@ -63,7 +51,8 @@ if TYPE_CHECKING:
 
     from herdpy.sql.duckdb_text import DuckText
 
-RowFunction = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+P = ParamSpec("P")
+T = TypeVar("T")
 PlanKey = tuple[str, Any]
 BoundTables = tuple[tuple[str, Table | None], ...]
 """What the catalog had under each name that the statement asked for."""
@@ -115,7 +104,7 @@ class Prepared:
         self.frees_space = compiled.statement.frees_space
         self.columns: tuple[tuple[str, SqlType], ...] | None = None
         self.convert: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-        self._cache: dict[str, Any] = {}
+        self._cache: dict[object, Any] = {}
         self._types = types
         self.write_row: WriteRow | None = None
         if isinstance(self.plan, RowSelect | VectorSelect):
@@ -145,11 +134,12 @@ class Prepared:
         """Return the slots' values; now_us gives the transaction's time where a slot holds it."""
         return coerce.slot_values(self.slots, parameters, now_us) if self.slots else []
 
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        function = self._cache.get(name)
+    def once(self, make: Callable[P, T], *parts: P.args, **more: P.kwargs) -> T:
+        """Return what make() returns of parts of this plan, which it is called with once."""
+        function = self._cache.get(make)
         if function is None:
             try:
-                function = self._cache.setdefault(name, make())
+                function = self._cache.setdefault(make, make(*parts, **more))
             except (RecursionError, SyntaxError, MemoryError) as error:
                 # Python's compiler refuses deep nesting with any of the three.
                 raise too_deep() from error
@@ -182,7 +172,7 @@ class Prepared:
             return None
         if [part.index if isinstance(part, Parameter) else None for part in rows[0]] != places:
             return None
-        return self._once("convert", lambda: compile_rows(statement.table, statement.ordinals))
+        return self.once(compile_rows, statement.table, statement.ordinals)
 
     @property
     def needs(self) -> Needs:
@@ -191,12 +181,12 @@ class Prepared:
 
     def find_needs(self, check_interrupt: Callable[[], object]) -> Needs:
         """Return the rights that the statement takes; a cancel ends the looking for them."""
-        return self._once("needs", lambda: needs_of(self.compiled.statement, check_interrupt))
+        return self.once(needs_of, self.compiled.statement, check_interrupt)
 
     @property
     def is_short(self) -> bool:
         """True for a write of one row at the most, by its key."""
-        return self._once("short", lambda: is_short(self.plan))
+        return self.once(is_short, self.plan)
 
     @property
     def is_secret(self) -> bool:
@@ -206,43 +196,11 @@ class Prepared:
             statement.options.password, Literal
         )
 
-    def select(self, plan: RowSelect) -> RowFunction:
-        return self._once("select", lambda: compile_row_select(plan))
-
-    def find(self, plan: RowFind) -> RowFunction:
-        return self._once("find", lambda: compile_find(plan))
-
-    def assign(self, plan: UpdatePlan) -> Callable[[Row, Sequence[Physical]], Row]:
-        return self._once("assign", lambda: compile_assignments(plan.ref.table, plan.assignments))
-
-    def check(self, plan: "InsertPlan | UpdatePlan") -> CheckRow:
-        table = plan.statement.table if isinstance(plan, InsertPlan) else plan.ref.table
-        return self._once("check", lambda: compile_check_row(table))
-
-    def insert_rows(self, plan: InsertPlan) -> Callable[..., list[Row]]:
-        return self._once("insert", lambda: compile_insert_rows(plan))
-
-    def row_filler(self, plan: InsertPlan) -> Callable[[Sequence[Physical], int], Row]:
-        statement, source = plan.statement, plan.source
-        if source is None:
-            raise TypeError("VALUES of the row path are whole rows")
-        types = [found for _, found in source.query.columns]
-        return self._once(
-            "fill", lambda: compile_row_filler(statement.table, statement.ordinals, types)
-        )
-
-    def row_changer(
-        self, plan: UpdatePlan, find: VectorFind
-    ) -> Callable[[Sequence[Physical], Row], Row]:
-        ordinals = [ordinal for ordinal, _ in plan.assignments]
-        types = [found for _, found in find.query.columns[-find.value_count :]]
-        return self._once("change", lambda: compile_row_changer(plan.ref.table, ordinals, types))
-
     def vector_text(self, query: Query, check_interrupt: Callable[[], object]) -> "DuckText":
         with loading():
             from herdpy.sql.duckdb_text import print_query
 
-        return self._once("vector", lambda: print_query(query, check_interrupt))
+        return self.once(print_query, query, check_interrupt)
 
     def inner_plan(self) -> "Prepared":
         if not isinstance(self.plan, ExplainPlan):

@@ -16,6 +16,7 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.row_writes import RESTART, Change, Write
+from herdpy.exec.row.select import Resolve
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
@@ -34,7 +35,7 @@ class FreshInsert(Write):
         rows: Sequence[Row],
         *,
         memory_bytes_max: int,
-        skips_conflicts: bool = False,
+        resolve: Resolve | None = None,
     ) -> None:
         super().__init__(
             tablespace,
@@ -43,7 +44,7 @@ class FreshInsert(Write):
             self._changes,
             is_insert=True,
             memory_bytes_max=memory_bytes_max,
-            skips_conflicts=skips_conflicts,
+            resolve=resolve,
         )
         self._rows = rows
         self._keys: list[Key] = table.keys_of(rows)

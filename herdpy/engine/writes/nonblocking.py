@@ -5,14 +5,14 @@ writes one row by its key, was planned before and finds its locks free, needs no
 the disk, and that is a Ticket.
 """
 
-from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.transactions import Transaction
 from herdpy.model.types import Kind
 from herdpy.sql.plan import DeletePlan, InsertPlan, Plan, PointAccess, RowFind, UpdatePlan
-from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter
+from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter, walk
 
 
 class PendingWrite(NamedTuple):
@@ -25,8 +25,8 @@ class PendingWrite(NamedTuple):
 
 _CHEAP_CALLS = frozenset({"+", "-", "*"})
 _CHEAP_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
-_PARTS_MAX = 200
-"""Expressions of a statement, a column of its own each."""
+_PARTS_MAX = 800
+"""Of a statement's expressions, about four for each column."""
 
 
 def is_short(plan: Plan) -> bool:
@@ -36,26 +36,22 @@ def is_short(plan: Plan) -> bool:
     """
     if isinstance(plan, InsertPlan):
         rows = plan.statement.rows
-        return plan.source is None and rows is not None and len(rows) == 1 and _are_cheap(rows[0])
-    if isinstance(plan, UpdatePlan | DeletePlan):
+        is_one_row = plan.source is None and rows is not None and len(rows) == 1
+    elif isinstance(plan, UpdatePlan | DeletePlan):
         find = plan.find
-        if not isinstance(find, RowFind) or not isinstance(find.access, PointAccess):
+        if not isinstance(find, RowFind) or find.residual is not None:
             return False
-        new = [value for _, value in plan.assignments] if isinstance(plan, UpdatePlan) else []
-        return find.residual is None and _are_cheap([*find.access.key, *new])
-    return False
-
-
-def _are_cheap(expressions: Sequence[Expression]) -> bool:
-    return len(expressions) <= _PARTS_MAX and all(map(_is_cheap, expressions))
+        is_one_row = isinstance(find.access, PointAccess)
+    else:
+        return False
+    parts = list(islice(walk(plan), _PARTS_MAX + 1))
+    return is_one_row and len(parts) <= _PARTS_MAX and all(map(_is_cheap, parts))
 
 
 def _is_cheap(expression: Expression) -> bool:
     """Return whether it is a value, or a sum or product of two numbers, cast or not."""
     if isinstance(expression, Cast) and isinstance(expression.operand, Call):
-        if expression.type.kind not in _CHEAP_KINDS:
-            return False
-        expression = expression.operand
+        return expression.type.kind in _CHEAP_KINDS
     if isinstance(expression, Call):
         if expression.function not in _CHEAP_CALLS or expression.type.kind not in _CHEAP_KINDS:
             return False

@@ -16,6 +16,7 @@ from herdpy.engine.state.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InvariantViolation, MemoryLimitError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
+from herdpy.exec.row.select import Resolve
 from herdpy.limits import row_bytes_max, row_locks_max
 from herdpy.log.record import (
     CommitToken,
@@ -49,7 +50,7 @@ class Write:
         "compute",
         "is_insert",
         "kept",
-        "skips_conflicts",
+        "resolve",
         "table",
     )
 
@@ -62,20 +63,20 @@ class Write:
         *,
         is_insert: bool,
         memory_bytes_max: int,
-        skips_conflicts: bool = False,
+        resolve: Resolve | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
-        With is_insert, a row that is there already is a duplicate (23505), not a change; with
-        skips_conflicts, too, it stays (ON CONFLICT DO NOTHING; the table has a key).
+        With is_insert, a row that is there already is a duplicate (23505), not a change; but with
+        `resolve`, of a table with a key, that says what becomes of it.
         """
         self._tablespace = tablespace
         self._transaction = transaction
         self.table = table
         self.compute = compute
-        self.is_insert = is_insert
-        self.skips_conflicts = skips_conflicts
+        self.resolve = None if table.is_heap else resolve
+        self.is_insert = is_insert and self.resolve is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
         self._memory_bytes_max = memory_bytes_max
@@ -83,10 +84,10 @@ class Write:
     def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
         """Return the changes on one snapshot and the number of rows to report; sets `kept`."""
         changes, count = self.compute(source)
-        if not self.skips_conflicts:
+        if self.resolve is None:
             return changes, count
-        changes, self.kept = _without_conflicts(changes, source)
-        return changes, len(changes)
+        changes, self.kept, kept_count = _resolved(changes, source, self.resolve)
+        return changes, count - kept_count
 
     def attempt(self) -> "int | Ticket[None] | object":
         """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
@@ -267,29 +268,35 @@ class Write:
         return numbered, records
 
 
-def _without_conflicts(
-    changes: Sequence[Change], source: TableSnapshot
-) -> tuple[list[Change], set[Key]]:
-    """Return the inserts whose keys are not there, of several with one key the first; the others.
+def _resolved(
+    inserts: Sequence[Change], source: TableSnapshot, resolve: Resolve
+) -> tuple[list[Change], set[Key], int]:
+    """Return the changes that inserts are, one after the other, by what is there for their keys.
 
-    A key that another transaction is just writing counts as the snapshot has it: the write waits
-    for the row's lock, and is computed again when it came.
+    And the keys whose rows stay, and how many inserts left something as it was. A key that another
+    transaction is just writing counts as the snapshot has it: the write waits for the row's lock,
+    and is computed again when it came.
     """
     key_of = source.table.key_of
     found: dict[Key, Change] = {}
     kept: set[Key] = set()
-    for change in changes:
-        _, new = change
+    kept_count = 0
+    for _, new in inserts:
         if new is None:
             raise InvariantViolation("ON CONFLICT: expected inserts, found a delete")
         key = key_of(new)
-        if key in found or key in kept:
-            continue
-        if source.get(key) is None:
-            found[key] = change
+        if key in found:
+            old, there = found[key]
         else:
-            kept.add(key)
-    return list(found.values()), kept
+            old = there = source.get(key)
+        after = new if there is None else resolve(there, new)
+        if after is not None:
+            found[key] = (old, after)
+        else:
+            kept_count += 1
+            if key not in found:
+                kept.add(key)
+    return list(found.values()), kept, kept_count
 
 
 def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":

@@ -27,8 +27,10 @@ from herdpy.sql.plan import (
     RangeAccess,
     RowFind,
     RowSelect,
+    UpdatePlan,
+    VectorFind,
 )
-from herdpy.sql.tree import ColumnRef, Expression, walk
+from herdpy.sql.tree import ColumnRef, Expression, OnConflict, walk
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
 
@@ -208,25 +210,44 @@ def compile_insert_rows(plan: InsertPlan) -> Callable[[Sequence[Physical], int],
     return writer.function("p, now_us", [f"return [{', '.join(rows)}]"])
 
 
-def compile_row_filler(
-    table: Table, ordinals: Sequence[int], types: Sequence[SqlType]
-) -> Callable[[Sequence[Physical], int], Row]:
-    """Return f(values in the order of ordinals, now_us) → whole row, for INSERT … SELECT.
+Resolve = Callable[[Row, Row], Row | None]
+"""(the row that is there, the new one) → the row that is to be there; None: it stays."""
 
-    The values have these types, and are converted to those of their columns.
+
+def resolver(plan: InsertPlan) -> Resolve | None:
+    """Return what an INSERT makes of rows whose keys are there; None: they are duplicates."""
+    match plan.statement.on_conflict:
+        case OnConflict.FAIL:
+            return None
+        case OnConflict.SKIP:
+            return lambda _there, _new: None
+        case OnConflict.REPLACE:
+            return lambda _there, new: new
+
+
+def compile_row_filler(plan: InsertPlan) -> Callable[[Sequence[Physical], int], Row]:
+    """Return f(values of the source, now_us) → whole row, not yet checked.
+
+    The values are converted to the types of their columns.
     """
+    statement, source = plan.statement, plan.source
+    if source is None:
+        raise InvariantViolation("row path: VALUES are whole rows")
     writer = Writer(None)
-    parts = default_sources(table, writer.space)
-    _put_values(writer, table, parts, ordinals, types)
+    parts = default_sources(statement.table, writer.space)
+    types = [found for _, found in source.query.columns]
+    _put_values(writer, statement.table, parts, statement.ordinals, types)
     return writer.function("values, now_us", [f"return ({', '.join(parts)},)"])
 
 
 def compile_row_changer(
-    table: Table, ordinals: Sequence[int], types: Sequence[SqlType]
+    plan: UpdatePlan, find: VectorFind
 ) -> Callable[[Sequence[Physical], Row], Row]:
-    """Return f(values in the order of ordinals, old row) → new row, for values of a query."""
-    writer = Writer(None)
+    """Return f(values of the query, old row) → new row, not yet checked."""
+    writer, table = Writer(None), plan.ref.table
     parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
+    ordinals = [ordinal for ordinal, _ in plan.assignments]
+    types = [found for _, found in find.query.columns[-find.value_count :]]
     _put_values(writer, table, parts, ordinals, types)
     return writer.function("values, r", [f"return ({', '.join(parts)},)"])
 
@@ -243,12 +264,11 @@ def _put_values(
         parts[ordinal] = writer.assigned(f"values[{position}]", found, column.type, column.name)
 
 
-def compile_assignments(
-    table: Table, assignments: Sequence[tuple[int, Expression]]
-) -> Callable[[Row, Sequence[Physical]], Row]:
+def compile_assignments(plan: UpdatePlan) -> Callable[[Row, Sequence[Physical]], Row]:
     """Return f(old row, p) → new row, not yet checked; all assignments read the old row."""
-    writer = Writer(table)
-    return writer.function("r, p", [f"return {assigned_row(writer, table, assignments)}"])
+    writer = Writer(plan.ref.table)
+    new = assigned_row(writer, plan.ref.table, plan.assignments)
+    return writer.function("r, p", [f"return {new}"])
 
 
 def assigned_row(

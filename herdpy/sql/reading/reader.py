@@ -98,6 +98,8 @@ class Reader(ExpressionReader):
         if self.accept("AS"):
             table.alias = self.name()
         columns = source = conflict = None
+        if self.verb == "UPSERT":
+            conflict = syntax.Conflict("REPLACE", [], table.start)
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in QUERIES and following != "(":
             columns = self.placed_names()
@@ -123,7 +125,7 @@ class Reader(ExpressionReader):
         if self.words[self.index] == "UPDATE":
             raise self.refused("ON CONFLICT DO UPDATE", INSTEAD_OF_UPDATING)
         self.expect("NOTHING")
-        return syntax.Conflict(columns, start)
+        return syntax.Conflict("NOTHING", columns, start)
 
     def _update(self) -> Steps:
         self.expect("UPDATE")

@@ -329,8 +329,9 @@ FromItem = TableName | Derived | Join
 
 
 class Conflict(Node):
-    """ON CONFLICT [(columns)] DO NOTHING."""
+    """ON CONFLICT [(columns)] DO NOTHING; or UPSERT, which is to REPLACE the row."""
 
+    action: str
     columns: list[tuple[str, int]]
     start: int
 

@@ -3,7 +3,7 @@
 The kinds are those of the product: one that is new fails here until its rights are written here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
@@ -140,7 +140,8 @@ UNKNOWN_NUMBER = "42704"  # who may KILL is told that there is no such number
 
 def kinds(base: Any) -> set[str]:
     """Return the names of all classes in a union or below a base that have none below them."""
-    parts = get_args(base) if isinstance(base, UnionType) else base.__subclasses__()
+    is_union = isinstance(base, UnionType)
+    parts: Sequence[Any] = get_args(base) if is_union else base.__subclasses__()
     return {name for part in parts for name in kinds(part)} if parts else {base.__name__}
 
 

@@ -87,7 +87,7 @@ def test_own_statements(text: str, expected: tree.Statement) -> None:
 def test_explain_and_upsert_are_taken_off_the_front() -> None:
     found = read_statement(scan("explain analyze upsert into t values (1)"))
     assert isinstance(found, Prefix)
-    assert (found.is_explain, found.is_analyze, found.is_upsert) == (True, True, True)
+    assert (found.is_explain, found.is_analyze, found.rest.word(0)) == (True, True, "UPSERT")
     assert found.rest.word(0) == "UPSERT"
     assert found.rest.position(0) == 17
 
