@@ -1,7 +1,8 @@
 """The `bookie` command: servers, ledgers, bookies and cookies from a shell.
 
 This module imports nothing that the base install lacks, so that a missing extra is told kindly.
-Exit codes: 0 all went well, 1 it failed, 2 wrong usage, 130 stopped by Ctrl-C.
+Exit codes: 0 all went well, 1 it failed, 2 wrong usage, 3 `bookies at-risk`: not safe to leave, 130
+stopped by Ctrl-C.
 """
 
 import importlib.util

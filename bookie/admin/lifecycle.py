@@ -2,6 +2,7 @@
 
 import getpass
 import socket
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +22,7 @@ from bookie.runtime.os_rng import OsRng
 _COLUMNS = ("bookie_id", "lifecycle", "registered", "ledgers_left", "ledgers_total", "reason")
 _LEDGER_COLUMNS = ("ledger_id", "problem", "cleared_count", "cleared_by")
 _SHOWN_MAX = 20
+EXIT_NOT_SAFE = 3
 _RISKS = {
     "last_copy": "lose their last copy",
     "below_ack_quorum": "fall below the ack quorum",
@@ -173,11 +175,19 @@ def at_risk(cluster: Cluster, output: Output, bookie_ids: tuple[BookieId, ...]) 
     """Say what the ledgers would lose if these bookies went now, all of them together.
 
     Bookies that have a cookie and are away count as lost already.
+
+    Exit code 0: safe to leave now. 3: not safe (`is_safe` is false). 1: it could not be found out.
     """
     found: Json = _do(cluster, lambda o: o.at_risk(bookie_ids))
     if output.is_json:
         output.record(found)
-        return
+    else:
+        _show_risk(output, found)
+    if not found["is_safe"]:
+        sys.exit(EXIT_NOT_SAFE)
+
+
+def _show_risk(output: Output, found: Json) -> None:
     going, lost = ", ".join(found["going"]) or "no other", ", ".join(found["lost"])
     output.say(
         f"{found['ledgers_scanned']} ledgers; if {going} went"
@@ -202,6 +212,8 @@ def at_risk(cluster: Cluster, output: Output, bookie_ids: tuple[BookieId, ...]) 
         output.warn(
             f"{found['segments_without_destination']} segments would find too few other bookies"
         )
+    if found["warning"]:
+        output.warn(f"warning: {found['warning']}")
     output.say("safe to leave now" if found["is_safe"] else "not safe to leave now: drain first")
 
 

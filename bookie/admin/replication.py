@@ -222,5 +222,9 @@ def disable(cluster: Cluster, output: Output) -> None:
 @replication.command()
 @cluster_options
 def status(cluster: Cluster, output: Output) -> None:
-    """Say whether AutoRecovery is on, who audits, and how many ledgers wait."""
+    """Say whether AutoRecovery is on, who audits, who copies, and how many ledgers wait.
+
+    Workers are those that are registered: ours. Apache's register nowhere; one that copies a ledger
+    now is among the other holders of locks, as recovery by hand is.
+    """
     output.record(_do(cluster, lambda asked: asked.status()))

@@ -50,6 +50,8 @@ class AuditorFigures:
     """Ledgers of which the metadata or task cannot be read, or what verifies entries is missing."""
     misplaced_count: int = 0
     """Segments of which some write set lies in one rack."""
+    worker_count: int = 0
+    """Replication workers that were registered at the last look."""
 
 
 class Auditor:

@@ -67,6 +67,16 @@ def lock_bytes(owner: str) -> bytes:
     return _text(LockDataFormat(bookieId=owner))
 
 
+def holder_of(data: bytes) -> str:
+    """Return the owner's name in a lock; of what is none, its text."""
+    message = LockDataFormat()
+    try:
+        _parse(data, message, "lock")
+    except CorruptFileError:
+        return data.decode("utf-8", "replace").strip()
+    return message.bookieId
+
+
 def vote_bytes(candidate: str) -> bytes:
     return _text(AuditorVoteFormat(bookieId=candidate))
 

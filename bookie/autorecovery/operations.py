@@ -15,6 +15,7 @@ from bookie.lifecycle.operations import Operations
 from bookie.metadata.interfaces import VersionedStore
 
 DELAY_S_MAX = 10 * 365 * 86400
+_HOLDERS_ASKED_MAX = 100
 Json = dict[str, Any]
 
 
@@ -129,15 +130,23 @@ class ReplicationOperations:
         await (self.tasks.enable() if is_on else self.tasks.disable())
 
     async def status(self) -> Json:
-        """Return whether AutoRecovery is on, who audits, and how many ledgers wait."""
+        """Return whether AutoRecovery is on, who audits and who copies, and how much waits.
+
+        other_lock_holders: of the first 100 locks; workers of Apache's that copy now, recovery by
+        hand, collectors.
+        """
         waiting = [ledger_id async for ledger_id in self.tasks.ledger_ids()]
         statuses = await self.tasks.statuses()
+        workers, locked = await self.tasks.workers(), await self.tasks.locked()
+        holders = (await self.tasks.holders(locked[:_HOLDERS_ASKED_MAX])).values()
         return {
             "is_enabled": await self.tasks.is_enabled(),
             "auditor": await self.auditor(),
+            "workers": list(workers),
+            "other_lock_holders": sorted({*holders} - {*workers}),
             "delay_s": await self.tasks.lost_bookie_delay_s(),
             "under_replicated": len(waiting),
-            "locked": len(await self.tasks.locked()),
+            "locked": len(locked),
             "failing": len(statuses),
             "lost": sum(found.is_loss for found in statuses),
         }

@@ -20,6 +20,7 @@ from bookie.config import AutoRecoveryConfig, ClientConfig
 from bookie.errors import BookieError
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.coordinator import DrainCoordinator
+from bookie.lifecycle.operations import NO_WORKERS
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.interfaces import Clock, Rng
@@ -40,6 +41,7 @@ MEANINGS = {
     "bookie_autorecovery_misplaced_segments": "segments with a write set in one rack",
     "bookie_autorecovery_failed_repairs": "repairs that failed since the start",
     "bookie_autorecovery_losses": "repairs that found an entry that no bookie has",
+    "bookie_autorecovery_workers": "registered replication workers, as this auditor saw",
 }
 """What figures() returns; the first names are Apache BookKeeper's."""
 
@@ -102,7 +104,7 @@ class AutoRecovery:
                 open_ledger_wait_s=config.open_ledger_grace_s,
             )  # fmt: skip
             loop = asyncio.get_running_loop()
-            others = [loop.create_task(_coordinate(drains, config.poll_interval_s))]
+            others = [loop.create_task(_coordinate(drains, tasks, auditor, config.poll_interval_s))]
             if beside is not None:
                 others.append(loop.create_task(beside(guard)))
             try:
@@ -137,6 +139,7 @@ class AutoRecovery:
             auditor.misplaced_count,
             worker.failed_repair_count,
             worker.lost_ledger_count,
+            auditor.worker_count,
         )
         return [
             Figure(name, meaning, float(value))
@@ -163,10 +166,17 @@ async def _keep(run: Callable[[], Awaitable[None]], what: str) -> None:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _coordinate(drains: DrainCoordinator, interval_s: float) -> None:
-    """Look at the drains again and again; a deposed auditor's writes are refused by its guard."""
+async def _coordinate(
+    drains: DrainCoordinator, tasks: TaskStore, auditor: Auditor, interval_s: float
+) -> None:
+    """Look at drains and workers again and again; a deposed auditor's guard refuses its writes."""
+    looks_without_worker = 0
     while True:
         try:
+            auditor.figures.worker_count = len(await tasks.workers())
+            looks_without_worker = 0 if auditor.figures.worker_count else looks_without_worker + 1
+            if looks_without_worker == 2:  # those that start with the auditor have registered then
+                _log.warning("%s", NO_WORKERS)
             await drains.round()
         except BookieError as error:
             _log.warning("a look at the drains ended early: %s", error)

@@ -18,6 +18,7 @@ from bookie.autorecovery.formats import (
     check_layout,
     check_time_bytes,
     check_time_of,
+    holder_of,
     layout_bytes,
     lock_bytes,
 )
@@ -30,7 +31,7 @@ from bookie.errors import (
     NotEmptyError,
 )
 from bookie.ledger.types import BookieId
-from bookie.metadata import task_locks
+from bookie.metadata import task_locks, workers
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
@@ -227,9 +228,21 @@ class TaskStore:
                 data, _ = await self._ask(lambda path=path: self._store.read(path))
             except NoNodeError:
                 continue  # given back since
-            text = data.decode("utf-8", "replace").strip()
-            holders[ledger_id] = text.removeprefix("bookieId: ").strip('"')[:_HOLDER_CHARS_MAX]
+            holders[ledger_id] = holder_of(data)[:_HOLDER_CHARS_MAX]
         return holders
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    async def register_worker(self, name: str) -> None:
+        """Let a worker be seen while this session lives; to be repeated."""
+        await workers.register(self._store, self._root, name, self._patience_s)
+
+    async def unregister_worker(self, name: str) -> None:
+        await workers.unregister(self._store, self._root, name, self._patience_s)
+
+    async def workers(self) -> tuple[str, ...]:
+        """Return the workers that are registered, sorted: ours alone, Apache's register nowhere."""
+        return await workers.registered(self._store, self._root, self._patience_s)
 
     # --- the switch, the delay, the times of checks -----------------------------------------------
 

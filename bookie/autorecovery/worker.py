@@ -76,6 +76,7 @@ class ReplicationWorker:
 
     async def work_once(self) -> None:
         """Look at every task once, in random order."""
+        await self._tasks.register_worker(self._name)
         if not await self._tasks.is_enabled():
             await self._give_back_all()
             return
@@ -121,9 +122,10 @@ class ReplicationWorker:
         return self._back_off.is_due(ledger_id, now_s) and self._for_others.is_due(ledger_id, now_s)
 
     async def close(self) -> None:
-        """Give the locks back, if the store answers; else they go with the session."""
+        """Give locks and registration back, if the store answers; else the session's end does."""
         try:
             await self._give_back_all()
+            await self._tasks.unregister_worker(self._name)
         except BookieError:
             pass
 

@@ -4,17 +4,17 @@ Every method returns what json can say. Nothing is cached: each call reads the m
 a sync(). Used on one asyncio loop.
 """
 
-import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bookie.errors import IllegalOperationError, NoNodeError
+from bookie.errors import IllegalOperationError
 from bookie.ledger.at_risk import RiskReport
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.scan import OpenLedgers, Scan, scan
 from bookie.lifecycle.states import ACTIVE, LifecycleRecord, LifecycleState, Step
 from bookie.lifecycle.store import Found, LifecycleStore
+from bookie.metadata import workers
 from bookie.metadata.bookies import Mode, read_modes
 from bookie.metadata.cookies import no_such_bookie
 from bookie.metadata.interfaces import VersionedStore
@@ -28,6 +28,11 @@ LEDGERS_SHOWN_MAX = 1000
 UNREADABLE = "Unreadable"
 """In the place of a lifecycle: the state node is damaged, or of a newer format."""
 _NAMED_IN_ERROR_MAX = 20
+_UNTIL_ONE_RUNS = (
+    "nothing is copied until one is started elsewhere (`bookie autorecovery`, or a bookie with "
+    "--autorecovery); but for workers of Apache's, which register nowhere"
+)
+NO_WORKERS = f"an auditor runs and no replication worker is registered: {_UNTIL_ONE_RUNS}"
 
 Json = dict[str, Any]
 
@@ -60,11 +65,12 @@ class Operations:
     async def status(self, bookie_id: BookieId) -> Json:
         """Return the status of one, with the ledgers of its drain. IllegalOperationError."""
         found = await self.states.expect(bookie_id)
+        is_draining = found.record.state is LifecycleState.DRAINING
         ledgers = await self.states.ledgers(bookie_id)
         # Those that an operator has to look at come first.
         ledgers.sort(key=lambda one: (not one.problem, -one.cleared_count, one.ledger_id))
         return _status(found, await self.registered()) | {
-            "warning": await self._warning(found),
+            "warning": await self.copying_warning([bookie_id]) if is_draining else "",
             "ledgers": [one._asdict() for one in ledgers[:LEDGERS_SHOWN_MAX]],
             "ledgers_not_shown": max(0, len(ledgers) - LEDGERS_SHOWN_MAX),
         }
@@ -77,7 +83,7 @@ class Operations:
         writable = [bookie for bookie, mode in registered.items() if mode is Mode.WRITABLE]
         report = RiskReport(going, registered, writable)
         found = await scan(self._ledgers, (), [report])
-        return risk_record(report, found)
+        return risk_record(report, found) | {"warning": await self.copying_warning(going)}
 
     async def registered(self) -> dict[BookieId, Mode]:
         """Return how each registered bookie is registered. MetadataStoreError."""
@@ -128,33 +134,31 @@ class Operations:
                 "changed"
             )
 
-    async def _warning(self, found: Found) -> str:
-        """Say why a drain will not get on by itself; empty: nothing is known against it."""
-        if found.record.state is not LifecycleState.DRAINING:
-            return ""
+    async def copying_warning(self, going: Collection[BookieId]) -> str:
+        """Say why what these bookies have would not be copied; empty: nothing speaks against it."""
         disabled, voted = join(self._root, DISABLED), join(self._root, VOTES)
 
-        async def question() -> tuple[bool, list[bytes]]:
+        async def question() -> tuple[bool, bool]:
+            await self._store.sync(voted)
             is_disabled = await self._store.exists(disabled) is not None
-            has_votes = await self._store.exists(voted) is not None
-            votes: list[bytes] = []
-            for name in await self._store.children(voted) if has_votes else ():
-                with contextlib.suppress(NoNodeError):  # its session has just ended
-                    votes.append((await self._store.read(join(voted, name)))[0])
-            return is_disabled, votes
+            votes = await self._store.exists(voted)
+            return is_disabled, votes is not None and votes.child_count > 0
 
-        is_disabled, votes = await ask(self._store, PATIENCE_S, question)
+        is_disabled, has_votes = await ask(self._store, PATIENCE_S, question)
         if is_disabled:
             return "AutoRecovery is disabled: nothing is copied until it is enabled"
-        if not votes:
+        if not has_votes:
             return (
                 "no AutoRecovery runs (there is no vote for an auditor): nothing is copied until "
                 "it is started, beside a bookie or alone"
             )
-        if all(f'"{found.bookie_id}"'.encode() in vote for vote in votes):
+        names = await workers.registered(self._store, self._root, PATIENCE_S)
+        if not names:
+            return NO_WORKERS
+        if {*names} <= {*going}:
             return (
-                "the one AutoRecovery that runs is beside this bookie, whose worker takes no tasks "
-                "now: nothing is copied until one is started beside another bookie, or alone"
+                "every replication worker that is registered runs beside a bookie that goes, and "
+                f"takes no tasks then: {_UNTIL_ONE_RUNS}"
             )
         return ""
 

@@ -58,10 +58,10 @@ class Cluster:
             [*COMMAND, *arguments, *self.options], input=stdin, capture_output=True, check=False
         )
 
-    def lines(self, *arguments: str, stdin: bytes = b"") -> list[Any]:
+    def lines(self, *arguments: str, stdin: bytes = b"", exit_code: int = 0) -> list[Any]:
         """Run a command and return its lines of JSON."""
         found = self._run((*arguments, "--json"), stdin)
-        assert found.returncode == 0, found.stderr.decode()
+        assert found.returncode == exit_code, found.stderr.decode()
         return [json.loads(line) for line in found.stdout.splitlines()]
 
     def refused(self, *arguments: str) -> str:
@@ -223,8 +223,8 @@ def test_a_drained_bookie_may_go(cluster: Cluster, tmp_path: Path) -> None:
     ledgers = [cluster.write() for _ in range(6)]
     victim = next(one for one in list(cluster.bookies)[:4] if one in cluster.named(ledgers[0]))
     cluster.wait_until(lambda: cluster.lines("replication", "auditor")[0]["auditor"] is not None)
-    (risk,) = cluster.lines("bookies", "at-risk", victim)
-    assert risk["is_safe"] is False
+    (risk,) = cluster.lines("bookies", "at-risk", victim, exit_code=3)
+    assert (risk["is_safe"], risk["warning"]) == (False, "")
     assert asked(port, f"at_risk?bookie={victim}") == risk
     number = ledgers[0]
     assert asked(port, f"ledger/metadata?ledger_id={number}") == {
@@ -233,6 +233,8 @@ def test_a_drained_bookie_may_go(cluster: Cluster, tmp_path: Path) -> None:
     assert asked(port, f"ledger/read?ledger_id={number}&end_entry_id=0") == {"0": "entry 0"}
     assert asked(port, "lifecycle") == cluster.lines("bookies", "status")
     assert risk["after"]["under_replicated"]["ledgers"] > 0
+    beside = list(cluster.bookies)[4:]
+    assert cluster.lines("replication", "status")[0]["workers"] == sorted(["alone", *beside])
     (status,) = cluster.lines("bookies", "drain", victim)
     assert (status["lifecycle"], status["warning"]) == ("Draining", "")
     assert "Draining: drain is not possible" in cluster.refused("bookies", "drain", victim)
@@ -240,6 +242,7 @@ def test_a_drained_bookie_may_go(cluster: Cluster, tmp_path: Path) -> None:
         lambda: cluster.lines("bookies", "status", victim)[0]["lifecycle"] == "Drained"
     )
     assert not any(victim in cluster.named(one) for one in ledgers)
+    assert cluster.lines("bookies", "at-risk", victim)[0]["is_safe"] is True
     assert "registered" in cluster.refused("bookies", "remove", "--yes", victim)
     cluster.kill(victim)
     (removed,) = cluster.lines("bookies", "remove", "--yes", victim)

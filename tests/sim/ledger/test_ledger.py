@@ -64,6 +64,7 @@ NEVER_SIMULATED = {
     "ledger/record_frame.py",
     "metadata/kazoo_client.py",
     "metadata/task_locks.py",  # of recovery and collection, which tests/sim/recovery simulates
+    "metadata/workers.py",  # as these
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
     "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
     "ledger/at_risk.py",  # for drains, which tests/sim/recovery simulates

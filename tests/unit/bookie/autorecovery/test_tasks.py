@@ -39,6 +39,8 @@ def test_bytes_are_those_of_apache() -> None:
     assert Task.from_bytes(b'replica: "127.0.0.1:3181"\n', "x") == Task((A,), None)
     assert formats.layout_bytes() == b'type: "BASIC"\nversion: 1\n'
     assert formats.lock_bytes("host") == b'bookieId: "host"\n'
+    assert formats.holder_of(b'bookieId: "host"\n') == "host"
+    assert formats.holder_of(b"something else\xff\n") == "something else\N{REPLACEMENT CHARACTER}"
     assert formats.vote_bytes("b:1") == b'bookieId: "b:1"\n'
     assert formats.candidate_of(b'bookieId: "b:1"\n', "x") == "b:1"
     assert formats.check_time_bytes(300) == b"\x08\xac\x02"
@@ -277,6 +279,43 @@ def test_what_waits_is_listed_and_filtered() -> None:
         assert rows[1] | {"missing": [A, B], "since_ms": 2} == rows[1]
         with pytest.raises(NoSuchBookieError, match="bookie typo: expected one that this cluster"):
             await listed(missing=BookieId("typo"))
+
+    run(scenario)
+
+
+def test_a_worker_is_seen_while_its_session_lives() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks, others = await prepared(world), world.client()
+        assert await tasks.workers() == ()
+        assert await tasks.lock(8, "Apache's")
+        asked = ReplicationOperations(
+            others, ROOT, Operations(others, ROOT, SeededRng(1), world.clock)
+        )
+        other = TaskStore(others, ROOT)
+        names = ("10.0.0.4:3181", "a/host named .. & %2F")
+        for _ in range(2):  # as a worker does at each look
+            for name in names:
+                await other.register_worker(name)
+        assert await tasks.workers() == names
+        status = await asked.status()
+        assert (status["workers"], status["other_lock_holders"]) == ([*names], ["Apache's"])
+        await tasks.unregister_worker(names[0])
+        assert await tasks.workers() == names, "it is another session's"
+        await other.unregister_worker(names[1])
+        assert await tasks.workers() == names[:1]
+        world.server.expire(others.session_id)
+        assert await tasks.workers() == ()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
+def test_a_worker_whose_answer_is_lost_is_registered_once(fate: Fate) -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        tasks = await prepared(world, link := ScriptedLink())
+        link.fates = [fate]
+        await tasks.register_worker("w")
+        assert await tasks.workers() == ("w",)
 
     run(scenario)
 

@@ -77,6 +77,7 @@ def test_disabled_auto_recovery_is_told_and_a_running_one_is_no_warning() -> Non
         store = world.client()
         votes = f"{ROOT}/underreplication/auditorelection"
         await store.create(f"{votes}/V_0000000001", make_parents=True)
+        await TaskStore(store, ROOT).register_worker("alone")
         assert (await asked.drain(B1, "me"))["warning"] == ""
         await store.create(f"{ROOT}/underreplication/disable")
         assert "AutoRecovery is disabled" in (await asked.status(B1))["warning"]
@@ -137,8 +138,13 @@ def test_autorecovery_beside_the_draining_bookie_alone_copies_nothing() -> None:
         store = world.client()
         await store.create(f"{tasks.votes_path}/V_0000000000", vote_bytes(B1))
         warning = (await asked.drain(B1, "me"))["warning"]
-        assert "the one AutoRecovery that runs is beside this bookie" in warning
-        await store.create(f"{tasks.votes_path}/V_0000000001", vote_bytes("alone"))
+        assert "an auditor runs and no replication worker is registered: nothing is" in warning
+        await tasks.register_worker(B1)
+        warning = (await asked.status(B1))["warning"]
+        assert "every replication worker that is registered runs beside a bookie that" in warning
+        assert (await asked.at_risk([B1]))["warning"] == warning
+        assert (await asked.at_risk([B2]))["warning"] == ""
+        await tasks.register_worker("alone")
         assert (await asked.status(B1))["warning"] == ""
         await tasks.disable()
         assert "AutoRecovery is disabled" in (await asked.status(B1))["warning"]
