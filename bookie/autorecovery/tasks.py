@@ -36,6 +36,7 @@ from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
     Create,
+    Delete,
     Operation,
     VersionedStore,
     Watch,
@@ -154,31 +155,33 @@ class TaskStore:
 
         await self._guarded(operation, guard)
 
-    async def finish(self, ledger_id: int, owner: str, task: Task, version: int) -> bool:
-        """Remove a task that was read under `owner`'s lock; False: it is not to be removed.
+    async def finish(self, ledger_id: int, owner: str, version: int) -> bool:
+        """Remove a task that was read under `owner`'s lock, and the lock; False: it is to stay.
 
-        It is not when it was published again, or the lock is no longer the owner's in this session:
-        what another worker finished and an auditor published again has the same version as before.
+        It is when it was published again, or the lock is no longer the owner's in this session. The
+        lock goes in the same transaction: what is published after it is never taken for this task.
         """
         path = self.task_path(ledger_id)
+        lock = Delete(task_lock_path(self._root, ledger_id), task_locks.VERSION)
         patience = Patience(self._store, self._patience_s)
-        while True:
-            if not await self.is_lock_held(ledger_id, owner):
-                return False
-            found = await self.read(ledger_id)
-            if found is None:
-                break  # an answer was lost
-            if found != (task, version):
-                return False
+        is_lost = False
+        """True once an answer was lost: it may have told that both are removed."""
+        while await self.is_lock_held(ledger_id, owner):
             try:
-                await self._store.delete(path, version)
+                await self._store.multi([lock, Delete(path, version)])
                 break
-            except NoNodeError:
-                break  # removed by hand
+            except NoNodeError as error:
+                if error.path == path:  # removed by hand
+                    await self.unlock(ledger_id, owner)
+                    break
             except BadVersionError:
                 return False
             except BROKEN as error:
+                is_lost = True
                 await patience.again(error)
+        else:
+            if not is_lost or await self.read(ledger_id) is not None:
+                return False
         await self._prune(parent_of(path))
         return True
 

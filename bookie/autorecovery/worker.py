@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bookie.autorecovery.backoff import BackOff, GracePeriods
-from bookie.autorecovery.formats import Task
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
@@ -171,22 +170,23 @@ class ReplicationWorker:
             task, version = found
             _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
             outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence)
-            is_kept = await self._settle(ledger_id, task, version, outcome)
+            is_kept = await self._settle(ledger_id, version, outcome)
         finally:
             if ledger_id in self._held and not is_kept:
                 await self._give_back(ledger_id)
 
-    async def _settle(self, ledger_id: int, task: Task, version: int, outcome: Outcome) -> bool:
+    async def _settle(self, ledger_id: int, version: int, outcome: Outcome) -> bool:
         """Act on what a repair found; True: the lock is kept for a grace period."""
         now_s = self._clock.monotonic()
         self.figures.entry_count += outcome.entry_count
         self.figures.byte_count += outcome.byte_count
         match outcome.result:
             case Result.WHOLE | Result.GONE:
-                is_removed = await self._tasks.finish(ledger_id, self._name, task, version)
+                is_removed = await self._tasks.finish(ledger_id, self._name, version)
                 self._back_off.succeeded(ledger_id)
                 self._for_others.succeeded(ledger_id)
                 if is_removed:
+                    self._forget(ledger_id)
                     await self._tasks.clear_report(ledger_id)
                     self.figures.replicated_ledger_count += 1
                     _log.info("ledger %d is %s: its task is done", ledger_id, outcome.result.value)

@@ -8,6 +8,9 @@ from bookie.errors import NodeExistsError, NoNodeError
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.patience import BROKEN, Patience, ask
 
+VERSION = 0
+"""Of a lock's node: it is written once, by its create."""
+
 
 async def take(store: VersionedStore, path: str, data: bytes, patience_s: float) -> bool:
     """Make a lock's node; False: another session or another owner has it. MetadataStoreError.

@@ -1,7 +1,8 @@
 """Apache BookKeeper as the other side: fetched by Maven, compiled against, started, driven.
 
-Maven puts the jars into build/interop/<version>; nothing fetched is committed. Where Maven, its
-repository or a JDK is not to be had, `require` skips and says which.
+So are the systems that keep their logs in it: DistributedLog, and the managed ledger of Pulsar.
+Maven puts the jars into build/interop/; nothing fetched is committed. Where Maven, its repository
+or a JDK is not to be had, `require` skips and says which.
 """
 
 import contextlib
@@ -26,12 +27,16 @@ from tests.fixtures.ports import own_port
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "build" / "interop"
-SOURCES = Path(__file__).parent / "java"
-POM = Path(__file__).parent / "pom.xml"
-# The newest first: the first that the repository has is taken.
-VERSIONS = {
-    "current": ("4.17.5", "4.17.4", "4.17.3", "4.17.2"),
-    "old": ("4.14.8", "4.14.7", "4.14.6"),
+SOURCES = Path(__file__).parent
+SHARED = ("Log.java", "Peer.java")
+"""Of bookkeeper/: what the programs of all kinds are made of."""
+# By kind: the folder of its pom.xml and its programs, a prefix that tells its jars from those of
+# others, and versions, the newest first: the first that the repository has is taken.
+KINDS = {
+    "current": ("bookkeeper", "", ("4.17.5", "4.17.4", "4.17.3", "4.17.2")),
+    "old": ("bookkeeper", "", ("4.14.8", "4.14.7", "4.14.6")),
+    "distributedlog": ("distributedlog", "distributedlog-", ("4.17.3", "4.17.2")),
+    "managedledger": ("managedledger", "managedledger-", ("4.0.7", "4.0.1")),
 }
 SMALL_JVM = (
     "-Xmx192m",
@@ -69,7 +74,7 @@ class CannotFetchError(Exception):
 
 @dataclass(frozen=True)
 class Release:
-    """One version of Apache BookKeeper, ready to run, with our programs compiled against it."""
+    """One version of one kind, ready to run, with our programs compiled against it."""
 
     version: str
     classpath: str
@@ -94,7 +99,7 @@ class Release:
 
 
 def require(kind: str) -> Release:
-    """Return the "current" or the "old" release, or skip the test with the reason."""
+    """Return a release of one of KINDS, or skip the test with the reason."""
     found = _release_or_reason(kind)
     if isinstance(found, str):
         pytest.skip(found)
@@ -127,21 +132,24 @@ def release(kind: str) -> Release:
     ):
         (BUILD / f"{name}.properties").write_text(text)
     said: list[str] = []
+    name, prefix, versions = KINDS[kind]
+    folders = {version: BUILD / f"{prefix}{version}" for version in versions}
     # What is there already is taken without asking the repository for a newer one.
-    ready = [version for version in VERSIONS[kind] if (BUILD / version / "complete").exists()]
-    for version in ready or VERSIONS[kind]:
-        reason = fetch(POM, BUILD / version, bookkeeper_version=version)
+    ready = [version for version in versions if (folders[version] / "complete").exists()]
+    for version in ready or versions:
+        reason = fetch(SOURCES / name / "pom.xml", folders[version], release_version=version)
         if reason is None:
-            return _compiled(version)
+            return _compiled(version, SOURCES / name, folders[version])
         said.append(f"{version}: {reason}")
     raise CannotFetchError(
-        "Apache BookKeeper cannot be fetched with Maven on this machine: " + "; ".join(said)
+        f"{name} cannot be fetched with Maven on this machine: " + "; ".join(said)
     )
 
 
-def _compiled(version: str) -> Release:
-    classes = compiled(SOURCES.glob("*.java"), BUILD / version)
-    return Release(version, f"{classes}{os.pathsep}{BUILD / version / 'jars'}/*")
+def _compiled(version: str, programs: Path, folder: Path) -> Release:
+    sources = {*(SOURCES / "bookkeeper" / name for name in SHARED), *programs.glob("*.java")}
+    classes = compiled(sources, folder)
+    return Release(version, f"{classes}{os.pathsep}{folder / 'jars'}/*")
 
 
 class Program(LineProcess):

@@ -53,6 +53,12 @@ def world(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory)
     return new_world(zookeeper, tmp_path_factory)
 
 
+@pytest.fixture
+def place(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A cluster of the test's own, without bookies."""
+    return new_world(zookeeper, tmp_path_factory)
+
+
 @pytest.fixture(scope="module", params=["ours", "apaches", "mixed"])
 def each_world(
     request: pytest.FixtureRequest, zookeeper: ZooKeeperProcess, current: Release,

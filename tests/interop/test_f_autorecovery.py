@@ -13,7 +13,6 @@ from tests.fixtures.bookie_processes import OurBookie, in_loop, registered
 from tests.interop import apache
 from tests.interop.apache import ApacheRecovery, Release, apache_bookies
 from tests.interop.conftest import World as Place
-from tests.interop.conftest import new_world
 from tests.kill_bookies.world import RECOVERY_SETTINGS, Recovery, World, opened
 
 pytestmark = pytest.mark.timeout(400)
@@ -25,12 +24,6 @@ _FAST_RECOVERY = (
     "zkTimeout=3000\nopenLedgerRereplicationGracePeriod=1000\nrwRereplicateBackoffMs=500\n"
     "lockReleaseOfFailedLedgerGracePeriod=3000\n"
 )
-
-
-@pytest.fixture
-def place(zookeeper: object, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A cluster of the test's own, without bookies."""
-    return new_world(zookeeper, tmp_path_factory)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from bookie.autorecovery.tasks import TaskStore
 from bookie.client.client import LedgerClient
 from bookie.client.interfaces import ReadReply
 from bookie.client.writer import LedgerWriter
-from bookie.errors import BookieError, DigestMismatchError
+from bookie.errors import BookieError, DigestMismatchError, NoSuchLedgerMetadataError
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.distribution import write_set
 from bookie.ledger.types import BookieId, DigestType, LedgerMetadata, Status
@@ -200,11 +200,20 @@ class World:
                 await self.client.recover(metadata.ledger_id)
 
     async def metadata(self) -> list[LedgerMetadata]:
+        """Return what all ledgers of the cluster are, without those deleted meanwhile."""
+        ledger_ids = [ledger_id async for ledger_id in self.client.ledger_ids()]
         found: list[LedgerMetadata] = []
-        for start in range(0, len(self.written), 50):
-            part = self.written[start : start + 50]
-            found += await asyncio.gather(*(self.client.metadata(one.ledger_id) for one in part))
+        for start in range(0, len(ledger_ids), 50):
+            part = ledger_ids[start : start + 50]
+            answers = await asyncio.gather(*map(self._metadata_of, part))
+            found += [one for one in answers if one is not None]
         return found
+
+    async def _metadata_of(self, ledger_id: int) -> LedgerMetadata | None:
+        try:
+            return await self.client.metadata(ledger_id)
+        except NoSuchLedgerMetadataError:
+            return None
 
     async def naming(self, bookie_ids: Collection[str]) -> list[int]:
         """Return the ledgers that name one of these."""

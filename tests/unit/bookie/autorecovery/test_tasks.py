@@ -89,10 +89,12 @@ def test_a_task_is_published_merged_done_and_leaves_nothing() -> None:
         await tasks.publish(7, (B, A), 3)
         assert await tasks.read(7) == (Task((A, B), 1), 1)
         assert [ledger_id async for ledger_id in tasks.ledger_ids()] == [7, LONG_ID]
-        for ledger_id, task, version in ((LONG_ID, Task((B,), 2), 0), (7, Task((A, B), 1), 1)):
+        for ledger_id, version in ((LONG_ID, 0), (7, 1)):
             assert await tasks.lock(ledger_id, "me")
-            assert await tasks.finish(ledger_id, "me", task, version)
-            assert await tasks.finish(ledger_id, "me", task, version), "removed by hand: it is done"
+            assert await tasks.finish(ledger_id, "me", version)
+            assert await tasks.lock(ledger_id, "me")
+            assert await tasks.finish(ledger_id, "me", version), "removed by hand: it is done"
+            assert await tasks.locked() == []
         assert below(world) == []
 
     run(scenario)
@@ -106,25 +108,32 @@ def test_a_task_that_was_published_again_stays() -> None:
         await tasks.publish(7, (A,), 1)
         await tasks.publish(7, (A,), 2)
         assert await tasks.lock(7, "me")
-        assert not await tasks.finish(7, "me", Task((A,), 1), 0)
+        assert not await tasks.finish(7, "me", 0)
         assert await tasks.read(7) == (Task((A,), 1), 1)
+        assert await tasks.locked() == [7]
 
     run(scenario)
 
 
 def test_a_task_that_is_made_anew_is_another_one() -> None:
-    """A worker whose removal was done without an answer asks again when it is published again."""
+    """Between a removal of which the answer was lost and the question whether it was done."""
 
     async def scenario(world: MetadataWorld) -> None:
-        tasks = await prepared(world)
+        link, store = ScriptedLink(), world.client()
+        tasks, other = await prepared(world, link), TaskStore(store, ROOT)
         await tasks.publish(7, (A,), 1)
-        found = await tasks.read(7)
-        assert found is not None
         assert await tasks.lock(7, "me")
-        assert await tasks.finish(7, "me", *found)
-        await tasks.publish(7, (A,), 2)
-        assert not await tasks.finish(7, "me", *found)
+        removed = asyncio.Event()
+        watch = store.watch(tasks.task_path(7), removed.set)
+        link.fates = [Fate.LOSE_ANSWER]
+        finishing = asyncio.create_task(tasks.finish(7, "me", 0))
+        await removed.wait()
+        watch.close()
+        assert not finishing.done()
+        await other.publish(7, (A,), 2)
+        assert not await finishing
         assert await tasks.read(7) == (Task((A,), 2), 0)
+        assert await tasks.locked() == []
 
     run(scenario)
 
@@ -137,9 +146,10 @@ def test_only_the_owner_of_the_lock_removes_a_task() -> None:
         await tasks.publish(7, (A,), 1)
         found = await tasks.read(7)
         assert found is not None
-        assert not await tasks.finish(7, "me", *found)
+        assert not await tasks.finish(7, "me", found[1])
         assert await TaskStore(world.client(), ROOT).lock(7, "me")
-        assert not await tasks.finish(7, "me", *found), "in another session"
+        assert not await tasks.finish(7, "me", found[1]), "in another session"
+        assert await tasks.locked() == [7]
         assert await tasks.read(7) == found
 
     run(scenario)
@@ -159,7 +169,9 @@ def test_lost_answers_change_nothing(fate: Fate) -> None:
         assert await tasks.lock(7, "me")
         assert await tasks.locked() == [7]
         link.fates = [fate]
-        assert await tasks.finish(7, "me", *found)
+        assert await tasks.finish(7, "me", found[1])
+        assert await tasks.locked() == []
+        assert await tasks.lock(7, "me")
         link.fates = [fate]
         await tasks.unlock(7, "me")
         assert await tasks.locked() == []
@@ -338,19 +350,19 @@ def test_two_publish_and_a_third_prunes_at_once() -> None:
     async def scenario(world: MetadataWorld) -> None:
         tasks = [await prepared(world)]
         tasks += [TaskStore(world.client(), ROOT) for _ in range(2)]
-        assert await tasks[2].lock(7, "me")
-        assert await tasks[0].lock(8, "me")
         for round_ in range(20):
+            assert await tasks[2].lock(7, "me")
+            assert await tasks[0].lock(8, "me")
             await tasks[0].publish(7, (A,), round_)
             await asyncio.gather(
                 tasks[0].publish(8, (A,), round_),
                 tasks[1].publish(8, (B,), round_),
-                tasks[2].finish(7, "me", Task((A,), round_), 0),
+                tasks[2].finish(7, "me", 0),
             )
             found = await tasks[0].read(8)
             assert found is not None
             assert set(found[0].missing) == {A, B}
-            assert await tasks[0].finish(8, "me", *found)
+            assert await tasks[0].finish(8, "me", found[1])
         assert below(world) == []
 
     run(scenario)

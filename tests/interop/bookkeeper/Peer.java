@@ -44,6 +44,10 @@ final class Peer {
     }
 
     BookKeeper connect() throws Exception {
+        return new BookKeeper(settings());
+    }
+
+    ClientConfiguration settings() {
         ClientConfiguration settings = new ClientConfiguration();
         settings.setMetadataServiceUri(text("uri", null));
         settings.setThrottleValue(0);
@@ -64,7 +68,7 @@ final class Peer {
         settings.setAddEntryTimeout(30);
         // Two racks are not to be had on one machine, and nothing is placed by them.
         settings.setEnforceMinNumRacksPerWriteQuorum(false);
-        return new BookKeeper(settings);
+        return settings;
     }
 
     /** Entry `id` of the ledger: "entry-<id>;" over and over, `size` bytes long. */
